@@ -7,6 +7,8 @@ DEMO_DIR ?= runs/demo
 # A worker waits for its children as much as it computes: three keep two cores busy.
 WORKERS ?= 3
 BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
+LIGHT_COMMANDS := 'init --text help.txt --size tiny --device cpu' 'lint run.yaml' 'plan run.yaml' 'profiles list' \
+  'explain trainer.save_steps --profile cpu-demo' 'rule --all' schema 'runs .' 'status run' 'watch run' 'runs compare run run'
 # Tests start hundreds of interpreters: each source is compiled once for all of them.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := neobert launcher profiles validators tests benchmarks docs/conf.py docs/reference_pages.py
@@ -63,6 +65,7 @@ test-wheel: ## Build the wheel, install it into a clean environment, train a lit
 	mkdir build/wheel/empty && cd build/wheel/empty && ../bin/neobert-launch --help > help.txt \
 	  && ../bin/neobert-launch plan --profile h200-prod && ../bin/neobert-launch lint $(CURDIR)/examples/real-text.yaml \
 	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY) && ../bin/neobert-launch report run
+	cd build/wheel/empty && for each in $(LIGHT_COMMANDS); do ../bin/neobert-launch $$each > out.txt || exit 1; done
 
 mutation: setup-dev ## Edit each comparison of rules and probes: the share of edits that a test notices
 	$(BIN)/python -m tests.mutation

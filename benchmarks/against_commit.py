@@ -4,8 +4,8 @@
     python benchmarks/against_commit.py /tmp/earlier WORK_DIR --output DIR       # rows of 1024 and 4096
     python benchmarks/against_commit.py /tmp/earlier WORK_DIR --rounds 1 --tiny  # a dry run on any machine
 
-Each turn is `trainer_throughput.py` of its own commit, in a process of its own; the first of each fills the
-compilers' caches and does not count. The value is the lower of the ratios of the two row lengths: the median
+Each turn is `trainer_throughput.py` of its own commit, in its own process; the first of each fills the
+compilers' caches and is not counted. The value is the lower of the ratios of the two row lengths: the median
 of this commit over that of the earlier one. The JSON file is written after each round.
 """
 
@@ -65,7 +65,7 @@ def take_turns(
 ) -> Iterator[dict[str, Any]]:
     """Measure both commits in turns; yield the results so far, by row length, after each round.
 
-    The first turn of each commit and row length does not count.
+    The first turn of each commit and row length is not counted.
     """
     speeds = {length: {name: list[float]() for name in trees} for length in row_lengths}
     for turn in range(rounds + 1):

@@ -2,14 +2,14 @@
 
     python benchmarks/against_modernbert.py WORK_DIR [--rounds 5] [--output DIR]
 
-One process, rounds of seconds in turn, so that all are held to the same power limit. Ours is the real
-trainer's step, its data path, finite check and schedule included, on the best kernels that run here. The peer
-is `ModernBertForMaskedLM` with 28 blocks of 768, gated 2,048 wide, global attention everywhere, SDPA, its
-decoder on masked tokens only, compiled for static shapes, fused AdamW, its batches on the device before the
-clock starts. It runs in two forms and two precisions; each figure compares with the faster precision:
+One process, in rounds of seconds in turn, so that the same power limit applies to all. Ours is the real
+trainer's step with its data path, finite check and schedule, on the best kernels that run here. The peer is
+`ModernBertForMaskedLM` with 28 blocks of 768, gated 2,048 wide, global attention everywhere, SDPA, its
+decoder on masked tokens only, compiled for static shapes, fused AdamW, with its batches on the device before
+timing starts. It runs in two forms and two precisions; each figure compares with the faster precision:
 
-    padded         64 documents, one a row, as wide as the longest of 64 is on average
-    concatenated   32 full rows of 1,024; documents run into each other
+    padded         64 documents, one per row; the width is the expected longest of 64 documents
+    concatenated   32 full rows of 1,024, without isolation of documents
     float32        weights and moments in fp32 under autocast, as ours are
     bfloat16       weights, gradients and moments in bf16: faster, and not the same training
 
@@ -46,7 +46,7 @@ from neobert.training.state.trainer import Trainer
 
 Step = Callable[[], int]
 
-PEER_ROWS = {"padded": 64, "concatenated": 32}  # 64 full rows beside the others need over 140 GiB
+PEER_ROWS = {"padded": 64, "concatenated": 32}  # 64 full rows together with the others need over 140 GiB
 TOLERANCE = 0.02
 FORMS = {"padded": modernbert.padded, "concatenated": modernbert.concatenated}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -69,7 +69,7 @@ class OurStep:
 def build_peers(
     config: RunConfig, device: str, backend: str = "inductor", precisions: Sequence[str] = tuple(DTYPES)
 ) -> dict[str, Callable[[], Step]]:
-    """Return what builds each peer, by name."""
+    """Return the function that builds each peer, by name."""
     prepared = prepare(config)
     store, tokenizer = prepared.train, prepared.tokenizer
     average = modernbert.padded_width(store, PEER_ROWS["padded"], PACKED_LENGTH)
@@ -84,7 +84,7 @@ def build_peers(
 
 
 def warm_up(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, Any]]:
-    """Build and compile all; one that fails must not take the others with it. Return them, and notes."""
+    """Build and compile all contenders; return those that work, and the errors of the others."""
     steps, notes = {}, {}
     for name, build in builders.items():
         free_memory()
@@ -117,7 +117,7 @@ def measure(
 
 
 def rate(step: Step, seconds: float) -> float:
-    """Run steps for about so long, behind an untimed one and one that tells how many they are."""
+    """Time steps for about this long, after a warm-up step and one step that determines their number."""
     free_memory()
     step()
     lasted_s, _ = timed(step, 1)
@@ -139,13 +139,13 @@ def synchronize() -> None:
 
 
 def free_memory() -> None:
-    """Give cached memory back: each contender's lies in other pieces than the last one's."""
+    """Free the allocator's cache, whose blocks have other sizes for the next contender."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
 
 def shapes(ours: Any, peer: Any) -> dict[str, Any]:
-    """Return parameters and FLOPs of a token in a full row, of both, and how far they are apart."""
+    """Return parameters and FLOPs per token of a full row of both models, and their relative difference."""
     found = {
         OURS: modernbert.work(ours, (ours.decoder,), PACKED_LENGTH),
         "peer": modernbert.work(peer, (peer.decoder, peer.head.dense), PACKED_LENGTH),
@@ -155,7 +155,7 @@ def shapes(ours: Any, peer: Any) -> dict[str, Any]:
 
 
 def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Return, for each form, the faster peer and how many times as fast ours is."""
+    """Return, for each form, the faster peer and our throughput relative to it."""
     medians = {name: statistics.median(values) for name, values in rates.items()}
     found = {}
     for form in FORMS:

@@ -3,10 +3,10 @@
     python benchmarks/against_transformers.py [--pairs 3] [--steps 60] [--json FILE]
 
 Same model, same text, same machine: each pair runs both sides in child processes, one after the other, on the
-same prepared documents. The peer is `transformers.Trainer` as people use it: shuffled documents, rows padded
-to the longest of the batch by `DataCollatorForLanguageModeling`, logits over all positions. Its batch holds
-as many documents as bring it the useful tokens of our microbatch, so that both take optimizer steps of equal
-weight. A useful token is one of a document, not padding.
+same prepared documents. The peer is `transformers.Trainer` as it is commonly used: shuffled documents, rows
+padded to the longest of the batch by `DataCollatorForLanguageModeling`, logits over all positions. Its batch
+has as many useful tokens as our microbatch, so that both take optimizer steps of the same size. A useful
+token is one of a document, not padding.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from measurement import write_measurement
+
+from neobert.runfiles.run_dir import METRICS
+from neobert.training.telemetry.jsonl_writer import read_rows
 
 if TYPE_CHECKING:
     from neobert.config import RunConfig
@@ -76,7 +79,7 @@ def run_pair(folder: Path, steps: int) -> tuple[float, float]:
 
 
 def call(command: list[str]) -> str:
-    """Run a child and return what it printed; where it fails, show that and stop."""
+    """Run a child and return its output; if it fails, print the output and exit."""
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     if child.returncode:
         sys.exit(f"{' '.join(command)} ended with {child.returncode}:\n{child.stdout}{child.stderr}")
@@ -88,10 +91,9 @@ def run_ours(run_dir: Path, steps: int) -> float:
     overrides = [*OVERRIDES, f"trainer.max_steps={steps}", f"trainer.output_dir={run_dir}"]
     command = [sys.executable, "-m", "launcher", "train", "--profile", "cpu-demo", *overrides]
     call(command)
-    lines = [
-        json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rates = [
+        row["train/tokens_per_sec"] for row in read_rows(run_dir / METRICS) if "train/tokens_per_sec" in row
     ]
-    rates = [line["train/tokens_per_sec"] for line in lines if line.get("train/tokens_per_sec")]
     return statistics.median(rates[1:])
 
 
@@ -99,14 +101,14 @@ def run_peer(resolved: Path, steps: int) -> float:
     """Train the same model on the same documents with `transformers.Trainer`; tokens/s after warm-up."""
     from transformers import DataCollatorForLanguageModeling, Trainer, TrainerCallback, TrainingArguments
 
-    from neobert.config import from_dict
     from neobert.data.store.prepare import prepare
     from neobert.families.neobert.spec import with_positions
     from neobert.families.table import longest_row
     from neobert.model import NeoBERTLMHead
     from neobert.model.build import build_model_config
+    from neobert.train import read_config
 
-    config = from_dict(json.loads(resolved.read_text(encoding="utf-8")))
+    config = read_config(resolved)
     prepared = prepare(config)
     bundle, store = prepared.tokenizer, prepared.train
     section = with_positions(config.model, longest_row(config))
@@ -145,13 +147,13 @@ def run_peer(resolved: Path, steps: int) -> float:
 
 
 def documents_per_step(config: RunConfig, store: TokenStore) -> int:
-    """Documents whose tokens fill one packed microbatch of this trainer."""
+    """Return how many documents fill one packed microbatch of this trainer."""
     microbatch = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     return max(1, round(microbatch / store.statistics.mean))
 
 
 class CountingCollator:
-    """Counts the tokens of documents in what another collator returns."""
+    """Collator that counts the tokens of documents in another collator's batches."""
 
     def __init__(self, collate: object) -> None:
         self.collate = collate
@@ -164,7 +166,7 @@ class CountingCollator:
 
 
 def report(pairs: list[tuple[float, float]], arguments: argparse.Namespace) -> None:
-    """Print the median ratio, and write it where asked."""
+    """Print the median ratio, and write it if a file is given."""
     ratios = [ours / theirs for ours, theirs in pairs]
     ratio = statistics.median(ratios)
     print(f"ratio of useful tokens per second (median of {len(pairs)} pairs): {ratio:.2f}")

@@ -1,9 +1,9 @@
-"""Make every figure of one GPU in one go: JSON files, a log of each benchmark, and a table at the end.
+"""All benchmarks of one GPU in one command: JSON files, a log of each benchmark, and a table at the end.
 
     python benchmarks/all_on_gpu.py OUT [--only step parity ...] [--work DIR]
 
-A benchmark that fails or runs out of its time leaves its log and the others alone. Figures that are missing
-stand in the table as such, and the exit code is 1.
+A benchmark that fails or exceeds its time limit leaves a log, and the others still run. The table marks
+missing figures, and the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A script with its arguments, the figures it has to leave behind, and when to give it up."""
+    """A script with its arguments, the figures that it must write, and its time limit."""
 
     script: str
     arguments: tuple[str, ...]
@@ -64,7 +64,7 @@ BENCHMARKS = {
 
 
 def run(name: str, benchmark: Benchmark, out: Path, work: Path) -> float:
-    """Run one, its output in a log; return seconds."""
+    """Run a benchmark with its output in a log; return its duration in seconds."""
     arguments = [str(work) if argument == WORK else argument for argument in benchmark.arguments]
     command = [sys.executable, str(HERE / benchmark.script), *arguments, "--output", str(out)]
     started_s = time.monotonic()
@@ -73,14 +73,14 @@ def run(name: str, benchmark: Benchmark, out: Path, work: Path) -> float:
         try:
             child.wait(benchmark.limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # what it started would hold the card
+            os.killpg(child.pid, signal.SIGKILL)  # its children would occupy the GPU
             child.wait()
             log.write(f"\nno end within {benchmark.limit_s} s\n")
     return time.monotonic() - started_s
 
 
 def row(out: Path, figure: str, started: float) -> tuple[str, bool]:
-    """Describe a figure, and tell whether this session made it."""
+    """Return the table row of a figure, and whether this session measured it."""
     path = out / f"{figure}.json"
     if not path.exists() or path.stat().st_mtime < started:
         return f"{figure:28}{'missing':>14}", False

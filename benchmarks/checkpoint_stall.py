@@ -1,15 +1,16 @@
-"""What saving costs training: NeoBERT-250M in the real trainer, saved beside it and with training waiting.
+"""Cost of saving checkpoints: NeoBERT-250M in the real trainer, with asynchronous and with blocking saves.
 
     python benchmarks/checkpoint_stall.py WORK_DIR                    # triton kernels, on one GPU
     python benchmarks/checkpoint_stall.py WORK_DIR --kernels fused --output DIR
     python benchmarks/checkpoint_stall.py WORK_DIR --tiny             # a dry run on any machine
 
-Each way is a process of its own. The period of a step is the time between the ends of two steps, on a GPU by
-events on the device, so that it holds whatever came in between. Quiet steps have no save before them and none
-being written; the first third of the run, where things are compiled and memory is pinned, does not count.
-Saves are far enough apart for each to end before the next: a wait for the one before would count as a stall.
+Each kind of save runs in its own process. The period of a step is the time between the ends of two steps, on
+a GPU by device events, so that it includes everything in between. Quiet steps have no save before them and
+none being written. The first third of the run, with compilation and pinning of memory, is not counted. Saves
+are far enough apart for each to end before the next, because a wait for the previous save would count as a
+stall.
 
-With --output: `checkpoint-stall.json`, the longest of the steps after a save less a quiet one;
+With --output: `checkpoint-stall.json`, the longest step after a save minus a quiet step;
 `checkpoint-write.json`, the seconds until a checkpoint is verified; `checkpoint-overhead.json`, the share
 that one save an --interval adds to a run's time.
 """
@@ -39,7 +40,7 @@ RESULT = "result.json"
 
 
 class Watch:
-    """Notes when each step ended, and what the saver was at."""
+    """Hook that records the end of each step and the state of the saver."""
 
     def __init__(self) -> None:
         self.saver: Saver | None = None
@@ -81,7 +82,7 @@ def between_ms(start: Any, end: Any) -> float:
 
 
 def measure(run_dir: Path) -> dict[str, Any]:
-    """Run a session in this process, and sort its steps by what was saved meanwhile."""
+    """Run a session in this process, and group its steps by concurrent saves."""
     from neobert.train import read_config
 
     watch = Watch().installed()
@@ -100,9 +101,9 @@ def measure(run_dir: Path) -> dict[str, Any]:
 
 
 def summarise(periods_ms: list[float], num_begun: list[int], is_writing: list[bool]) -> dict[str, Any]:
-    """Tell apart quiet steps, those right after a save was begun, and those that a writer worked beside.
+    """Group the steps: quiet, first after the start of a save, and concurrent with a write.
 
-    Period i ends with step i + 1, in front of which `num_begun[i + 1]` saves had been begun.
+    Period i ends with step i + 1, before which `num_begun[i + 1]` saves had started.
     """
     kinds: dict[str, list[float]] = {"quiet": [], "saved": [], "beside": []}
     for index in range(len(periods_ms) // 3, len(periods_ms)):
@@ -147,7 +148,7 @@ def run_way(work: Path, way: str, size: Size, asked: argparse.Namespace) -> dict
 def write_figures(
     folder: Path, results: dict[str, Any], interval_s: float, *, is_complete: bool = True
 ) -> None:
-    """Write the three figures of saving beside training; both ways stand in the detail."""
+    """Write the three figures of asynchronous saves; the details have both kinds of save."""
     found = results["beside"]
     known = {} if "error" in found else found
     detail = {**results, "interval_s": interval_s}
@@ -156,7 +157,7 @@ def write_figures(
     share = None if cost is None else cost / 1000 / interval_s
     figures = (
         ("checkpoint-stall", stall, "ms beyond a quiet step; the target is one such step", quiet),
-        ("checkpoint-write", write_s, "s until a checkpoint is verified, beside training", None),
+        ("checkpoint-write", write_s, "s until a checkpoint is verified, during training", None),
         ("checkpoint-overhead", share, "share of a run's time, with one save an interval", 0.005),
     )
     for name, value, unit, target in figures:

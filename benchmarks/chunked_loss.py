@@ -1,4 +1,4 @@
-"""Peak memory and time of decoder and cross-entropy on a GPU, all logits at once against chunks of them.
+"""Peak memory and time of decoder and cross-entropy on a GPU, with all logits at once and in chunks.
 
     python benchmarks/chunked_loss.py --output docs/measurements
 
@@ -41,7 +41,7 @@ def in_chunks(hidden: Tensor, weight: Tensor, bias: Tensor, labels: Tensor) -> T
 
 
 def measure(loss: Loss, inputs: tuple[Tensor, ...], labels: Tensor) -> dict[str, Any]:
-    """Run forward and backward a few times; return loss, peak memory above the inputs, and the best time."""
+    """Run forward and backward a few times; return loss, peak memory beyond the inputs, and the best time."""
     seconds = []
     try:
         for _ in range(REPEATS):

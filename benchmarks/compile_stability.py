@@ -1,10 +1,10 @@
-"""Count what torch.compile does over 200 steps of varying documents: recompilations and graph breaks.
+"""Recompilations and graph breaks of torch.compile over 200 steps of varying documents.
 
     python benchmarks/compile_stability.py WORK_DIR [--steps 200] [--kernels auto torch] [--output DIR]
 
 The steps are the real trainer's: its data, objective, clipping and optimizer, on documents whose number and
-lengths change with every microbatch. Each backend runs in a process of its own. After that each process
-plants both faults, a shape that changes and a break in a graph, and fails where the count misses one.
+lengths change with every microbatch. Each backend runs in its own process, which then plants both faults, a
+changing shape and a graph break, and fails if they are not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KERNELS = ("auto", "fused", "triton", "torch")
 
 
 def measure(config: RunConfig, run_dir: Path, steps: int) -> dict[str, Any]:
-    """Train so many steps behind the warm-up; say what was compiled in them, by step and reason."""
+    """Train a number of steps after the warm-up; return the compilations by step and reason."""
     world = World(config.trainer.mixed_precision)
     make_reproducible(config, world)
     trainer, log = assemble(config, run_dir, world, Signals(), None), CompilationLog()
@@ -58,7 +58,7 @@ def measure(config: RunConfig, run_dir: Path, steps: int) -> dict[str, Any]:
 
 
 def planted_faults_are_counted(backend: str = "eager") -> bool:
-    """Compile for a second shape, and break a graph; tell whether the counts saw both."""
+    """Compile for a second shape, and break a graph; return whether both were counted."""
 
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -79,7 +79,7 @@ def planted_faults_are_counted(backend: str = "eager") -> bool:
 
 
 def run_apart(kernels: str, work: Path, steps: int) -> dict[str, Any]:
-    """Measure a backend in a process of its own."""
+    """Measure a backend in its own process."""
     command = [sys.executable, __file__, str(work), "--child", kernels, "--steps", str(steps)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -92,7 +92,7 @@ def write_figures(folder: Path, results: dict[str, dict[str, Any]], *, is_comple
     is_whole = all("error" not in result for result in results.values())
     recompiles = sum(len(result.get("recompiles", ())) for result in results.values())
     breaks = sum(sum(result.get("graph_breaks", {}).values()) for result in results.values())
-    unit = f"in the steps behind the first {WARM_UP_STEPS}"
+    unit = f"in the steps after the first {WARM_UP_STEPS}"
     for name, count, where in (("recompiles", recompiles, unit), ("graph-breaks", breaks, "in the process")):
         value = count if is_whole else None
         write_measurement(folder / f"{name}.json", value, where, 0, results, is_complete=is_complete)
@@ -103,7 +103,7 @@ def child(kernels: str, work: Path, steps: int) -> None:
     run_dir.mkdir(exist_ok=True)
     found = measure(run_config(work, run_dir, steps=steps, kernel_backend=kernels), run_dir, steps)
     if not planted_faults_are_counted():
-        sys.exit("a planted recompilation or graph break was not counted: this torch tells it otherwise")
+        sys.exit("a planted recompilation or graph break was not counted by this version of torch")
     print(json.dumps(found))
 
 

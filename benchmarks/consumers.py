@@ -23,7 +23,7 @@ from typing import Any
 from measurement import write_measurement
 
 HERE = Path(__file__).resolve().parent
-CHECKS, TESTER = HERE / "consumer_checks.py", HERE / "model_tester.py"
+CHECKS, TESTER = HERE / "consumer_checks", HERE / "model_tester.py"
 LIMIT_S = 900
 WORKS, REFUSED, FAILS = "works", "refused", "fails"
 ROWS = {
@@ -50,7 +50,7 @@ OLDER = ("auto_classes", "meta_loading", "pipeline_fill_mask", "pipeline_questio
 STATED = {
     "llama_cpp_converter": "`export` writes the GGUF itself: [llama.cpp](export.md#llamacpp)",
 }
-"""Consumers that would compute something else, and what is done about it: a difference is expected."""
+"""Consumers that compute something else, and the alternative: a difference is expected."""
 
 
 LEFT_OUT = "one is left out: it loads a folder without weights, which is refused"
@@ -92,7 +92,7 @@ def parse() -> argparse.Namespace:
 
 
 def run_all(arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run each check in a process and a folder of its own."""
+    """Run each check in its own process and folder."""
     for name in arguments.only or ROWS:
         yield run_check(name, ROWS[name], arguments.python, arguments.exported)
     if arguments.older:

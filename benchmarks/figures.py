@@ -17,12 +17,21 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 MEASUREMENTS, FIGURES = ROOT / "docs" / "measurements", ROOT / "docs" / "figures"
 TEXT, FAINT, BLUE, RED, GREEN = "#768390", "#76839055", "#3b82f6", "#e5534b", "#2da44e"
+PARTS = (
+    "imports, checks, text",
+    "compilation",
+    "measured steps, save, memory",
+    "two resumed sessions",
+    "trainer",
+)
+"""Parts of a start, as `first_step.parts_of` names them."""
+PART_COLOURS = (BLUE, "#d29922", GREEN, "#a371f7", RED)
 FONT = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 STYLE = re.compile(r"\x1b\[([\d;]*)m")
 COLOURS = {"31": "#ff7b72", "32": "#56d364", "33": "#e3b341", "36": "#76e3ea", "2": "#8b949e"}
 SPEED_UP, MOST_S = 2.0, 1.5
-"""The recording is played faster than it was made, and no pause is longer."""
+"""Longest pause in the replay, which is faster than the recording."""
 
 
 def main() -> None:
@@ -36,6 +45,12 @@ def figures() -> dict[str, str]:
     return {
         "throughput.svg": throughput(measurement("vs-hf-padded")["detail"]["medians"]),
         "killed-run.svg": killed_run(measurement("killed-run")["detail"]),
+        "start-up.svg": start_up(
+            {
+                f"{caches} caches, parts in sequence": measurement("start-up-sequential")["detail"][caches]
+                for caches in ("empty", "warm")
+            }
+        ),
         "terminal.svg": terminal(measurement("terminal-recording")["detail"]),
     }
 
@@ -71,6 +86,26 @@ def throughput(medians: dict[str, int]) -> str:
         parts.append(label(left - 10, y + 18, name, anchor="end"))
         parts.append(label(left + length + 8, y + 18, f"{rate / 1000:.0f}k", size=15))
     return svg(760, 160, title, parts)
+
+
+def start_up(bars: dict[str, dict[str, Any]]) -> str:
+    """Draw a bar for each launch, with the parts on the way to the first step."""
+    title = "Seconds from the command to the first step: 53M parameters, one H200"
+    drawn, left, right = [label(0, 18, title, size=15)], 245, 700
+    colours = dict(zip(PARTS, PART_COLOURS, strict=True))
+    for part, x in zip(PARTS, (0, 165, 275, 490, 650), strict=True):
+        drawn.append(f'<rect x="{x}" y="34" width="12" height="12" rx="2" fill="{colours[part]}"/>')
+        drawn.append(label(x + 17, 45, part, size=12))
+    scale = (right - left) / max(bar["seconds"] for bar in bars.values())
+    for number, (name, bar) in enumerate(bars.items()):
+        x, y = float(left), 62 + 36 * number
+        drawn.append(label(left - 10, y + 18, name, anchor="end"))
+        for part, seconds in bar["parts"].items():
+            box = f'x="{x:.1f}" y="{y}" width="{seconds * scale:.1f}" height="26"'
+            drawn.append(f'<rect {box} fill="{colours[part]}"/>')
+            x += seconds * scale
+        drawn.append(label(x + 8, y + 18, f"{bar['seconds']:.1f}", size=15))
+    return svg(760, 70 + 36 * len(bars), title, drawn)
 
 
 def killed_run(detail: dict[str, Any]) -> str:

@@ -1,10 +1,12 @@
-"""Seconds from `neobert-launch train` to its first step, and the child processes that they go into.
+"""Seconds from `neobert-launch train` to its first step, by state and child process.
 
     python benchmarks/first_step.py WORK [--size 53M] [--output DIR]   # WORK: see `passages.py`
 
-The same command twice: with empty caches of Triton, Inductor and prepared text, and with those that the first
-left. The default guard is on; the checks that the run waives are in the result. The clock runs from the
-command to the line of metrics of the first step. States and children are seen by polling, 20 times a second.
+The same command three times: with empty caches of Triton, Inductor and prepared text; with those that the
+first left, but without the receipt that was kept; and once more, so that it reuses that receipt. The default
+guard is on; the checks that the run waives, and those that a receipt replaced, are in the result. The clock
+runs from the command to the line of metrics of the first step. States and children are seen by polling, 20
+times a second.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
@@ -32,7 +35,7 @@ WAIVED = {
     "CFG005": "A benchmark of the guard itself, for which no profile is made.",
     "BUD001": "The run ends at its first step.",
 }
-LIMITS_S = {"empty": 45.0, "warm": 20.0}
+LIMITS_S = {"empty": 45.0, "rehearsed_again": None, "warm": 20.0}
 INTERVAL_S, PATIENCE_S = 0.05, 280.0
 MODULE = re.compile(r"neobert(?:\.\w+)+")
 FIRST_STEP = "first step"
@@ -86,18 +89,46 @@ def environment(folder: Path) -> dict[str, str]:
     return inherited | {name: str(folder / "caches" / name.lower()) for name in names}
 
 
-def state_of(folder: Path) -> str:
-    """Return what the command is doing, from the files of its rehearsal and of its run."""
+def states_of(folder: Path) -> dict[str, str]:
+    """Return what the command and each part of its rehearsal are doing, from their files."""
+    parts = {
+        path.name.removesuffix("_stage_rank0"): path.read_text() or "starting"
+        for path in folder.glob(".rehearsal-*/*_stage_rank0")
+    }
+    return parts | {"command": _state_of_command(folder, has_parts=bool(parts))}
+
+
+def _state_of_command(folder: Path, *, has_parts: bool) -> str:
     run = folder / "run"
     if (run / "metrics.jsonl").exists():
         steps = [json.loads(line)["step"] for line in whole_lines(run / "metrics.jsonl")]
-        return FIRST_STEP if any(step >= 1 for step in steps) else "run: compiling, evaluating, first step"
+        return FIRST_STEP if any(step >= 1 for step in steps) else "compiling, evaluating, first step"
     if (run / "heartbeat_rank0.jsonl").exists():
-        return "run: building the model"
+        return "building the model"
     if (run / "receipt.json").exists():
-        return "run: starting"
-    stages = [path.read_text() or "starting" for path in folder.glob(".rehearsal-*/stage_rank0")]
-    return f"rehearsal: {stages[0]}" if stages else "probes"
+        return "starting the trainer"
+    return "rehearsing" if has_parts else "checking"
+
+
+def parts_of(states: Sequence[tuple[float, str, str]], first_step_s: float) -> dict[str, float]:
+    """Return the seconds of each part on the way to the first step; what overlaps counts once."""
+    at: dict[tuple[str, str], float] = {}
+    for now, part, state in states:
+        at.setdefault((part, state.partition(" ")[0]), now)
+        at.setdefault((part, ""), now)
+    ends = {
+        "imports, checks, text": at.get(("fresh", "trying"), at[("command", "starting")]),
+        "compilation": at.get(("fresh", "step")),
+        "measured steps, save, memory": at.get(("resumed", "")),
+        "two resumed sessions": at[("command", "starting")],
+        "trainer": first_step_s,
+    }
+    parts, before = {}, 0.0
+    for name, end in ends.items():
+        if end is not None:
+            parts[name] = round(end - before, 2)
+            before = end
+    return {name: seconds for name, seconds in parts.items() if seconds}
 
 
 def whole_lines(path: Path) -> list[str]:
@@ -116,10 +147,11 @@ def name_of(process: psutil.Process) -> str:
 
 
 def measure(folder: Path, run_file: Path, extra: list[str]) -> dict[str, Any]:
-    """Run the command up to its first step; return seconds, its states, and when each child was there."""
+    """Run the command up to its first step; return its duration in seconds, its states and its children."""
     command = [sys.executable, "-m", "launcher", "train", "--config", str(run_file), *extra]
     seen: dict[int, list[Any]] = {}
-    states: list[tuple[float, str]] = []
+    states: list[tuple[float, str, str]] = []
+    current: dict[str, str] = {}
     begun = time.perf_counter()
     with (folder / "output.txt").open("w") as out:
         child = subprocess.Popen(command, cwd=folder, stdout=out, stderr=out, env=environment(folder))
@@ -130,10 +162,11 @@ def measure(folder: Path, run_file: Path, extra: list[str]) -> dict[str, Any]:
                 entry = seen.setdefault(process.pid, [now, now, ""])
                 entry[1], entry[2] = now, name_of(process) or entry[2]  # its name comes with its program
             with suppress(OSError):  # a file that has just been removed
-                state = state_of(folder)
-                if not states or states[-1][1] != state:
-                    states.append((now, state))
-                first_step_s = now if state == FIRST_STEP else None
+                for part, state in states_of(folder).items():
+                    if current.get(part) != state:
+                        current[part] = state
+                        states.append((now, part, state))
+                first_step_s = now if current["command"] == FIRST_STEP else None
             time.sleep(INTERVAL_S)
         child.terminate()
         child.wait()
@@ -144,7 +177,12 @@ def measure(folder: Path, run_file: Path, extra: list[str]) -> dict[str, Any]:
     ]
     tail = (folder / "output.txt").read_text()[-1500:]
     failed = {} if first_step_s else {"output": tail}
-    return {"seconds": first_step_s, "states": states, "children": parts, **failed}
+    reused = re.search(r"^reused ([^:]*):", (folder / "output.txt").read_text(), re.MULTILINE)
+    codes = reused[1].split() if reused else []
+    found: dict[str, Any] = {"seconds": first_step_s, "reused": codes}
+    if first_step_s is not None:
+        found["parts"] = parts_of(states, first_step_s)
+    return found | {"states": states, "children": parts, **failed}
 
 
 def main() -> None:
@@ -164,6 +202,8 @@ def main() -> None:
     found: dict[str, Any] = {"waived": sorted(waived)}
     for caches in LIMITS_S:
         shutil.rmtree(folder / "run", ignore_errors=True)
+        if caches == "rehearsed_again":
+            shutil.rmtree(folder / "caches" / "xdg_cache_home" / "neobert" / "receipts", ignore_errors=True)
         found[caches] = measure(folder, run_file, extra)
         print(caches, json.dumps(found[caches], indent=1), flush=True)
         if chosen.output:

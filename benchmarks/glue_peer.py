@@ -1,11 +1,10 @@
-"""Fine-tune an encoder of transformers on GLUE with its own Trainer, on the recipe of `evaluate glue`.
+"""GLUE scores of an encoder of transformers with its own Trainer, on the recipe of `evaluate glue`.
 
     python -m benchmarks.glue_peer MODEL GLUE_OUTPUT --tasks cola,rte --seeds 3 --output peer-glue.json
 
-MODEL: a folder of transformers, such as a ModernBERT. GLUE_OUTPUT: the output folder of `evaluate glue`,
-whose rewritten files are read. Batch size, steps, evaluations and patience are the same: model and trainer
-differ.
-Results are written after each run, and a run that has one is not repeated.
+MODEL: a folder saved by transformers, such as a ModernBERT. GLUE_OUTPUT: the output folder of `evaluate
+glue`, whose rewritten files are read. Batch size, steps, evaluations and patience are the same: model and
+trainer differ. Results are written after each run, and a run that has one is not repeated.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ from transformers import (
 )
 
 from neobert.evaluation.glue.settings import BATCH_SIZE, EVALUATIONS_PER_EPOCH, PATIENCE
-from neobert.evaluation.glue.summary import average, best_row, task_summary
-from neobert.evaluation.glue.tasks import TASKS, GlueTask
+from neobert.evaluation.glue.summary import averages, best_row, task_summary
+from neobert.evaluation.glue.task import GlueTask
+from neobert.evaluation.glue.tasks import TASKS
 from neobert.tasks.classification.metrics import classes_of, scores_of
 
 
@@ -43,7 +43,7 @@ class Patience(TrainerCallback):  # type: ignore[misc]
         self.rows: list[dict[str, Any]] = []
 
     def on_evaluate(self, _: Any, state: Any, control: Any, **more: Any) -> None:
-        """Note an evaluation."""
+        """Record an evaluation."""
         metrics: dict[str, Any] = more["metrics"]
         row = {name.replace("eval_", "eval/", 1): value for name, value in metrics.items()}
         self.rows.append({"step": state.global_step, **row})
@@ -154,7 +154,7 @@ def main() -> None:
                 "model": options.model.name,
                 "lr": options.lr,
                 "tasks": tasks,
-                "average": average(tasks),
+                "averages": averages(tasks),
             }
             options.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
             print(name, seed, of_task[-1]["metrics"], flush=True)

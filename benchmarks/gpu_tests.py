@@ -1,9 +1,9 @@
-"""Run the tests that need CUDA devices and keep what came of each: DIR/gpu-tests.json.
+"""Results of the tests that need CUDA devices: DIR/gpu-tests.json.
 
     python benchmarks/gpu_tests.py --output docs/measurements
     python benchmarks/gpu_tests.py --name faults-gpu tests/gpu/test_faults_gpu.py tests/gpu/test_stalls.py
 
-Value: the share of those that ran which passed. Those that were skipped stand in the detail with the reason.
+Value: the share of the executed tests that passed. The details list skipped tests with the reason.
 """
 
 from __future__ import annotations

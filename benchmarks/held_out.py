@@ -1,5 +1,6 @@
-"""Loss of a masked language model on held-out passages with fixed masks. Knows no trainer and no model class.
+"""Loss of a masked language model on held-out passages with fixed masks.
 
+Independent of trainer and model class.
     python benchmarks/held_out.py PASSAGES.npz FOLDER...    # folders that transformers loads
 
 Each passage is a row of its own. In each of three passes another 15 % of its tokens, markers excepted, are

@@ -1,4 +1,4 @@
-"""Losses of a run that is killed, next to those of the same run left alone.
+"""Losses of a run that is killed, compared with those of the same run without interruption.
 
     python benchmarks/killed_run.py --output docs/measurements
 
@@ -24,7 +24,8 @@ from measurement import write_measurement
 
 from launcher.htmlreport.reader import read_ranks
 from launcher.rundir.records import last_beat, read_json
-from neobert.training.telemetry.jsonl_writer import METRICS, iter_rows
+from neobert.runfiles.run_dir import METRICS
+from neobert.training.telemetry.jsonl_writer import iter_rows
 
 STEPS, SAVE_EVERY, EVALUATE_EVERY, LOG_EVERY = 240, 40, 40, 2
 KILLS = ((66, "trainer"), (130, "launcher and trainer"), (190, "trainer"))
@@ -105,7 +106,7 @@ def train_and_kill(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def wait_for(run_dir: Path, launcher: subprocess.Popen[bytes], step: int) -> None:
-    """Wait until the run has trained this step. Raises RuntimeError where it ends before."""
+    """Wait until the run has trained this step. Raises RuntimeError if it ends earlier."""
     while int(last_beat(run_dir, 0).get("step") or 0) < step:
         if launcher.poll() is not None:
             raise RuntimeError(f"the run ended with {launcher.returncode} before step {step}")

@@ -1,13 +1,13 @@
-"""Hold the loss of compiled bf16 packed training to that of fp32, eager, one document a row.
+"""Loss of compiled bf16 packed training, compared with fp32, eager, one document per row.
 
     python benchmarks/loss_parity.py WORK_DIR [--steps 300] [--output DIR]
 
-NeoBERT-250M on T = 8,192 tokens a step, the real trainer on both sides, each in a process of its own. Seed,
-documents, their order and their masks are the same by construction: the unpacked side takes the packed
-microbatches apart into padded rows, sorted by length into four microbatches to spare it padding. It runs on
-the model's own modules and SDPA, in fp32 without TF32. Text is that of the folder which NEOBERT_TEST_DATA
-names (pretrain/, tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the largest
-relative difference of the loss, averaged over 10 steps, from step 10 to the end.
+NeoBERT-250M on T = 8,192 tokens a step, the real trainer on both sides, each in its own process. Seed,
+documents, their order and their masks are the same by construction: the unpacked side splits the packed
+microbatches into padded rows, sorted by length into four microbatches to reduce padding. It runs on the
+model's own modules and SDPA, in fp32 without TF32. The text is in the folder of NEOBERT_TEST_DATA (pretrain/,
+tokenizers/bert-base-uncased/), else CPython's own documentation. Figure: the largest relative difference of
+the loss, averaged over 10 steps, from step 10 to the end.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ IGNORED = -100
 
 
 def text_and_tokenizer() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what to read, and into which tokens."""
+    """Return the text to read and its tokenizer."""
     folder = os.environ.get("NEOBERT_TEST_DATA")
     if folder is None:
         return {"name": "builtin:python-docs"}, {"vocab_size": VOCABULARY}
@@ -83,7 +83,7 @@ def unpacked_config(packed: RunConfig) -> RunConfig:
 
 
 class Rows:
-    """The documents of packed microbatches, one a row: `GROUPS` padded microbatches for each of them."""
+    """The documents of packed microbatches, one per row, as `GROUPS` padded microbatches each."""
 
     def __init__(self, packed: TrainStream) -> None:
         self.close = packed.close
@@ -94,14 +94,14 @@ class Rows:
 
 
 def unpack(batch: Microbatch) -> list[Microbatch]:
-    """Lay the documents of a packed microbatch out as rows, sorted by length, in `GROUPS` parts."""
+    """Split the documents of a packed microbatch into rows, sorted by length, in `GROUPS` parts."""
     bounds = batch.cu_seqlens[: batch.num_segments + 1].to(torch.int64)
     order = bounds.diff().argsort(stable=True)
     return [padded(batch, bounds, members) for members in order.tensor_split(GROUPS)]
 
 
 def padded(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
-    """Take some documents out: [T] to [B, S], S being the longest of them."""
+    """Pad some documents of a packed run: [T] to [B, S], where S is the longest of them."""
     lengths = bounds.diff()[members]
     places = torch.arange(int(lengths.max()))[None, :]
     is_token = places < lengths[:, None]
@@ -148,7 +148,7 @@ def step_loss(trainer: Trainer) -> float:
 
 
 def smoothed(values: list[float]) -> list[float]:
-    """Average each value with those before it, `WINDOW` of them; the first have too few and are left out."""
+    """Return the moving average over `WINDOW` values, from the first full window on."""
     return [sum(values[end - WINDOW : end]) / WINDOW for end in range(WINDOW, len(values) + 1)]
 
 
@@ -168,7 +168,7 @@ def compare(packed: dict[str, Any], unpacked: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_apart(form: str) -> dict[str, Any]:
-    """Train one side in a process of its own, with the arguments of this one."""
+    """Train one side in its own process, with the arguments of this one."""
     command = [sys.executable, __file__, *sys.argv[1:], "--form", form]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Runs of the real trainer on documents of made-up words: NeoBERT-250M, T = 32,768 tokens a step.
+"""Runs of the real trainer on synthetic documents: NeoBERT-250M, T = 32,768 tokens per step.
 
 Lengths come from a lognormal (median 150 tokens, sigma 0.86, cut at 1,024), or every document fills its row.
 """
@@ -30,7 +30,7 @@ PACKED_LENGTH = 1024
 
 @dataclass(frozen=True)
 class Size:
-    """What a run is made of. `is_full`: compiled, in bf16; else a dry run for any machine."""
+    """Size of a run. `is_full`: compiled, in bf16; otherwise a dry run for any machine."""
 
     num_layers: int
     hidden_size: int
@@ -50,7 +50,7 @@ def word(index: int) -> str:
 
 
 def write_text(work: Path, size: Size, row_length: int = PACKED_LENGTH) -> None:
-    """Write tokenizer and documents, unless they are there."""
+    """Write tokenizer and documents, unless they exist."""
     work.mkdir(parents=True, exist_ok=True)
     if not (work / "tokenizer.json").exists():
         write_tokenizer(work / "tokenizer.json")
@@ -73,7 +73,7 @@ def write_tokenizer(path: Path) -> None:
 
 
 def write_documents(path: Path, num_tokens: int, row_length: int) -> None:
-    """Draw words by rank, a few of them often, so that there is something to learn."""
+    """Draw words with a skewed distribution, so that there is something to learn."""
     draw = random.Random(0)
     words = [word(index) for index in range(NUM_WORDS)]
     with path.open("w", encoding="utf-8") as file:
@@ -101,7 +101,7 @@ def run_config(
     logging_steps: int = 10,
     **model: Any,
 ) -> RunConfig:
-    """Configure a run on the documents of `work`; `model` names kernels, or whatever is to differ."""
+    """Configure a run on the documents of `work`; `model` sets kernels and other keys that differ."""
     shape = {"num_hidden_layers": size.num_layers, "hidden_size": size.hidden_size}
     shape |= {"num_attention_heads": size.hidden_size // 64, "intermediate_size": 4 * size.hidden_size}
     content = {

@@ -1,4 +1,4 @@
-"""The form of the files in `docs/measurements/`: one figure, and what has to be known to judge it."""
+"""Format of the files in `docs/measurements/`: one figure, with its machine, versions and command."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def write_measurement(
     """Write a figure to METRIC.json, named by the file; None where it could not be measured.
 
     A benchmark of several rounds writes after each, with `is_complete` false until the last: a run that a
-    time limit cuts short keeps the rounds that it has done.
+    time limit ends keeps its finished rounds.
     """
     measurement = {
         "metric": path.stem,
@@ -54,7 +54,7 @@ def write_measurement(
 
 
 def command() -> str:
-    """Return the command line as one would type it in the repository, whatever machine it ran on."""
+    """Return the command line as typed in the repository, without paths of the machine."""
     return shlex.join(["python", *map(without_machine, sys.argv)])
 
 
@@ -70,7 +70,7 @@ def device_name() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Name the Python and the packages that were installed, of those that matter."""
+    """Return the versions of Python and of the installed packages that affect measurements."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for package in PACKAGES:
         try:
@@ -81,7 +81,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """Return the commit that is measured; where the checkout is a bare copy, the environment says it."""
+    """Return the measured commit; for a copy without git, from the environment."""
     if named := os.environ.get(COMMIT_ENV):
         return named
     folder = Path(__file__).parent

@@ -1,8 +1,7 @@
 """transformers' own tests of models, on the code of an exported folder.
 
-`consumers.py` copies this file into transformers' tests. EXPORTED names the folder.
-The tests know models of the library alone by their names, and load them without trust in code of a folder:
-names and classes are registered.
+`consumers.py` copies this file into transformers' tests. EXPORTED names the folder. The tests find models by
+name in the library and do not trust code in a folder, so names and classes are registered.
 """
 
 import os

@@ -22,7 +22,7 @@ MASKED_SHARE, MAX_GRAD_NORM, NUM_BATCHES, IGNORED = 0.2, 1.0, 4, -100
 
 
 def build(model: ModelConfig, vocab_size: int, pad_id: int) -> ModernBertForMaskedLM:
-    """Build the peer: as many blocks, heads and gated columns, every block attending to all of its row."""
+    """Build the peer: the same numbers of blocks, heads and gated columns, with global attention."""
     markers = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 0)
     config = ModernBertConfig(
         vocab_size=vocab_size,
@@ -62,7 +62,7 @@ class Batch:
 def concatenated(
     store: TokenStore, tokenizer: TokenizerBundle, rows: int, width: int, device: str
 ) -> Iterator[Batch]:
-    """Cut the text into full rows, documents running into each other; `NUM_BATCHES` batches [B, S]."""
+    """Cut the text into full rows without isolation of documents; `NUM_BATCHES` batches [B, S]."""
     size = rows * width
     for index in range(NUM_BATCHES):
         ids = torch.from_numpy(store.tokens[index * size : (index + 1) * size].astype("int64"))
@@ -91,7 +91,7 @@ def documents(store: TokenStore, first: int, count: int, width: int) -> list[Ten
 
 
 def padded_width(store: TokenStore, rows: int, longest: int) -> int:
-    """Return what the longest of so many documents is on average, to the next multiple of 64.
+    """Return the expected length of the longest of so many documents, rounded up to a multiple of 64.
 
     A collator pads every batch to its longest; one width that costs as much compiles once.
     """
@@ -113,7 +113,7 @@ class PeerStep:
         self.batches, self.index = batches, 0
 
     def __call__(self) -> int:
-        """Train on the next batch; return its tokens that are no padding."""
+        """Train on the next batch; return its number of tokens without padding."""
         batch = self.batches[self.index % len(self.batches)]
         self.index += 1
         with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.is_mixed):

@@ -25,7 +25,7 @@ LINEAR = LAYERS * sum(math.prod(shape) for shape in SHAPES.values() if len(shape
 
 @dataclass(frozen=True)
 class Variant:
-    """What runs the step.
+    """Kernels of the step.
 
     Attention in {varlen, flash3, flash4, packed}, the elementwise work in {torch, triton, fused}.
     """

@@ -1,11 +1,11 @@
-"""Cut the text of a folder into passages of at most 512 tokens, and hold some of them out.
+"""Passages of at most 512 tokens from the text of a folder, some of them held out.
 
     python benchmarks/passages.py DATA WORK      # DATA/pretrain, DATA/tokenizers/bert-base-uncased
 
 Writes WORK/train.jsonl and WORK/held_out.jsonl (one passage per line, as `dataset.path` reads them), and
 WORK/passages.npz with the same passages as tokens, markers included, for programs that read no text. A
 passage is consecutive paragraphs of one file, joined by line breaks. Of every 50 blocks of 8 passages one is
-held out, chosen by a hash of file and block: it has no paragraph in common with a training passage.
+held out, chosen by a hash of file and block: a held-out passage shares no paragraph with a training passage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 ROOM, BLOCK, ONE_OF = 500, 8, 50
 """Tokens of the pieces in a passage: what is cut within a word may be a few tokens more when it is joined."""
 HELD_OUT_FOLDER = "wikitext-2"
-"""A corpus with a split of its own, tokenised in another way: left out."""
+"""A corpus with its own split and another tokenization, which is left out."""
 
 
 def texts(folder: Path) -> Iterator[tuple[str, list[str]]]:

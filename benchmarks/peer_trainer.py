@@ -2,10 +2,10 @@
 
     python benchmarks/peer_trainer.py WORK --lr 1e-3 --steps 3250 --output FILE [--seed 0]
 
-The peer in its fastest form: full rows of 512, passages running into each other, SDPA without a mask, global
+The peer in its fastest form: full rows of 512 without isolation of passages, SDPA without a mask, global
 attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the
-same number of them in every batch, so that nothing is compiled again. Cosine to zero over the steps. The
-clock starts after the first step, which compiles; the evaluation (`held_out.py`) is outside.
+same number of them in every batch, so that nothing is recompiled. Cosine to zero over the steps. The clock
+starts after the first step, which compiles; the evaluation (`held_out.py`) is outside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROW_LENGTH, IGNORED, VOCABULARY = 512, -100, 30_528
 
 
 class Rows(Dataset):
-    """Full rows, cut from passages that run into each other."""
+    """Full rows, cut from concatenated passages."""
 
     def __init__(self, path: Path) -> None:
         with np.load(path) as arrays:

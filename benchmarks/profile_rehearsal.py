@@ -1,10 +1,10 @@
-"""Rehearse a profile on the GPU of this machine and keep its speed and memory: DIR/PROFILE-on-CARD.json.
+"""Speed and memory of a profile's rehearsal on the GPU of this machine: DIR/PROFILE-on-CARD.json.
 
     python benchmarks/profile_rehearsal.py --profile h100-prod --output docs/measurements
 
 The text is CPython's documentation and the tokenizer is trained on it, so that nothing is downloaded; every
-other key is the profile's. Value: tokens per second of the rehearsal. A card that is not the profile's fails
-its check of the GPU (GPU001), which the detail says; speed and memory are measured all the same.
+other key is the profile's. Value: tokens per second of the rehearsal. A GPU other than the profile's fails
+GPU001, which the details state; speed and memory are still measured.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python benchmarks/recipe_screen.py WORK TRIALS.json --output FILE [--size 53M]
 
-WORK holds what `passages.py` wrote. A trial names what differs from BASE; the compiled step (`--rows`,
+WORK holds what `passages.py` wrote. A trial sets the keys that differ from BASE; the compiled step (`--rows`,
 `--config`), the text and the tokens per step are the same for all, and so is the evaluation (`held_out.py`).
 Seconds are those of the training steps alone, compilation and evaluation left out.
 """
@@ -56,7 +56,7 @@ Sections = dict[str, dict[str, Any]]
 
 
 def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], fixed: Sections) -> RunConfig:
-    """Configure the base run; what a trial changes is put in place by `reset`."""
+    """Configure the base run; `reset` applies the changes of a trial."""
     sections = base_sections(work, size, rows, trial)
     for name, values in fixed.items():
         sections[name] = sections.get(name, {}) | values
@@ -127,7 +127,7 @@ def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
 
 
 def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: torch.device) -> None:
-    """Put a fresh run into a trainer whose step is compiled already."""
+    """Reset a trainer with a compiled step to a fresh run."""
     trainer.batches.close()
     trainer.config = config
     object.__setattr__(trainer.task.batches.__self__, "config", config)
@@ -213,7 +213,7 @@ def main() -> None:
         reset(trainer, config, trial, world.device)
         try:
             found = run(trainer, trial, evaluate)
-        except Exception as error:  # a recipe that diverges must not take the others with it
+        except Exception as error:  # a recipe that diverges must not stop the others
             found = {"error": repr(error)[:300]}
         differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
         line = {

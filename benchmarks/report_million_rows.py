@@ -2,8 +2,8 @@
 
     python benchmarks/report_million_rows.py --output docs/measurements
 
-A run of a few steps makes the directory. Its history is then written by the trainer's own writer: a million
-lines with the trainer's fields, an evaluation every thousand, and restarts that cut the file back as a resume
+A run of a few steps creates the directory. Its history is then written by the trainer's own writer: a million
+lines with the trainer's fields, an evaluation every thousand, and restarts that truncate the file as a resume
 does.
 """
 
@@ -23,8 +23,9 @@ from measurement import write_measurement
 
 from launcher.run.launch_records import record_restart
 from neobert.config.schema import DatasetConfig
+from neobert.runfiles.run_dir import METRICS
 from neobert.training.state.train_state import LastMetrics
-from neobert.training.telemetry.jsonl_writer import METRICS, JsonlWriter, iter_rows, trim_metrics
+from neobert.training.telemetry.jsonl_writer import JsonlWriter, iter_rows, trim_metrics
 from neobert.training.telemetry.metrics import fields
 
 NUM_ROWS, EVALUATION_EVERY, RESTARTS, LOST_ROWS = 1_000_000, 1000, 20, 500
@@ -58,7 +59,7 @@ def main() -> int:
     detail = {**measured, "rows": chosen.rows, "restarts": RESTARTS, "repeats": REPEATS}
     detail["load_average"] = os.getloadavg()[
         0
-    ]  # of the machine: above its cores, wall time counts others too
+    ]  # load of the machine: above its number of cores, other processes slow this one down
     path = chosen.output / "report-million-rows.json"
     print(write_measurement(path, measured["wall_s"], "s", LIMIT_S, detail))
     is_within = measured["page_mib"] < LIMIT_MIB and measured["peak_memory_mb"] < LIMIT_MEMORY_MB
@@ -79,7 +80,7 @@ def train_briefly(run_dir: Path) -> None:
 
 
 def write_history(run_dir: Path, num_rows: int) -> None:
-    """Write the metrics; after each restart, the rows since the last save are cut off and written again."""
+    """Write the metrics; each restart truncates the rows since the last save and writes them again."""
     template = next(each for each in iter_rows(run_dir / METRICS) if not each.keys() & EVALUATED)
     (run_dir / METRICS).unlink()
     draw, place = random.Random(0), 0

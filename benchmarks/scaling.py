@@ -1,4 +1,4 @@
-"""Weak scaling of the real training step over the GPUs of one host: N of them against one, in one run.
+"""Weak scaling of the real training step over the GPUs of one host: N GPUs compared with one, in one run.
 
     python benchmarks/scaling.py WORK_DIR                     # all GPUs, both modes, into scaling-Ngpu.json
     python benchmarks/scaling.py WORK_DIR --counts 2 4 --kernels triton --rounds 5 --output DIR
@@ -7,12 +7,12 @@
     python benchmarks/scaling.py WORK_DIR --tiny --counts 2   # a dry run on any machine
 
 NeoBERT-250M, packed 1024, one microbatch of 64 rows, T = 65,536, a device: h200-prod on four. Every team of
-processes is started and compiled once and stays; the rounds then go from team to team, each forth and back in
-turn, while the others stand still: all meet the same temperature and the same power limit, behind --soak
-steps that are not counted. "apart" is every card by itself at once: what the slowest card and the host cost
-without any exchange.
-In the end three steps of each team are profiled: how long collectives ran, and how long nothing else did.
-Figure: tokens/s of N over N times those of the first card alone, the median of rounds, in the better mode.
+processes is started and compiled once. The rounds alternate between the teams, in both directions, while the
+others are idle, so that all run at the same temperature and power limit, after --soak steps that are not
+counted. "apart" runs all GPUs at once without exchange: the cost of the slowest GPU and of the host. At the
+end three steps of each team are profiled: the time of collectives, and their time without concurrent kernels.
+Figure: tokens/s of N GPUs over N times those of the first GPU alone, the median of rounds, in the better
+mode.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from torch.profiler import ProfilerActivity, profile
 from neobert.config import from_dict, to_dict
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
+from neobert.train import read_config
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
@@ -48,7 +49,7 @@ from neobert.training.state.trainer import Trainer
 TARGET = 0.97
 ROWS_OF_H200_PROD = 64
 TEXT_TOKENS = 30_000_000
-"""No team gets to its end: the last step of an epoch has fewer tokens, the more cards the fewer."""
+"""No team reaches the end of the epoch, whose last step has fewer tokens."""
 MODES = ("replicated", "fsdp2")
 ANSWER = "answer "
 ENOUGH_STEPS = 1_000_000
@@ -59,7 +60,7 @@ Chosen = argparse.Namespace
 
 @dataclass(frozen=True)
 class Team:
-    """Processes that take their turns together, and what they are called."""
+    """Processes that run together, and their name."""
 
     name: str
     ranks: tuple[subprocess.Popen[str], ...]
@@ -79,11 +80,11 @@ def answer_of(rank: subprocess.Popen[str]) -> dict[str, Any]:
     for line in rank.stdout:
         if line.startswith(ANSWER):
             return dict(json.loads(line.removeprefix(ANSWER)))
-    raise SystemExit(f"a rank of {rank.args} ended; its words are in WORK_DIR/*/rank*.txt")
+    raise SystemExit(f"a rank of {rank.args} ended; its output is in WORK_DIR/*/rank*.txt")
 
 
 def start(work: Path, name: str, devices: list[int], mode: str, size: Size, chosen: Chosen) -> Team:
-    """Start a team of ranks, one a device; each compiles its step, and says so when it has."""
+    """Start a team of ranks, one per device; each compiles its step and reports when it is done."""
     run_dir = work / f"{name}-{time.time_ns()}"
     content = to_dict(run_config(work, run_dir, size, steps=ENOUGH_STEPS, **kernels_of(chosen)))
     trainer = {**content["trainer"], "gradient_accumulation_steps": chosen.microbatches}
@@ -121,7 +122,7 @@ def free_port() -> int:
 
 def child(run_dir: Path) -> None:
     """Train as often and as long as standard input says."""
-    config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
+    config = read_config(run_dir / "resolved.json")
     world = World(config.trainer.mixed_precision, config.distributed.mode)
     make_reproducible(config, world)
     trainer = assemble(config, run_dir, world, Signals(), None)
@@ -140,7 +141,7 @@ def answer(content: dict[str, Any]) -> None:
 
 
 def timed_steps(trainer: Trainer, count: int) -> dict[str, Any]:
-    """Do steps; return tokens of all ranks a second and milliseconds a step."""
+    """Run steps; return the tokens/s of all ranks and the milliseconds per step."""
     wait(trainer)
     before, started_s = trainer.progress.tokens_total, time.perf_counter()
     for _ in range(count):
@@ -158,7 +159,7 @@ def timed_steps(trainer: Trainer, count: int) -> dict[str, Any]:
 
 
 def profiled_steps(trainer: Trainer, count: int) -> dict[str, Any]:
-    """Do steps under the profiler; return milliseconds a step of collectives, and of nothing beside them."""
+    """Profile steps; return milliseconds per step of collectives, in all and without concurrent kernels."""
     with profile(
         activities=[ProfilerActivity.CUDA if trainer.world.is_on_gpu else ProfilerActivity.CPU]
     ) as seen:
@@ -187,7 +188,7 @@ def wait(trainer: Trainer) -> None:
 
 
 def clock_mhz() -> int | None:
-    with suppress(Exception):  # NVML is a courtesy
+    with suppress(Exception):  # NVML is optional
         return torch.cuda.clock_rate()
     return None
 
@@ -199,7 +200,7 @@ def full_size(num_rows: int) -> Size:
 def rounds(
     teams: list[Team], count: int, soak: int, steps: int
 ) -> Iterator[list[dict[str, list[dict[str, Any]]]]]:
-    """Let the teams take turns, in the other direction every other time; yield all rounds so far."""
+    """Run rounds over the teams in alternating direction; yield all rounds so far."""
     seen = []
     for number in range(count):
         order = teams if number % 2 == 0 else teams[::-1]
@@ -210,13 +211,13 @@ def rounds(
 
 
 def total_rate(name: str, answers: list[dict[str, Any]]) -> float:
-    """Ranks of a team all tell its tokens a second; cards apart each their own."""
+    """Return the total tokens/s: ranks of a team report the team's, separate GPUs their own."""
     rates = [each["tokens_per_s"] for each in answers]
     return sum(rates) if name == "apart" else min(rates)
 
 
 def ratios(seen: list[dict[str, list[dict[str, Any]]]], name: str, num_devices: int) -> list[float]:
-    """Return, for each round, a team's tokens a second over as many times those of the first card alone."""
+    """Return, for each round, a team's tokens/s over those of the first GPU alone times the team's size."""
     return [
         total_rate(name, each[name]) / (num_devices * total_rate("alone", each["alone"])) for each in seen
     ]
@@ -247,7 +248,7 @@ def figure(num_devices: int, num_rows: int, num_microbatches: int) -> str:
 
 
 def line_up(chosen: Chosen) -> Iterator[tuple[str, list[int], str]]:
-    """Yield name, devices and mode: every card by itself, then the teams of several."""
+    """Yield name, devices and mode: each GPU alone, then the teams of several."""
     for device in range(max(chosen.counts)):
         yield f"card{device}", [device], "replicated"
     for count in chosen.counts:

@@ -1,16 +1,15 @@
-"""Kill a run at random times for as long as it lasts, and hold it to one that nobody disturbed.
+"""A run that is killed at random times, compared with an undisturbed one.
 
     setsid python benchmarks/soak.py WORK --minutes 20 --output DIR > soak.log 2>&1 &     # on two GPUs
     python benchmarks/soak.py WORK --tiny --minutes 3                                     # on any machine
 
 NeoBERT-250M, profile h200-prod on Python's own documentation, through `neobert-launch train --resume auto`
-and its watchdog. Three kinds of strikes: SIGKILL to the trainer, which the watchdog has to make good; SIGTERM
-to the launcher; SIGKILL to the launcher. Most come while it trains, some while a session starts. On GPUs, be
-it one that they share, the undisturbed run goes on beside it and is then done a second time, as far as time
-allows: by how much those two differ is the noise of the kernels. On a CPU it comes before, and the curves
-have to be equal to the last bit; with --deterministic on a GPU too.
-
-SIGTERM ends the soak early, with a verdict on what there is; the same command goes on from there.
+and its watchdog. Three kinds of faults: SIGKILL to the trainer, after which the watchdog restarts it; SIGTERM
+to the launcher; SIGKILL to the launcher. Most occur during training, some at the start of a session. On GPUs,
+which may be one shared device, the undisturbed run trains at the same time, and then a second time if time
+allows: the difference of these two is the noise of the kernels. On a CPU it runs first, and the curves must
+be bit-exact; with --deterministic on a GPU too. SIGTERM ends the soak early, with a verdict on the steps so
+far; the same command continues it.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ KINDS = {
 
 @dataclass
 class Soak:
-    """The strikes so far, and what is to come."""
+    """Faults so far, and the limits of the soak."""
 
     work: Path
     seed: int
@@ -82,7 +81,7 @@ class Soak:
         self.spent_s = state.get("spent_s", 0.0)
 
     def sleep(self, disturbed: Run, beside: Beside) -> bool:
-        """Let a moment pass; return whether the soak goes on."""
+        """Sleep briefly; return whether the soak continues."""
         started_s = time.monotonic()
         time.sleep(POLL_S)
         beside.go_on()
@@ -134,7 +133,7 @@ def parse() -> argparse.Namespace:
 
 
 def disturb(soak: Soak, run: Run, beside: Beside) -> None:
-    """Launch, strike and launch again until the run has finished or time is over."""
+    """Launch, inject a fault and launch again, until the run has finished or the time is over."""
     while not (soak.is_asked_to_stop or soak.spent_s > soak.limit_s or run.is_finished):
         if run.code is not None or run.launcher is None:
             await_end(run.trainer)
@@ -142,21 +141,21 @@ def disturb(soak: Soak, run: Run, beside: Beside) -> None:
         strike = strike_once(soak, run, beside)
         if strike is None and run.code not in (None, 0):
             tail = run.folder.with_suffix(".log").read_text(errors="replace")[-1500:]
-            soak.faults.append(f"the launcher ended with {run.code} where nobody had struck: {tail}")
+            soak.faults.append(f"the launcher ended with {run.code} without a fault: {tail}")
             break
     soak.remember()
     tell(f"disturbed: {len(soak.strikes)} strikes, step {run.step}, {soak.spent_s:.0f} s")
 
 
 def draw(seed: int, number: int, life_s: float) -> tuple[str, bool, float]:
-    """Draw the kind of a strike, whether it comes while a session starts, and how long after it has begun."""
+    """Draw the kind of a fault, whether it occurs while a session starts, and its delay."""
     chance = random.Random(f"{seed} {number}")
     kind, is_early = chance.choice(list(KINDS)), number > 0 and chance.random() < EARLY_SHARE
     return kind, is_early, chance.uniform(0, life_s / 4 if is_early else life_s)
 
 
 def strike_once(soak: Soak, run: Run, beside: Beside) -> dict[str, Any] | None:
-    """Wait for the moment that is drawn for this strike; None where the soak or the run ends before it."""
+    """Wait for the time of this fault and inject it; None if the soak or the run ends before it."""
     kind, is_early, delay_s = draw(soak.seed, len(soak.strikes), soak.life_s)
     while not has_begun(run, soak.known_pid, is_early):
         if not soak.sleep(run, beside):
@@ -169,7 +168,7 @@ def strike_once(soak: Soak, run: Run, beside: Beside) -> dict[str, Any] | None:
 
 
 def has_begun(run: Run, known_pid: int | None, is_early: bool) -> bool:
-    """Whether a trainer that was not there at the last strike has come, or has done a step."""
+    """Return whether a new trainer has started since the last fault, or has done a step."""
     pid = run.trainer
     if pid is None or pid == known_pid or not is_alive(pid):
         return False
@@ -177,7 +176,7 @@ def has_begun(run: Run, known_pid: int | None, is_early: bool) -> bool:
 
 
 def strike(soak: Soak, run: Run, kind: str, is_early: bool) -> dict[str, Any]:
-    """Send the signal, note where it struck, and see a launcher to its end."""
+    """Send the signal, record the step, and wait for the launcher's end."""
     who, number = KINDS[kind]
     pid, beat = run.trainer, last_beat(run.folder, 0)
     assert pid is not None
@@ -202,7 +201,7 @@ def strike(soak: Soak, run: Run, kind: str, is_early: bool) -> dict[str, Any]:
         struck["took_s"] = round(time.monotonic() - started_s, 1)
         soak.spent_s += struck["took_s"]
         if number == signal.SIGTERM and code not in (0, EXIT_PREEMPTED):
-            soak.faults.append(f"asked to stop, the launcher ended with {code}")
+            soak.faults.append(f"after SIGTERM, the launcher ended with {code}")
     soak.strikes.append(struck)
     soak.remember()
     tell(f"strike {len(soak.strikes)}: {json.dumps(struck)}")
@@ -210,7 +209,7 @@ def strike(soak: Soak, run: Run, kind: str, is_early: bool) -> dict[str, Any]:
 
 
 def wait_until_compared(soak: Soak, disturbed: Run, beside: Beside) -> None:
-    """Let the undisturbed run come as far as the other, then end them all."""
+    """Wait until the undisturbed run reaches the step of the other, then stop all runs."""
     disturbed.end()
     first = beside.runs[0]
     while first.is_going_on and first.step < disturbed.step and not soak.is_asked_to_stop:
@@ -221,7 +220,7 @@ def wait_until_compared(soak: Soak, disturbed: Run, beside: Beside) -> None:
 def conclude(
     soak: Soak, asked: argparse.Namespace, disturbed: Run, others: list[Run], *, is_exact: bool
 ) -> int:
-    """Write the measurement and say the verdict; 0 where all held."""
+    """Write the measurement and print the verdict; return 0 if all checks hold."""
     logging_steps = (TINY if asked.tiny else FULL)["trainer"]["logging_steps"]
     found = soak_judge.judge(disturbed.folder, others[0].folder, soak.strikes, logging_steps)
     bound, value = 0.0 if is_exact else BOUND, found["largest_smoothed"]

@@ -1,4 +1,4 @@
-"""What became of a run that was killed again and again, held to one that nobody disturbed."""
+"""Comparison of a run that was killed repeatedly with an undisturbed one."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Line = dict[str, Any]
 
 WINDOW = 10
 LOSS = "train/loss"
-# What follows from the data and the schedule alone: no kernel's noise reaches it.
+# Metrics that depend on data and schedule only, and so have no kernel noise.
 EXACT = ("train/tokens_total", "train/learning_rate", "train/epoch")
 LEFT_OVERS = (".tmp-*", ".trash-*", ".corrupt-*")
 
 
 def judge(disturbed: Path, undisturbed: Path, strikes: list[Line], logging_steps: int) -> dict[str, Any]:
-    """Compare two runs over the steps that both have done; `faults` says in words what did not hold."""
+    """Compare two runs over the steps that both have done; `faults` describes each violation."""
     ours, theirs = read_metrics(disturbed / "metrics.jsonl"), read_metrics(undisturbed / "metrics.jsonl")
     last_step = min((lines[-1]["step"] for lines in (ours, theirs) if lines), default=0)
     losses = compare_losses(ours, theirs, last_step)
@@ -48,7 +48,7 @@ def judge(disturbed: Path, undisturbed: Path, strikes: list[Line], logging_steps
 
 
 def is_bad(strike: Line) -> bool:
-    """Whether a run that was asked to stop, and not killed, had to do a step again."""
+    """Return whether a run that was stopped, and not killed, had to repeat a step."""
     return strike["kind"] != "kill the trainer" and (strike["lost_steps"] or 0) > 0
 
 
@@ -86,13 +86,13 @@ def relative(a: float, b: float) -> float:
 
 
 def history_faults(lines: list[Line], logging_steps: int) -> list[str]:
-    """Say where the metrics do not read as those of one run."""
+    """Return the inconsistencies in the metrics of a run."""
     steps = [line["step"] for line in lines]
     trained = [line["step"] for line in lines if LOSS in line]
     wanted = list(range(logging_steps, (trained or [0])[-1] + 1, logging_steps))
     complaints = {
         "no metrics were written": not trained,
-        "metrics: a step stands there twice, or out of order": steps != sorted(set(steps)),
+        "metrics: a step occurs twice, or out of order": steps != sorted(set(steps)),
         f"metrics: missing {sorted(set(wanted) - set(trained))[:9]}": not set(wanted) <= set(trained),
     }
     return [complaint for complaint, holds in complaints.items() if holds]
@@ -107,12 +107,12 @@ def exact_faults(ours: list[Line], theirs: list[Line], last_step: int) -> list[s
 
 
 def given_lines(run_dir: Path) -> list[Line]:
-    """Return what the steps of a run were given."""
+    """Return the recorded input digests of a run's steps."""
     return list(parse_lines((run_dir / GIVEN).read_text(encoding="utf-8")))
 
 
 def data_faults(disturbed: Path, undisturbed: Path) -> list[str]:
-    """Hold what every step of every session was given to what the same step of the other run was."""
+    """Compare the input of every step of every session with that of the other run's step."""
     wanted = {line["step"]: line["digest"] for line in given_lines(undisturbed)}
     given = given_lines(disturbed)
     others = [line["step"] for line in given if wanted.get(line["step"], line["digest"]) != line["digest"]]
@@ -120,12 +120,12 @@ def data_faults(disturbed: Path, undisturbed: Path) -> list[str]:
     skipped = sorted(set(range(1, max(done, default=0) + 1)) - done)
     return [
         *([f"other samples or masks in steps {sorted(set(others))[:9]}"] if others else []),
-        *([f"steps that no session has done: {skipped[:9]}"] if skipped else []),
+        *([f"steps that no session did: {skipped[:9]}"] if skipped else []),
     ]
 
 
 def sessions_of(run_dir: Path) -> list[Line]:
-    """List the sessions that came to train: process, first and last step."""
+    """List the sessions that trained: process, first and last step."""
     sessions: dict[int, Line] = {}
     for line in given_lines(run_dir):
         session = sessions.setdefault(line["pid"], {"pid": line["pid"], "first": line["step"]})
@@ -134,13 +134,13 @@ def sessions_of(run_dir: Path) -> list[Line]:
 
 
 def lost_steps(sessions: list[Line], strikes: list[Line]) -> list[Line]:
-    """Tell for every strike how many steps were done again; None where its session had done none."""
+    """Return the number of repeated steps for every fault; None if its session had done none."""
     lost = {before["pid"]: before["last"] + 1 - after["first"] for before, after in pairwise(sessions)}
     return [{**strike, "lost_steps": lost.get(strike["pid"])} for strike in strikes]
 
 
 def left_overs(run_dir: Path) -> list[str]:
-    """Say what is wrong with the checkpoints at the end."""
+    """Return the faults of the checkpoint folder at the end."""
     root = run_dir / "checkpoints"
     left = [path.name for pattern in LEFT_OVERS for path in root.glob(pattern)]
     try:
@@ -148,13 +148,13 @@ def left_overs(run_dir: Path) -> list[str]:
     except ProjectError as error:
         return [str(error)]
     return [
-        *([f"left beside the checkpoints: {left}"] if left else []),
+        *([f"left over in the checkpoint folder: {left}"] if left else []),
         *([] if found is not None else ["no checkpoint verifies"]),
     ]
 
 
 def noise(undisturbed: Sequence[Path]) -> Line | None:
-    """By how much two runs differ that nobody disturbed; None where there is one only."""
+    """Return the difference of two undisturbed runs; None if there is only one."""
     curves = [lines for lines in (read_metrics(each / "metrics.jsonl") for each in undisturbed) if lines]
     if len(curves) < 2:
         return None
@@ -163,6 +163,6 @@ def noise(undisturbed: Sequence[Path]) -> Line | None:
 
 
 def restarts(run_dir: Path) -> int:
-    """How often the watchdog began the run again, over all its launches."""
+    """Return the number of restarts by the watchdog, over all launches."""
     manifest = read_json(run_dir / "manifest.json")
     return sum(len(launch.get("restarts", [])) for launch in (manifest, *manifest.get("earlier", [])))

@@ -1,4 +1,4 @@
-"""The runs of a soak: their profile, and their launchers as processes that end with the soak."""
+"""Runs of a soak: their profile, and their launchers, which end with the soak."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TINY: dict[str, Any] = {
 
 @dataclass
 class Run:
-    """One run directory, and the launcher that is at work on it now."""
+    """One run directory and its current launcher."""
 
     folder: Path
     environment: dict[str, str]
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def trainer(self) -> int | None:
-        """The process that trains, as the launcher has written it down; it may have ended."""
+        """Training process as recorded by the launcher; it may have ended."""
         return read_json(self.folder / "manifest.json").get("trainer_pid")
 
     @property
@@ -93,7 +93,7 @@ class Run:
         return last_record(self.folder / GIVEN).get("step", 0)
 
     def end(self) -> None:
-        """Have it save and stop, and wait for that."""
+        """Request a save and a stop, and wait for the end."""
         if self.launcher is None:
             return
         if self.launcher.poll() is None:
@@ -103,7 +103,7 @@ class Run:
 
 
 def await_end(pid: int | None) -> None:
-    """Wait for a process that is no child of ours: a trainer without a launcher is saving."""
+    """Wait for a process that is not a child: a trainer without a launcher is saving."""
     deadline_s = time.monotonic() + PATIENCE_S
     while pid is not None and is_alive(pid) and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
@@ -119,12 +119,12 @@ def is_alive(pid: int) -> bool:
 
 @dataclass
 class Beside:
-    """Runs that nobody disturbs, one after the other; only the first is needed."""
+    """Undisturbed runs, one after the other; only the first is required."""
 
     runs: list[Run]
 
     def go_on(self) -> None:
-        """Start the next one where the last has finished."""
+        """Start the next run if the last has finished."""
         for run in self.runs:
             if run.is_finished:
                 continue
@@ -164,12 +164,12 @@ def write_profile(work: Path, asked: argparse.Namespace) -> None:
 
 
 def python_path() -> str:
-    """The trainer is a module of this folder, whatever the current one is."""
+    """Return a PYTHONPATH with this folder, which contains the trainer."""
     return os.pathsep.join(filter(None, (str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH"))))
 
 
 def runs(work: Path, has_gpu: bool) -> tuple[Run, list[Run]]:
-    """The disturbed run on the first device, the others on the last one."""
+    """Return the disturbed run on the first device, and the others on the last one."""
     devices = visible_devices() if has_gpu else [""]
     first, last = ({"CUDA_VISIBLE_DEVICES": devices[place]} for place in (0, -1))
     others = [Run(work / name, last) for name in ("undisturbed", "repeated")]

@@ -1,10 +1,10 @@
-"""The launcher and the trainer of a soak: the real ones, and a note of what every step was given.
+"""Launcher and trainer of a soak: the real ones, with a record of every step's input.
 
     python benchmarks/soak_trainer.py train -p soak ...        # neobert-launch, whose trainer is
     python -m soak_trainer RUN_DIR/resolved.json [--again]     # neobert.train, noting steps in `given.jsonl`
 
 A line names the process, the step that it has done, and a digest of samples, tokens and masks. The file is
-never trimmed: a step that was done again stands there twice.
+never truncated: a repeated step occurs twice.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ DETERMINISTIC_ENV = "SOAK_DETERMINISTIC"
 
 
 def launch(arguments: list[str]) -> int:
-    """Be neobert-launch with this module for its trainer, and without measuring the device at each start."""
+    """Run neobert-launch with this module as the trainer, without measuring the device at each start."""
     from launcher.cli import app
     from launcher.commands import train
     from launcher.process import trainer_process
     from validators.finding import Level
 
     trainer_process.TRAINER_MODULE = TRAINER
-    train.default_levels = lambda _: (Level.STATIC, Level.HOST)  # the rest would be half of a soak
+    train.default_levels = lambda _: (Level.STATIC, Level.HOST)  # others take half the time
     return app.run(arguments)
 
 
 def train(arguments: list[str]) -> int:
-    """Be neobert.train, and note every step."""
+    """Run neobert.train, and record every step."""
     from neobert import train
 
     note_steps(Path(arguments[0]).parent / GIVEN)
@@ -63,7 +63,7 @@ def note_steps(path: Path) -> None:
 
 
 def digest(batches: list[Any]) -> str:
-    """Sum up which samples a step sees, in which order, and under which masks."""
+    """Return a digest of the samples, their order and the masks of a step."""
     found = hashlib.sha256()
     for batch in batches:
         for tensor in (batch.sample_ids, batch.input_ids, batch.labels):
@@ -72,7 +72,7 @@ def digest(batches: list[Any]) -> str:
 
 
 def add_in_a_fixed_order() -> None:
-    """Have the kernels that exist in two forms, above all the embedding's gradient, take the slower one."""
+    """Select deterministic kernels, mainly for the embedding's gradient, which are slower."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the device is opened
     import torch
 

@@ -1,11 +1,11 @@
-"""Processor time of `--help` and of `lint` on one run file, as multiples of a bare Python's.
+"""Processor time of `--help` and of `lint` on one run file, relative to starting Python alone.
 
     python benchmarks/startup.py
     python benchmarks/startup.py --lint-files 1000 --output DIR    # seconds for a folder: lint_seconds.json
 
 The commands take turns with `python -c pass`, so a busy machine slows all of them. All use a bytecode cache,
-also where the environment forbids one (PYTHONDONTWRITEBYTECODE). The exit code is 1 above a bar. A bar is
-about a tenth above what was measured when it was set; a change that lowers a figure lowers it.
+even with PYTHONDONTWRITEBYTECODE. The exit code is 1 above a bar. A bar is about 10 % above the value
+measured when it was set; lower it with each improvement.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def hold_to_bars() -> int:
 def taking_turns(
     commands: dict[str, list[str]], bytecode: Path, turns: int = TURNS
 ) -> dict[str, list[float]]:
-    """Return the processor seconds of each command, turn by turn; a first turn fills the caches."""
+    """Return the processor seconds of each command in each turn; a first turn fills the caches."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(turns + 1):
@@ -97,7 +97,7 @@ def measure_folder(num_files: int, output: Path) -> None:
 
 
 def lint(folder: str) -> tuple[float, float]:
-    """Lint in a child; return its wall and processor time. Raises where a file does not pass."""
+    """Lint in a child; return its wall and processor time in seconds. Raises RuntimeError if a file fails."""
     before, started = os.times(), time.perf_counter()
     subprocess.run([sys.executable, "-m", "launcher", "lint", folder], check=True, stdout=subprocess.DEVNULL)
     after = os.times()

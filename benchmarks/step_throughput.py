@@ -1,4 +1,4 @@
-"""Time whole training steps of NeoBERT-250M on one GPU, one variant of kernels a process, in one run.
+"""Time of whole training steps of NeoBERT-250M on one GPU, one process per variant of kernels.
 
     python benchmarks/step_throughput.py       # every variant, documents packed to 1024 and full rows of 4096
     python benchmarks/step_throughput.py --only fused-compiled-graph --lengths packed --profile
@@ -8,8 +8,8 @@ A step is forward, backward and fused AdamW on float32 masters over T tokens (32
 "packed" draws documents from a lognormal (median 150, sigma 0.86, mean about 217 tokens, at most 1,024);
 "4096" and "1024" are full rows. MFU counts 6 * N_linear * T + 6 * V * D * 0.2 * T + 12 * L * D * sum(length
 ** 2) over true segments. Its scale is the bfloat16 rate of an 8192 ** 3 product: the median of bursts between
-the rounds of steps, so that both are held to the same power limit; the rate of the still cold card, before
-the first step, stands beside it.
+the rounds of steps, so that the same power limit applies to both; the rate of the cold GPU, before the first
+step, is recorded too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Step:
 
 
 def capture(step: Step, batch: Batch) -> Callable[..., Tensor]:
-    """Record a whole step as one CUDA graph; the replay copies its batch into the recorded one's place."""
+    """Capture a whole step as one CUDA graph; a replay copies its batch into the captured batch."""
     static = [t.clone() for t in batch.tensors()]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -85,7 +85,7 @@ def capture(step: Step, batch: Batch) -> Callable[..., Tensor]:
 
 
 class Gemm:
-    """The product that sets the scale: 8192 ** 3 in bfloat16."""
+    """The product that defines the peak: 8192 ** 3 in bfloat16."""
 
     def __init__(self) -> None:
         self.a, self.b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -183,7 +183,7 @@ def compilations(graphs: int) -> dict[str, int]:
 
 
 def report(one: Callable[[], None]) -> None:
-    """Print kernel time by name over four steps, in milliseconds a step."""
+    """Print kernel time by name over four steps, in milliseconds per step."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
         for _ in range(4):
             one()
@@ -225,7 +225,7 @@ def run_apart(name: str, kind: str, arguments: argparse.Namespace) -> dict[str, 
 def write_figures(
     folder: pathlib.Path, results: list[dict[str, object]], *, is_complete: bool = True
 ) -> None:
-    """Write the MFU of the fastest variant of each kind of rows, every variant in its detail."""
+    """Write the MFU of the fastest variant for each kind of rows, with all variants in the details."""
     for kind, (name, target) in FIGURES.items():
         rows = [row for row in results if row["lengths"] == kind]
         ran = [row for row in rows if "error" not in row]

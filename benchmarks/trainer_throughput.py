@@ -1,15 +1,15 @@
-"""Train NeoBERT-250M with the real trainer on one GPU, once for each kernel backend, in one run.
+"""Throughput of the real trainer for NeoBERT-250M on one GPU, once for each kernel backend, in one run.
 
     python benchmarks/trainer_throughput.py WORK_DIR                       # fused, triton, torch
     python benchmarks/trainer_throughput.py WORK_DIR --kernels triton --steps 100 --output DIR
     python benchmarks/trainer_throughput.py WORK_DIR --row-length 4096     # full rows, one document each
     python benchmarks/trainer_throughput.py WORK_DIR --tiny                # a dry run on any machine
 
-Documents of made-up words (`made_up_run.py`), tokenised and packed by the project into T = 32,768; every run
-reads the same prepared data. Each is `python -m neobert.train` in a process of its own. Tokens a second, MFU
-and the wait for data are the medians of the lines of `metrics.jsonl` in the second half of the run, behind
-compilation; MFU is of the data sheet's peak. A short run before (--steps 4) fills the compilers' caches.
-With --output, `trainer-throughput.json` and `data-wait-share.json` hold the figures of the fastest backend.
+Synthetic documents (`made_up_run.py`), tokenised and packed by the project into T = 32,768; every run reads
+the same prepared data. Each is `python -m neobert.train` in its own process. Tokens/s, MFU and the wait for
+data are the medians of the lines of `metrics.jsonl` in the second half of the run, after compilation; MFU is
+relative to the data sheet's peak. A short run before (--steps 4) fills the compilers' caches. With --output,
+`trainer-throughput.json` and `data-wait-share.json` hold the figures of the fastest backend.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from typing import Any
 from made_up_run import FULL, PACKED_LENGTH, TINY, run_config, write_run, write_text
 from measurement import write_measurement
 
+from launcher.rundir.records import last_beat
+from neobert.runfiles.run_dir import METRICS
+from neobert.training.telemetry.jsonl_writer import read_rows
+
 Line = dict[str, Any]
 
 KERNELS = {
@@ -40,26 +44,21 @@ TARGET_DATA_WAIT_SHARE = 0.01
 
 
 def train(run_dir: Path) -> dict[str, Any]:
-    """Run the trainer in a process of its own; return what its metrics say."""
+    """Run the trainer in its own process; return a summary of its metrics."""
     command = [sys.executable, "-m", "neobert.train", str(run_dir / "resolved.json")]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     (run_dir / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     if done.returncode:
         return {"error": (done.stdout + done.stderr)[-3000:]}
-    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
     return {
         "kernels": next((line for line in done.stdout.splitlines() if "kernels: " in line), ""),
-        **{name: last_beat(run_dir)[name] for name in ("attention_kernel", "gpu_mem_reserved_mib")},
-        **summary([line for line in lines if "train/loss" in line]),
+        **{name: last_beat(run_dir, 0)[name] for name in ("attention_kernel", "gpu_mem_reserved_mib")},
+        **summary([line for line in read_rows(run_dir / METRICS) if "train/loss" in line]),
     }
 
 
-def last_beat(run_dir: Path) -> dict[str, Any]:
-    return json.loads((run_dir / "heartbeat_rank0.jsonl").read_text().splitlines()[-1])
-
-
 def summary(lines: list[Line]) -> dict[str, Any]:
-    """Condense the lines of a run: medians over its second half, and the course of loss and speed."""
+    """Summarize the lines of a run: medians over its second half, and the curves of loss and speed."""
     late = [line for line in lines if line["step"] > lines[-1]["step"] // 2]
     return {
         **{name: median([line[name] for line in late]) for name in MEDIANS},
@@ -76,7 +75,7 @@ def median(values: list[float | None]) -> float | None:
 def write_figures(
     folder: Path, results: dict[str, Any], row_length: int, *, is_complete: bool = True
 ) -> None:
-    """Write the speed of the fastest backend and its wait for data, with every backend in the detail."""
+    """Write the speed of the fastest backend and its wait for data, with all backends in the details."""
     ran = {name: result for name, result in results.items() if "error" not in result}
     best = max(ran.values(), key=lambda result: result["train/tokens_per_sec"], default=None)
     suffix = "" if row_length == PACKED_LENGTH else f"-{row_length}"

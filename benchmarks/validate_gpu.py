@@ -1,7 +1,7 @@
-"""How long `validate-gpu --full` takes on this machine, and what it found: DIR/validate-gpu-full.json.
+"""Duration and results of `validate-gpu --full` on this machine: DIR/validate-gpu-full.json.
 
-With --resolved-only, the path that the run takes alone: DIR/validate-gpu-resolved.json. With --ranks N, what
-N ranks say of each other too: DIR/validate-gpu-full-Ngpu.json.
+With --resolved-only, only the path that the run takes: DIR/validate-gpu-resolved.json. With --ranks N, also
+the checks between N ranks: DIR/validate-gpu-full-Ngpu.json.
 
 python benchmarks/validate_gpu.py --profile h200-prod --output docs/measurements
 """
@@ -25,8 +25,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", default="h200-prod")
     parser.add_argument("--output", type=Path, default=Path("docs/measurements"))
-    parser.add_argument("--resolved-only", action="store_true", help="the path that the run takes alone")
-    parser.add_argument("--ranks", type=int, default=1, help="processes of the run, one a GPU")
+    parser.add_argument("--resolved-only", action="store_true", help="only the path that the run takes")
+    parser.add_argument("--ranks", type=int, default=1, help="processes of the run, one per GPU")
     asked = parser.parse_args()
     full = [] if asked.resolved_only else ["--full"]
     started = time.perf_counter()
@@ -71,7 +71,7 @@ def detail_of(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_mutants(numerics: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Keep the names of the planted faults; what each measured would fill pages."""
+    """Keep the names of the planted faults, without their measurements."""
     for path in (numerics or {}).get("paths", ()):
         path["mutants"] = [mutant["name"] for mutant in path["mutants"]]
     return numerics

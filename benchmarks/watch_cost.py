@@ -1,4 +1,4 @@
-"""Share of a core that `watch` takes on a terminal, next to a run of eight ranks that writes all the time.
+"""Share of a core that `watch` uses on a terminal, for a run of eight ranks that writes continuously.
 
     python benchmarks/watch_cost.py --output docs/measurements
 
@@ -126,7 +126,7 @@ def cpu_s(process: psutil.Process) -> float:
 
 
 class Drain:
-    """Reads what is drawn, as the terminal does, on a thread."""
+    """Thread that reads the drawn output, as a terminal does."""
 
     def __init__(self, descriptor: int) -> None:
         self.newest, self.total = b"", 0

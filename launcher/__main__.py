@@ -1,13 +1,22 @@
-"""Entry point of `python -m launcher`, the same as `neobert-launch`."""
+"""Entry point of `neobert-launch` and of `python -m launcher`."""
 
 import os
 import sys
 
+
+def main() -> None:
+    """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
+    try:
+        from launcher.cli.app import main as run_command_line
+    except KeyboardInterrupt:
+        print("error: Ctrl-C: stopped before there was a result [interrupted]", file=sys.stderr)
+        sys.exit(130)
+    run_command_line()
+
+
 # `python -m` searches the current directory first, and a folder there may have the name of a package of ours.
 # It stays where it is the checkout that runs.
-if not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
-    del sys.path[0]
-
-from launcher.cli.app import main
-
-main()
+if __name__ == "__main__":
+    if not sys.flags.safe_path and sys.path[0] != os.path.dirname(os.path.dirname(__file__)):
+        del sys.path[0]
+    main()

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file: a reader sees the old content or the new, never a part. Raises OSError.
+    """Write a file: a reader sees the old content or the new, never a part. Raises OSError."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces the one at `path` at the end of the block; after an error nothing changes.
 
     The temporary file next to it must be new: in a folder that others can write to, an existing link of that
     name could lead to another file.
@@ -16,7 +26,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     partial.unlink(missing_ok=True)
     try:
         with partial.open("xb") as file:
-            file.write(content)
+            yield file
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)

@@ -10,18 +10,24 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ProjectError, write_error_file
+from neobert.progress import report_to_launcher
 
 
-def serve(answer: Callable[[dict[str, Any]], dict[str, Any]], arguments: Sequence[str]) -> int:
-    """Answer the request in the file that the first argument names, and return the exit code.
+def serve(
+    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    arguments: Sequence[str],
+    log_level: int = logging.WARNING,
+) -> int:
+    """Answer the request in the file that the one argument names, and return the exit code.
 
     An error goes to the file that the parent process named, else to standard error.
     """
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
+    report_to_launcher()
     try:
         with redirect_stdout(sys.stderr):  # libraries print, and the report is alone on standard output
-            report = answer(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+            report = answer(_read_request(arguments))
     except ProjectError as error:
         if not write_error_file(error):
             print(error, file=sys.stderr)
@@ -30,3 +36,15 @@ def serve(answer: Callable[[dict[str, Any]], dict[str, Any]], arguments: Sequenc
         return EXIT_INTERRUPTED
     print(json.dumps(report))
     return EXIT_OK
+
+
+def _read_request(arguments: Sequence[str]) -> dict[str, Any]:
+    hint = "pass the path of one JSON file"
+    if len(arguments) != 1:
+        message = f"{len(arguments)} arguments where one path is expected"
+        raise ProjectError("CFG011", message, hint, "arguments", EXIT_USAGE)
+    try:
+        request: dict[str, Any] = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProjectError("CFG011", f"cannot be read: {error}", hint, arguments[0], EXIT_USAGE) from error
+    return request

@@ -61,7 +61,7 @@ class Gpu(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """Environment for a kernel.
+    """Device, types and sizes on which the choice of a kernel depends.
 
     Attributes:
         device: "cuda" or "cpu".
@@ -105,7 +105,10 @@ class Kernel:
     def obstacle(
         self, environment: Environment, is_missing: Callable[[Package], bool] = lambda _: False
     ) -> Obstacle | None:
-        """Return the first reason why the kernel cannot run, or None. By default all packages are there."""
+        """Return the first reason why the kernel cannot run, or None.
+
+        By default all packages are installed.
+        """
         to_auto = f"set {self.KEY} to auto"
         if self.needs_cuda and environment.device != "cuda":
             return Obstacle(

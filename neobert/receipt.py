@@ -22,7 +22,10 @@ CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
-ADDED_SINCE = {"start"}  # fields that a receipt of this schema version may lack, as it was issued before them
+ADDED_SINCE = {
+    "start",
+    "text",
+}  # fields that a receipt of this schema version may lack, as it was issued before them
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -57,6 +60,7 @@ class Receipt:
         unguarded: reason why failed checks do not stop the run; empty for a guarded run.
         measured: step time and memory of a rehearsal, in seconds and MiB, and its place; empty without one.
         start: the only start that the first session may take; None where preflight verified none.
+        text: fingerprint of the prepared text; empty where it was not inspected.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -80,6 +84,7 @@ class Receipt:
     unguarded: str = ""
     measured: Mapping[str, Any] = field(default_factory=dict)
     start: VerifiedStart | None = None
+    text: str = ""
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:

@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
 
 
 def train(arguments: list[str], signals: Signals) -> int:
-    """Check that the run may start, then hand over to the half that imports torch."""
+    """Check that the run may start, then import torch and run the session."""
     if not arguments or arguments[1:] not in ([], [AGAIN]):
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
     path = Path(arguments[0])
@@ -57,7 +57,7 @@ def train(arguments: list[str], signals: Signals) -> int:
     log.info("neobert-launch %s, config %s", __version__, digest(config)[:12])
     dump_on_request(stacks_path(path.parent, int(os.environ.get("RANK", "0"))))
     if is_again:
-        config = going_on(config, path.parent)
+        config = resuming_own_run(config, path.parent)
 
     from neobert.training.loop.session import run_session
 
@@ -73,8 +73,8 @@ def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> Non
     require_receipt(receipt, digest(config), now)
 
 
-def going_on(config: RunConfig, run_dir: Path) -> RunConfig:
-    """Make a run resume from its own newest checkpoint, wherever its first session started.
+def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
+    """Return the config with a resume from the run's own newest checkpoint, for a restart.
 
     Without a checkpoint it starts where its first session started.
     """

@@ -31,7 +31,7 @@ class Layers:
 
 
 def profile_files() -> dict[str, Path]:
-    """Return name to file, of shipped profiles and of those in NEOBERT_PROFILE_PATH. Names are unique."""
+    """Return a mapping from name to file, of shipped profiles and of those in NEOBERT_PROFILE_PATH."""
     files: dict[str, Path] = {}
     for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
         first = files.setdefault(path.stem, path)
@@ -168,7 +168,7 @@ def identity_error(message: str, hint: str, place: str) -> ProjectError:
 
 
 def read_pins() -> dict[str, str]:
-    """Return name to pinned hash; empty without a lock. Raises ProjectError if the lock is damaged."""
+    """Return a mapping from name to pinned hash; empty without a lock. Raises ProjectError if damaged."""
     try:
         pins = json.loads(LOCK.read_text(encoding="utf-8"))
     except FileNotFoundError:

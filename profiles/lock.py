@@ -11,7 +11,7 @@ from profiles.registry import digest_of
 
 
 def shipped_hashes() -> dict[str, str]:
-    """Return name to hash of the shipped files."""
+    """Return a mapping from names of the shipped profiles to their hashes."""
     shipped = [name for name, path in profile_files().items() if path.is_relative_to(SHIPPED)]
     return {name: digest_of(name) for name in sorted(shipped) if not name.startswith("_")}
 

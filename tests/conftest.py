@@ -66,3 +66,15 @@ def heap(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     gc.unfreeze()
     yield
     gc.freeze()
+
+
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """Let a test compile from nothing, and leave nothing compiled to the next one."""
+    import torch
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()

@@ -45,7 +45,7 @@ def judge(
     outcomes = [_outcome(rule, run, plan, facts) for rule in _selected(levels)]
     outcomes = [_with_waiver_faults(outcome, outcomes, run, today) for outcome in outcomes]
     raised = [finding for outcome in outcomes for finding in outcome.findings]
-    findings = waivers.lift(raised, run.config.waivers, today)
+    findings = waivers.mark_waived(raised, run.config.waivers, today)
     return findings, [_conclude(outcome, findings, run, today) for outcome in outcomes]
 
 
@@ -166,7 +166,7 @@ def _with_waiver_faults(
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
     raised = {finding.code for other in outcomes for finding in other.findings}
-    faults = (*waivers.faults(run.config.waivers, judged, raised, today), *waivers.lifts_itself(run))
+    faults = (*waivers.faults(run.config.waivers, judged, raised, today), *waivers.self_waivers(run))
     return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 
@@ -186,7 +186,7 @@ def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, t
 def _with_waived_unknown(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
     """Turn a waived unknown into a warning. A waiver can accept missing facts, but not make a pass."""
     result, code = outcome.result, outcome.rule.code
-    if not outcome.is_missing or not waivers.stands(code, run.config.waivers, today):
+    if not outcome.is_missing or not waivers.is_waived(code, run.config.waivers, today):
         return result
     message = f"waived: {waivers.reason_for(code, run.config.waivers)}; {result.message}"
     return replace(result, status=Status.WARN, message=message)

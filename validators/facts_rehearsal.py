@@ -166,7 +166,7 @@ class ResumeTrialFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFacts:
-    """Answer of the trained task to a question whose right answer is known.
+    """Result of a test of the trained task with a known answer.
 
     Attributes:
         subject: what was changed or planted.
@@ -222,7 +222,8 @@ class RehearsalFacts:
         out_of_memory: the out-of-memory error; empty if there was none.
         diverged: why the run stopped itself because of its loss; empty if it did not.
         baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
-        answers: of the task at the end of the unbroken run; empty for facts of earlier versions.
+        answers: results of known-answer tests at the end of the uninterrupted run; empty for facts of earlier
+            versions.
         save_s: duration of the first checkpoint, written during training, until it was read back.
         keys_read: keys that the program read; `keys_replaced` have other values in a rehearsal.
     """

@@ -140,7 +140,8 @@ class PreparedFacts:
         masked_share: share of the maskable tokens that are masked.
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
-        labels, eval_labels: number of labelled texts of each class; empty for tasks without classes.
+        labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
+        words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
         eval_documents: documents of the evaluation; `eval_copies` of them are in the training text too.
         corpora: corpora of a mixture; empty for a single text.
     """
@@ -171,6 +172,8 @@ class PreparedFacts:
     wrong_labels: int
     labels: dict[str, int] = field(default_factory=dict)
     eval_labels: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
+    eval_words: dict[str, int] = field(default_factory=dict)
     eval_documents: int = 0
     eval_copies: int = 0
     corpora: tuple[CorpusFacts, ...] = ()

@@ -53,7 +53,12 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A violation with its rule and its location in a file (`<command line>` for an override)."""
+    """A violation with its rule and its location in a file (`<command line>` for an override).
+
+    Attributes:
+        inherited_file: parent file that sets an inherited value; empty for another value. The location of the
+            finding is then the line that names the parent.
+    """
 
     code: str
     name: str
@@ -65,6 +70,9 @@ class Finding:
     line: int = 0
     column: int = 0
     waived: bool = False
+    inherited_file: str = ""
+    inherited_line: int = 0
+    inherited_column: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ SHORTEST_REASON = 10
 """Visible characters; the schema counts whitespace among its ten."""
 
 
-def lift(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
+def mark_waived(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
     """Mark the findings that a valid waiver covers."""
     waived = {waiver.code for waiver in waivers if _stands(waiver, today)}
     return [replace(finding, waived=finding.code in waived) for finding in findings]
 
 
-def stands(code: str, waivers: Sequence[Waiver], today: date) -> bool:
+def is_waived(code: str, waivers: Sequence[Waiver], today: date) -> bool:
     """Return whether a valid waiver covers the code today."""
     return any(waiver.code == code and _stands(waiver, today) for waiver in waivers)
 
@@ -40,7 +40,7 @@ def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today:
             yield Violation(f"waivers.{index}", f"the waiver of {waiver.code} {fault[0]}", fault[1])
 
 
-def lifts_itself(run: ResolvedRun) -> Iterator[Violation]:
+def self_waivers(run: ResolvedRun) -> Iterator[Violation]:
     """Yield waivers of command-line overrides that are command-line overrides themselves."""
     for index, waiver in enumerate(run.config.waivers):
         path = f"waivers.{index}"
@@ -58,7 +58,7 @@ def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> t
             "is rejected: this rule cannot be waived",
             f"fix the finding of {waiver.code} and remove the waiver",
         )
-    if not says_why(waiver.reason):
+    if not has_reason(waiver.reason):
         return (
             f"has no readable reason (at least {SHORTEST_REASON} characters)",
             "state in `reason:` why the finding is acceptable",
@@ -72,10 +72,10 @@ def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> t
 
 def _stands(waiver: Waiver, today: date) -> bool:
     known = RULES.get(waiver.code)
-    return known is not None and known.waivable and says_why(waiver.reason) and today <= waiver.expires
+    return known is not None and known.waivable and has_reason(waiver.reason) and today <= waiver.expires
 
 
-def says_why(reason: str) -> bool:
+def has_reason(reason: str) -> bool:
     """Return whether a reason has enough visible characters, not counting repeated whitespace."""
     visible = "".join(char if char.isprintable() else " " for char in reason)
     return len(" ".join(visible.split())) >= SHORTEST_REASON

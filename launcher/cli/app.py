@@ -35,7 +35,7 @@ Version = Annotated[
 
 
 def _choose_colour(color: str) -> str:
-    """Express the choice by the variables that child processes and other libraries read too."""
+    """Set NO_COLOR or FORCE_COLOR, which child processes and other libraries read too."""
     if color != "auto":
         os.environ.pop("NO_COLOR", None)
         os.environ["FORCE_COLOR" if color == "always" else "NO_COLOR"] = "1"
@@ -60,10 +60,10 @@ def _root(version: Version = False, color: Color = "auto") -> None:
 
 
 def parser_of(arguments: Sequence[str]) -> Any:
-    """Return the parser of a command line, with only the command or group that it starts with, if one has
-    that name.
+    """Return the parser of a command line, with only the command or group that its first argument names.
 
-    typer inspects every option of every command: for all of them that takes as long as to parse a run file.
+    typer inspects every option of every command it has, which for all commands takes as long as parsing a run
+    file.
     """
     chosen = copy(app)
     chosen.registered_commands = [info for info in app.registered_commands if info.name in arguments[:1]]

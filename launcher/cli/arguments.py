@@ -2,7 +2,7 @@
 
 `run.yaml`, `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`,
 `--trainer.max_steps=10` and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9`
-becomes `--set seed=9`. What follows `--` belongs to torchrun.
+becomes `--set seed=9`. Arguments after `--` are passed to torchrun.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
 )
 ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
-# What the parser raises, wherever this version of typer keeps it.
+# The parser's error class; its module depends on the version of typer.
 UsageError: Any = typer.BadParameter.__base__
 
 
@@ -32,7 +32,7 @@ class MisplacedArgumentError(ValueError):
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Cut at the first `--`: what is ours, and what is handed on."""
+    """Split at the first `--` into our arguments and those for torchrun."""
     if "--" not in tokens:
         return list(tokens), []
     cut = list(tokens).index("--")
@@ -47,7 +47,7 @@ def spell_out_json(tokens: Sequence[str]) -> list[str]:
 
 
 def normalise(tokens: Sequence[str], options_with_value: Collection[str]) -> list[str]:
-    """Rewrite every spelling of a config file and of an override. The order stays.
+    """Rewrite every spelling of a config file and of an override, in the same order.
 
     Args:
         tokens: the arguments of one command.
@@ -85,7 +85,7 @@ def _next(tokens: deque[str]) -> list[str]:
 
 
 def _check_assigned(key: list[str], rest: deque[str]) -> None:
-    """Name the way out of `--set KEY VALUE`, whose value would be an argument that nothing takes."""
+    """Reject `--set KEY VALUE`, and suggest `--set KEY=VALUE`: no parameter takes a bare VALUE."""
     following = rest[0] if rest else "--"
     if "=" in "".join(key) or following.startswith(("--", "@")) or ASSIGNMENT.match(following):
         return
@@ -135,7 +135,7 @@ class ConfigCommand(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Offer keys as options too, once there is a letter of one: all of them would bury the rest."""
+        """Complete keys as options too, but only after their first letter: there are hundreds."""
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--") and incomplete != "--":
             item = type(super().shell_complete(ctx, "--help")[0])
@@ -148,6 +148,6 @@ class ConfigCommand(TyperCommand):
 
 
 class TrainCommand(ConfigCommand):
-    """A command that also hands what follows `--` to torchrun."""
+    """A command that passes the arguments after `--` to torchrun."""
 
     hands_on = True

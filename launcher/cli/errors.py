@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from launcher.report.report import Report
 
 SHADOWED = "HST006"
-# The other formats cannot be written then: their output, or their own modules, are unavailable.
+# Errors printed as plain text only: standard output, or the modules of the other formats, cannot be used.
 UNFORMATTED = (console.OUTPUT_FAILED, SHADOWED)
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
+PARSER_PREFIX = "Value error, "
+"""Prefix of pydantic, which typer uses, before the message of a wrong choice."""
 STOPPED = "stopped before there was a result; no process is left running"
 
 
@@ -47,6 +49,8 @@ def requested_format(arguments: Sequence[str]) -> str:
 
 def deliver(error: BaseException, output_format: str) -> int:
     """Report the exception that ended a command. Returns the exit code."""
+    if isinstance(error, UsageError):
+        error.message = error.message.replace(PARSER_PREFIX, "")
     if isinstance(error, UsageError) and output_format == "text":
         console.tell(_usage_text(error))
         return EXIT_USAGE

@@ -62,14 +62,14 @@ class DefaultCommandGroup(CommandGroup):
 
 
 class PlainConversion:
-    """The conversion of one parameter. It takes the place of the one that typer builds on first use."""
+    """Conversion of one parameter, in place of the one that typer builds on first use."""
 
     def __init__(self, annotation: Any) -> None:
         is_list = get_origin(annotation) is list
         self.item = get_args(annotation)[0] if is_list else annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value as its annotation has it. Raises typer's error for one that does not fit."""
+        """Return the value converted to its annotated type. Raises typer's error if that fails."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         items = value if isinstance(value, list | tuple) else [value]
@@ -86,14 +86,14 @@ class PlainConversion:
 
 
 def convert_plainly(command: Any, ctx: Any) -> None:
-    """Give the parameters of a command this conversion; a typer that has no such thing keeps its own."""
+    """Use `PlainConversion` for a command's parameters, if this version of typer supports it."""
     for param in command.get_params(ctx):
         if hasattr(param, "_runtime_param") and not _is_checked(param.type_descriptor.parameter_info):
             param._runtime_param = PlainConversion(param.type_descriptor.annotation)
 
 
 def _is_checked(info: Any) -> bool:
-    """Return whether typer does more with a value than to convert it: parse it, or look for its file."""
+    """Return whether typer does more than convert the value: call a parser or check a path."""
     asks = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
     return asks or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
 
@@ -104,7 +104,7 @@ def end(code: int) -> NoReturn:
 
 
 def make_group(name: str, text: str, **settings: Any) -> typer.Typer:
-    """Return an empty group of commands with this help text, and with these settings of typer's."""
+    """Return an empty command group with this help text and typer settings."""
     return typer.Typer(
         name=name,
         help=text,

@@ -265,6 +265,11 @@ Average = Annotated[
     ),
 ]
 
+ExportResults = Annotated[
+    list[Path] | None,
+    Option("--results", metavar="FILE", help="JSON of `evaluate` for the model card. Repeatable."),
+]
+
 # status, runs, data prepare, tokenizer train
 RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
 RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
@@ -274,7 +279,10 @@ ComparedRuns = Annotated[
 ]
 By = Annotated[
     Literal["step", "tokens"] | None,
-    Option("--by", help="Compare at equal steps or tokens. Default: steps, if a step has as many tokens."),
+    Option(
+        "--by",
+        help="Compare at equal steps or tokens. Default: steps, if all runs have equal tokens per step.",
+    ),
 ]
 RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
 ComparedRun = Annotated[
@@ -306,7 +314,8 @@ TextsPath = Annotated[
     Path,
     Argument(
         metavar="TEXTS",
-        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, or a folder with a data set.",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a folder with a data set, or a "
+        "data set's name on the Hub.",
     ),
 ]
 EmbeddingsFile = Annotated[
@@ -353,15 +362,21 @@ TextsPerShard = Annotated[
 
 # evaluate
 EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
+GlueData = Annotated[
+    Path,
+    Option("--data", metavar="DIR", help="Folder with a folder per task, or a data set's name on the Hub."),
+]
 EvaluationFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Folder for results; the same folder continues them.")
 ]
 GlueTasks = Annotated[
-    str | None, Option("--tasks", metavar="NAMES", help="Comma-separated tasks. Default: the nine of GLUE.")
+    str | None,
+    Option("--tasks", metavar="NAMES", help="Comma-separated tasks, glue or superglue. Default: glue."),
 ]
 Seeds = Annotated[int, Option("--seeds", metavar="N", min=1, help="Runs per task, with seeds from 0.")]
 Transfer = Annotated[
-    bool, Option("--transfer", help="Start rte, mrpc and stsb from the best checkpoint of mnli.")
+    bool,
+    Option("--transfer", help="Start rte, mrpc, stsb, qnli, cb and boolq from mnli's best checkpoint."),
 ]
 RandomWeights = Annotated[
     bool, Option("--random-weights", help="Train the same shape from random weights, for comparison.")

@@ -178,7 +178,7 @@ def _watch(run: options.RunDirectory) -> None:
 
 @runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
 def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
-    """List the runs below a folder: state, step, losses, throughput, last sign of life, best evaluation."""
+    """List the runs below a folder: state, step, losses, throughput, last heartbeat, best evaluation."""
     from launcher.commands import runs
 
     end(runs.run(folder, output_format))

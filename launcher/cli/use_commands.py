@@ -62,6 +62,7 @@ def _export(
     to: options.ExportFormats = "hf",
     average: options.Average = "",
     pooling: options.Pooling = None,
+    results: options.ExportResults = None,
     output_format: options.Format = "text",
 ) -> None:
     """Write a checkpoint as folders that other libraries read.
@@ -73,7 +74,12 @@ def _export(
 
     formats = tuple(dict.fromkeys(name for name in to.split(",") if name))
     arguments = export.Arguments(
-        source=source, formats=formats, output=output, average=average, pooling=pooling
+        source=source,
+        formats=formats,
+        output=output,
+        average=average,
+        pooling=pooling,
+        results=tuple(results or ()),
     )
     end(export.run(arguments, output_format))
 
@@ -84,7 +90,7 @@ def _export(
 )
 def _evaluate_glue(
     folder: options.ModelFolder,
-    data: options.EvaluationData,
+    data: options.GlueData,
     output: options.EvaluationFolder,
     tasks: options.GlueTasks = None,
     seeds: options.Seeds = 3,
@@ -95,18 +101,20 @@ def _evaluate_glue(
     overrides: options.Overrides = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Fine-tune on the tasks of GLUE and report scores.
+    """Fine-tune on the tasks of GLUE and SuperGLUE and report scores.
 
     Every task and seed is a run with preflight checks and early stopping; its score is that of the best
     evaluation. A run that is finished is not repeated: the same command continues a stopped evaluation.
     """
     from launcher.commands import evaluate_glue
+    from launcher.commands.glue_points import Request
+    from neobert.evaluation.glue.tasks import chosen
 
-    request = evaluate_glue.Request(
+    request = Request(
         folder=folder,
         data=data,
         output=output,
-        tasks=tuple(filter(None, (tasks or evaluate_glue.DEFAULT_TASKS).split(","))),
+        tasks=chosen(tasks or evaluate_glue.DEFAULT_TASKS),
         seeds=seeds,
         device=device,
         transfers=transfer,
@@ -186,9 +194,10 @@ def _evaluate_retrieval(
     the corpus are saved while they are computed.
     """
     from launcher.commands import evaluate_retrieval
+    from neobert.evaluation.embedding_model import EmbeddingModel
 
-    request = evaluate_retrieval.Request(
-        folder=folder,
+    model = EmbeddingModel(
+        folder=str(folder.absolute()),
         pooling=pooling,
         max_length=max_length,
         dtype=dtype,
@@ -196,7 +205,7 @@ def _evaluate_retrieval(
         query_prefix=query_prefix,
         document_prefix=document_prefix,
     )
-    end(evaluate_retrieval.run(request, data, output, output_format))
+    end(evaluate_retrieval.run(model, data, output, output_format))
 
 
 @evaluate_app.command(
@@ -221,11 +230,10 @@ def _evaluate_mteb(
     not repeated. Needs the extra mteb, and a connection for data that is not cached.
     """
     from launcher.commands import evaluate_mteb
+    from neobert.evaluation.embedding_model import EmbeddingModel
 
-    request = evaluate_mteb.Request(
-        folder=folder,
-        benchmark=benchmark,
-        tasks=tuple(filter(None, (tasks or "").split(","))),
+    model = EmbeddingModel(
+        folder=str(folder.absolute()),
         pooling=pooling,
         max_length=max_length,
         dtype=dtype,
@@ -233,4 +241,6 @@ def _evaluate_mteb(
         query_prefix=query_prefix,
         document_prefix=document_prefix,
     )
+    names = tuple(filter(None, (tasks or "").split(",")))
+    request = evaluate_mteb.Request(model=model, benchmark=benchmark, tasks=names)
     end(evaluate_mteb.run(request, output, output_format))

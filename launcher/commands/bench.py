@@ -16,7 +16,7 @@ from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN, show_value, to_json
+from launcher.terminal.values import UNKNOWN, result_json, show_value
 from neobert.bench.request import Data, Request
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -31,7 +31,7 @@ from validators.finding import Level, Severity
 from validators.planning import plan_run
 
 MODULE = "neobert.bench"
-HINT = "the reason stands above"
+HINT = "see the output above"
 A, B = "a", "b"
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "limits", "start")  # no measured step depends on these
 Differences = dict[str, tuple[Any, Any]]
@@ -45,8 +45,8 @@ class Arguments:
 
     Attributes:
         against: profile or run file of arm b; None: that of arm a.
-        b_overrides: overrides of arm b alone, beside those that both get.
-        differing: keys or sections that may differ, besides those of `b_overrides`.
+        b_overrides: overrides of arm b only, in addition to those of both arms.
+        differing: keys or sections that may differ, in addition to those of `b_overrides`.
     """
 
     selection: Selection
@@ -69,7 +69,7 @@ def run(arguments: Arguments, output_format: str) -> int:
     for name, resolved in arms.items():
         refuse_many_processes(resolved)
         keep_to_its_device(resolved)
-        tell_findings(name, resolved)
+        print_findings(name, resolved)
     require_writable(arguments.output)
     request = Request(
         arms={name: to_dict(resolved.config) for name, resolved in arms.items()},
@@ -81,8 +81,8 @@ def run(arguments: Arguments, output_format: str) -> int:
         data=arguments.data,
         baseline=None if arguments.baseline is None else read_report(arguments.baseline),
     )
-    report = ask(MODULE, request.as_json(), hint=HINT)
-    text = to_json(report)
+    report = ask(MODULE, request.as_json(), doing="measuring", hint=HINT)
+    text = result_json(report)
     if arguments.output is not None:
         write_text(arguments.output, text + "\n")
     console.write(text if output_format == "json" else bench_text(report))
@@ -134,20 +134,20 @@ def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, An
 
 
 def refuse_many_processes(resolved: ResolvedRun) -> None:
-    """Raise `ProjectError` where a run is for several processes: an arm is one."""
+    """Raise `ProjectError` for a run with several processes: each arm runs in one."""
     distributed = resolved.config.distributed
     if distributed.nproc_per_node * distributed.nnodes > 1:
         raise ProjectError(
             "bench-processes",
-            f"the run is for {distributed.nproc_per_node} x {distributed.nnodes} processes, an arm is one",
+            f"the run has {distributed.nproc_per_node} x {distributed.nnodes} processes, but an arm has one",
             "add --set distributed.nproc_per_node=1 --set distributed.nnodes=1",
             "distributed",
             EXIT_USAGE,
         )
 
 
-def tell_findings(name: str, resolved: ResolvedRun) -> None:
-    """Say which rules an arm fails. A measurement costs minutes, so none stops it."""
+def print_findings(name: str, resolved: ResolvedRun) -> None:
+    """Print the failed checks of an arm. They do not stop the measurement."""
     findings, _ = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     for finding in findings:
         if finding.severity is Severity.FAIL and not finding.waived:
@@ -179,7 +179,7 @@ def _shown(values: tuple[Any, Any]) -> str:
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
-    """Write a report as a few lines."""
+    """Format a report as text."""
     summary = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
     return "\n".join([fold(_title(report), console.width()), _table(report), *([summary] if summary else [])])
 
@@ -188,7 +188,8 @@ def _title(report: Mapping[str, Any]) -> str:
     settings = report["settings"]
     documents = "synthetic documents" if settings["data"] == "synthetic" else "the run's own documents"
     turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
-    return f"{paint(printable(report['device']), 'bold')}: {turns} behind {settings['trim']}, {documents}"
+    after = counted(settings["trim"], "warm-up step")
+    return f"{paint(printable(report['device']), 'bold')}: {turns} after {after}, {documents}"
 
 
 def _table(report: Mapping[str, Any]) -> str:

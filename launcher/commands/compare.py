@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import require_run
-from launcher.rundir.directory import METRICS
 from launcher.rundir.live_state import EVAL_LOSS, LOSS
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
-from launcher.rundir.run_status import RunStatus, look_at, selecting_metric, show_best
+from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import shown_length
@@ -22,18 +21,17 @@ from launcher.terminal.table import columns
 from launcher.terminal.values import (
     UNKNOWN,
     origin_text,
+    result_json,
     show_count,
     show_number,
     show_value,
-    to_json,
-    versioned,
 )
 from neobert.config import Origin
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.runfiles.run_dir import MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 from neobert.tasks import known_metrics
 
 PROVENANCE = "provenance.json"
@@ -43,12 +41,12 @@ TASK = "task"
 MOST_ROWS = 10
 SAME_TOKENS = 0.01
 """Runs whose tokens per step differ by more are compared at equal tokens."""
-MISSING = "(not a key there)"
+MISSING = "(no such key)"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A run with all that is compared: its name, state, flat config, origins and history."""
+    """A run to compare: its name, state, flat config, origins and history."""
 
     name: str
     status: RunStatus
@@ -68,24 +66,24 @@ class Row:
 
 
 def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
-    """Print how the configs of runs differ and what came of it."""
+    """Print the differences between the configs of runs, and their metrics side by side."""
     if len(folders) < 2:
-        message, hint = "one run compares with nothing", "pass two or more run directories"
+        message, hint = "fewer than two runs are given", "pass two or more run directories"
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
     for folder in folders:
         require_run(folder)
-    statuses = [look_at(folder, datetime.now(UTC)) for folder in folders]
+    statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
     names = _names(folders)
     runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
     tables = {} if TASK in differing else {name: table_of(runs, name) for name in _metrics(runs)}
     if output_format == "json":
-        console.write(to_json(versioned(_as_json(runs, axis, differing, tables))))
+        console.write(result_json(_as_json(runs, axis, differing, tables)))
     else:
         parts = [_config_text(runs, differing), _results_text(runs), *_tables_text(runs, axis, tables)]
         if TASK in differing:
-            parts.append("the runs have different tasks: their metrics do not compare")
+            parts.append("the runs have different tasks: their metrics are not comparable")
         console.write("\n\n".join(parts))
     return EXIT_OK
 
@@ -103,20 +101,20 @@ def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the paths without what they have in common."""
+    """Return the paths relative to their common parent."""
     paths = [folder.absolute() for folder in folders]
     common = commonpath([path.parent for path in paths])
     return [printable(str(path.relative_to(common))) for path in paths]
 
 
 def _have_same_tokens(statuses: Sequence[RunStatus]) -> bool:
-    """Return whether a step has as many tokens in all runs, as far as they report them."""
+    """Return whether a step has the same number of tokens in all runs that report it."""
     rates = [each.tokens_total / each.step for each in statuses if each.tokens_total and each.step]
     return not rates or max(rates) <= (1 + SAME_TOKENS) * min(rates)
 
 
 def differing_keys(runs: Sequence[Compared]) -> list[str]:
-    """Return the keys that do not have one value in all runs."""
+    """Return the keys whose value is not the same in all runs."""
     keys = sorted({key for each in runs for key in each.config})
     return [
         key
@@ -168,7 +166,7 @@ def _value(each: Compared, key: str) -> str:
 
 
 def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
-    """Write a table where the terminal has room for it, else a block for each key."""
+    """Format a table if it fits the terminal, else a block per key."""
     head = paint(f"config: {len(differing)} of {len(runs[0].config)} keys differ", "bold")
     if not differing:
         return head

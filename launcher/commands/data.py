@@ -10,10 +10,10 @@ from launcher.commands.selection import Selection
 from launcher.io.files import make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
-from launcher.terminal.activity import activity
 from launcher.terminal.table import columns
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.config import to_dict
+from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from profiles.registry import ResolvedRun
 
@@ -40,20 +40,20 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
 
 
 def _check_new(output: Path, content: str) -> None:
-    """Refuse a folder that holds anything: others may use it."""
+    """Raise ProjectError unless the folder is new or empty: its files may be in use."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
-    message = "the folder is not empty" if output.is_dir() else f"this is a file, and {content} is a folder"
-    raise ProjectError("occupied-folder", message, "name a new folder", str(output), EXIT_USAGE)
+    message = (
+        "the folder is not empty" if output.is_dir() else f"is a file, but {content} is written to a folder"
+    )
+    raise ProjectError("occupied-folder", message, "choose a new folder", str(output), EXIT_USAGE)
 
 
 def _answer(
     module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str
 ) -> int:
     hint = _hint(resolved.config.dataset.num_proc)
-    with activity(doing):
-        report = ask(module, to_dict(resolved.config), arguments, hint=hint)
-    deliver_report(report, output_format)
+    deliver_report(ask(module, to_dict(resolved.config), arguments, doing=doing, hint=hint), output_format)
     return EXIT_OK
 
 
@@ -68,19 +68,9 @@ def _hint(num_proc: int) -> str:
 def deliver_report(report: dict[str, Any], output_format: str) -> None:
     """Print the report of a child process: as JSON, or one line per value."""
     if output_format == "json":
-        console.write(to_json(report))
+        console.write(result_json(report))
     else:
-        console.write(columns([[name, value] for name, value in _rows(report)]))
-
-
-def _rows(report: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows: list[tuple[str, str]] = []
-    for name, value in report.items():
-        if isinstance(value, dict):
-            rows += _rows(value, f"{prefix}{name}.")
-        else:
-            rows.append((prefix + name, _shown(value)))
-    return rows
+        console.write(columns([[name, _shown(value)] for name, value in flatten(report).items()]))
 
 
 def _shown(value: Any) -> str:

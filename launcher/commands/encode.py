@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import require_writable
+from launcher.io.files import require_source, require_writable
 from launcher.process.json_child import ask
+from launcher.terminal import console
 from neobert.errors import EXIT_OK
+from neobert.plurals import counted
+from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.encoding"
+LARGE_SHARE_LOST = 0.1
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command. None: as the folder declares it, or as the machine prefers it."""
+    """Arguments of the command; None selects the folder's setting, or the default of the machine."""
 
     folder: Path
     texts: Path
@@ -33,11 +39,28 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Encode, and print where the embeddings are and what became of the texts."""
+    """Encode the texts, and print the path of the embeddings and the counts of texts."""
     require_working_directory()
+    require_model_folder(request.folder.expanduser())
+    texts = require_source(request.texts, "TEXTS")
     require_writable(request.output.absolute())
     content = asdict(request) | {
-        name: str(getattr(request, name).expanduser().absolute()) for name in ("folder", "texts", "output")
+        "folder": str(request.folder.expanduser().absolute()),
+        "texts": texts,
+        "output": str(request.output.expanduser().absolute()),
     }
-    deliver_report(ask(MODULE, content, hint=HINT), output_format)
+    report = ask(MODULE, content, doing="loading the model", hint=HINT)
+    deliver_report(report, output_format)
+    _warn_of_lost_text(report)
     return EXIT_OK
+
+
+def _warn_of_lost_text(report: Mapping[str, Any]) -> None:
+    lost = report["tokens_lost"]
+    share = lost / max(1, lost + report["tokens"])
+    if share > LARGE_SHARE_LOST:
+        console.tell(
+            f"warning: {report['truncated']:,} of {counted(report['texts'], 'text')} exceed "
+            f"{report['max_length']:,} tokens; {share:.1%} of all tokens were cut off"
+        )
+        console.tell("  = hint: split long texts into passages, one per line or row")

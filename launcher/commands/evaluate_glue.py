@@ -2,111 +2,62 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from launcher.commands import train
-from launcher.commands.selection import Selection, require_working_directory
+from launcher.commands.evaluation import prepare_folder
+from launcher.commands.glue_points import RANDOM, Point, Request, Suite
+from launcher.commands.selection import Selection
 from launcher.commands.sweep import STOPPED, train_point
-from launcher.io.files import make_folder, write_json, write_text
+from launcher.io.files import make_folder, require_source, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
 from launcher.process.json_child import ask
 from launcher.process.trainer_process import Topology
-from launcher.run.summary import resume_command
-from launcher.rundir.directory import METRICS
+from launcher.run.next_command import resume_command
 from launcher.rundir.records import parse_json, parse_lines, read_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN, to_json
+from launcher.terminal.values import UNKNOWN, result_json
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.evaluation.glue.settings import Start, run_settings, unknown_sizes
-from neobert.evaluation.glue.summary import KIND, VERSION, average, best_row, task_summary
-from neobert.evaluation.glue.tasks import GLUE, TASKS, GlueTask
+from neobert.evaluation.glue.settings import unknown_sizes
+from neobert.evaluation.glue.summary import (
+    KIND,
+    SCHEMA_VERSION,
+    averages,
+    best_row,
+    notes,
+    suite_summary,
+    task_summary,
+)
+from neobert.evaluation.glue.task import GlueTask
+from neobert.evaluation.glue.tasks import SUITES, TASKS
+from neobert.evaluation.summary import SUMMARY, WEIGHTS
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.model_folder import model_folder
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
-PRETRAINED, RANDOM = "pretrained", "random weights"
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Arguments of the command.
-
-    Attributes:
-        folder: the encoder.
-        data: folder with a folder for each task.
-        seeds: number of runs per task; their seeds count from 0.
-        transfers: tasks with a `starts_from` start from the best checkpoint of that task and seed.
-        overrides: `KEY=VALUE` for every run.
-    """
-
-    folder: Path
-    data: Path
-    output: Path
-    tasks: tuple[str, ...]
-    seeds: int
-    device: str | None
-    transfers: bool
-    random_weights: bool
-    keeps_checkpoints: bool
-    overrides: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A run of one task and seed.
-
-    Attributes:
-        digest: identifies weights, data and settings; a finished run with it is not repeated.
-    """
-
-    task: GlueTask
-    seed: int
-    start: Start
-    digest: str
-    folder: Path
-    file: Path
-
-
-@dataclass(slots=True)
-class Suite:
-    """The state of an evaluation.
-
-    Attributes:
-        files: counts of each task's files.
-        weights: digest of the encoder's weights.
-        finished: results of runs, by task and seed.
-    """
-
-    request: Request
-    model: Path
-    device: str
-    files: dict[str, Any]
-    weights: str
-    finished: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+DEFAULT_TASKS = "glue"
 
 
 def run(request: Request, output_format: str) -> int:
     """Train what is missing, and print the scores; return the first exit code that is not 0."""
-    require_working_directory()
     suite = _begin(request)
     code = EXIT_OK
-    for number, (task, seed) in enumerate(_order(request), 1):
-        point = _point(suite, task, seed)
-        if point is None or _is_finished(suite, point):
+    for number, (task, seed) in enumerate(request.order(), 1):
+        point, parent = suite.point(task, seed), suite.parent(task, seed)
+        if suite.is_finished(point):
+            continue
+        if parent is not None and not suite.is_finished(parent):
+            console.tell(f"{task.name}, seed {seed}: not run, because {parent.task.name} did not finish")
             continue
         console.tell(f"run {number} of {len(request.tasks) * request.seeds}: {task.name}, seed {seed}")
-        if not (point.folder / CHECKPOINTS).is_dir():  # nothing to continue from, also of a finished run
+        if not (point.folder / CHECKPOINTS).is_dir():  # without checkpoints, it cannot be resumed
             shutil.rmtree(point.folder, ignore_errors=True)
         ended = _train(point, request.overrides)
         code = code or ended
@@ -115,27 +66,27 @@ def run(request: Request, output_format: str) -> int:
             return ended
         if ended == EXIT_OK:
             _record(suite, point)
-            _drop_checkpoints(suite, [task] if task.name not in _sources(request) else [])
+            _drop_checkpoints(suite, [task] if task.name not in request.sources() else [])
     _drop_checkpoints(suite, TASKS.values())
     report = _report(suite)
-    console.write(to_json(report) if output_format == "json" else _table(report))
+    console.write(result_json(report) if output_format == "json" else _table(report))
     return code
 
 
 def _begin(request: Request) -> Suite:
     _refuse_unknown(request)
-    model, output = model_folder(request.folder.absolute()), make_folder(request.output.absolute())
+    data = require_source(request.data, "--data")
+    model, output = model_folder(request.folder.absolute()), prepare_folder(request.output)
     settings = _config_of(model)
     device = request.device or ("cuda" if _has_gpu() else "cpu")
     content = {
         "tasks": list(request.tasks),
-        "data": str(request.data.absolute()),
+        "data": data,
         "output": str(output / "data"),
         "weights": str(model),
     }
-    prepared = ask(MODULE, content, hint="see the output above")
-    write_json(output / "model.json", settings)
-    suite = Suite(request, model, device, prepared["tasks"], prepared["weights"])
+    prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
+    suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
     for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
         suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}
     return suite
@@ -150,13 +101,15 @@ def _has_gpu() -> bool:
 
 def _refuse_unknown(request: Request) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
-        message, hint = f"no task {printable(', '.join(unknown))}", f"tasks are {', '.join(TASKS)}"
+        message = f"unknown task {printable(', '.join(unknown))}"
+        hint = f"tasks: {', '.join(TASKS)}; suites: {', '.join(suite.name for suite in SUITES)}"
         raise ProjectError("glue-tasks", message, hint, "--tasks", EXIT_USAGE)
-    if lacking := sorted(_sources(request) - set(request.tasks)):
-        message = f"--transfer starts tasks from {', '.join(lacking)}, which is not among the tasks"
-        raise ProjectError(
-            "glue-tasks", message, f"add {', '.join(lacking)} to --tasks", "--tasks", EXIT_USAGE
-        )
+    if request.transfers and not request.sources():
+        starts = {name: TASKS[name].starts_from for name in request.tasks}
+        known = [f"{source} for {name}" for name, source in starts.items() if source]
+        hint = f"add {', '.join(known)} to --tasks" if known else "leave --transfer out"
+        message = "--transfer has no effect: no task starts from another one of --tasks"
+        raise ProjectError("glue-tasks", message, hint, "--transfer", EXIT_USAGE)
 
 
 def _config_of(model: Path) -> dict[str, Any]:
@@ -169,16 +122,12 @@ def _config_of(model: Path) -> dict[str, Any]:
         ) from None
     missing = unknown_sizes(settings)
     if settings.get("model_type") != "neobert" or missing:
-        message = "is not a NeoBERT: its config.json has "
+        message = "is not a NeoBERT model: its config.json has "
         message += f"no {', '.join(missing)}" if missing else "another model_type"
-        raise ProjectError("glue-model", message, "give a folder of this project", str(model), EXIT_USAGE)
+        raise ProjectError(
+            "glue-model", message, "pass a folder that this project has written", str(model), EXIT_USAGE
+        )
     return settings
-
-
-def _sources(request: Request) -> set[str]:
-    """Return the tasks that others start from."""
-    starts = {TASKS[name].starts_from for name in request.tasks} if request.transfers else set()
-    return {str(name) for name in starts - {None}}
 
 
 def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
@@ -190,64 +139,10 @@ def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _order(request: Request) -> Iterator[tuple[GlueTask, int]]:
-    """Yield the runs; tasks that others start from come first."""
-    sources = _sources(request)
-    for name in sorted(request.tasks, key=lambda name: name not in sources):
-        yield from ((TASKS[name], seed) for seed in range(request.seeds))
-
-
-def _point(suite: Suite, task: GlueTask, seed: int) -> Point | None:
-    """Describe a run; None if it starts from a run that failed."""
-    request, output = suite.request, suite.request.output.absolute()
-    start, source = Start(PRETRAINED, suite.model), suite.weights
-    if request.random_weights:
-        start, source = Start(RANDOM, None), ""
-    if request.transfers and task.starts_from is not None:
-        parent = _point(suite, TASKS[task.starts_from], seed)
-        if parent is None or not _is_finished(suite, parent):
-            console.tell(f"{task.name}, seed {seed}: not run, because it starts from {task.starts_from}")
-            return None
-        start = Start(f"{task.starts_from} (warm start)", parent.folder / CHECKPOINTS / BEST)
-        source = parent.digest
-    data = output / "data" / task.name
-
-    def settings(folder: Path) -> dict[str, Any]:
-        return run_settings(
-            task,
-            seed,
-            model=read_json(output / "model.json"),
-            tokenizer=suite.model,
-            start=start,
-            data=data,
-            train_rows=suite.files[task.name]["train"]["rows"],
-            output=folder,
-            device=suite.device,
-        )
-
-    identity = [settings(Path("run")), source, suite.files[task.name]["digest"], list(request.overrides)]
-    digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-    folder = output / "runs" / task.name / f"seed-{seed}-{digest[:8]}"
-    file = output / "configs" / f"{task.name}-seed-{seed}.json"
-    make_folder(file.parent)
-    write_json(file, settings(folder))
-    return Point(task, seed, start, digest, folder, file)
-
-
-def _is_finished(suite: Suite, point: Point) -> bool:
-    """Return whether a run is recorded, and has its best checkpoint if others start from it."""
-    found = suite.finished.get((point.task.name, point.seed))
-    if found is None or found.get("digest") != point.digest:
-        return False
-    waits = suite.request.transfers and any(
-        TASKS[name].starts_from == point.task.name and (name, point.seed) not in suite.finished
-        for name in suite.request.tasks
-    )
-    return not waits or (point.folder / CHECKPOINTS / BEST).exists()
-
-
 def _train(point: Point, overrides: Sequence[str]) -> int:
     """Train a run. Its own report goes to standard error: the result of this command is the table."""
+    make_folder(point.file.parent)
+    write_json(point.file, point.settings)
     selection = Selection(None, (point.file,), tuple(overrides))
     request = train.Request(selection, Topology(), dry_run=False, strict=False)
     return train_point(request, "json")
@@ -268,7 +163,7 @@ def _record(suite: Suite, point: Point) -> None:
         "digest": point.digest,
         "run": str(point.folder),
     }
-    write_text(suite.request.output / RESULTS, to_json(_report(suite)))
+    write_text(suite.request.output / RESULTS, result_json(_report(suite)))
 
 
 def _report(suite: Suite) -> dict[str, Any]:
@@ -278,17 +173,19 @@ def _report(suite: Suite) -> dict[str, Any]:
         runs = [suite.finished[name, seed] for seed in range(request.seeds) if (name, seed) in suite.finished]
         if runs:
             tasks[name] = task_summary(name, suite.files[name], runs)
+    missing = [name for name in request.tasks if _num_runs(tasks, name) < request.seeds]
     return {
         "kind": KIND,
-        "version": VERSION,
+        "schema_version": SCHEMA_VERSION,
         "model": str(suite.model),
-        "weights": RANDOM if request.random_weights else suite.weights,
+        WEIGHTS: RANDOM if request.random_weights else suite.weights,
         "device": suite.device,
         "overrides": list(request.overrides),
         "seeds": request.seeds,
         "tasks": tasks,
-        "average": average(tasks),
-        "missing": [name for name in request.tasks if _num_runs(tasks, name) < request.seeds],
+        "averages": averages(tasks),
+        "missing": missing,
+        SUMMARY: suite_summary(tasks, missing),
     }
 
 
@@ -302,22 +199,15 @@ def _table(report: Mapping[str, Any]) -> str:
         metrics = ", ".join(f"{metric} {_shown(values)}" for metric, values in task["metrics"].items())
         starts = ", ".join(task["starts_from"])
         rows.append([name, _shown(task["score"]), metrics, str(len(task["runs"])), starts])
-    found = report["average"]
-    for label, key in (("average", "all"), ("without wnli, snli", "without_wnli_and_snli")):
-        rows.append([label, UNKNOWN if found[key] is None else f"{100 * found[key]:.1f}", "", "", ""])
-    notes = [
-        f"{name}: not comparable with published scores: {reason}"
-        for name, task in report["tasks"].items()
-        for reason in task["not_comparable"]
-    ]
-    notes += [
-        f"{name}: {copies:,} of {task['files']['dev']['rows']:,} development texts are in the training set"
-        for name, task in report["tasks"].items()
-        if (copies := task["files"]["dev"]["in_train"])
-    ]
-    if report["missing"]:
-        notes.append(f"not finished: {', '.join(report['missing'])}")
-    return "\n".join([columns(rows), *notes])
+    for label, mean in _averages(report["averages"]):
+        rows.append([label, UNKNOWN if mean is None else f"{100 * mean:.1f}", "", "", ""])
+    return "\n".join([columns(rows), *notes(report["tasks"], report["missing"])])
+
+
+def _averages(found: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    yield "average", found["all"]
+    for name, suite in found["suites"].items():
+        yield f"{name}: {len(suite['tasks'])} of {suite['of']}", suite["mean"]
 
 
 def _shown(values: Mapping[str, Any]) -> str:
@@ -326,6 +216,3 @@ def _shown(values: Mapping[str, Any]) -> str:
         return UNKNOWN
     spread = "" if values["std"] is None else f" ± {100 * values['std']:.1f}"
     return f"{100 * values['mean']:.1f}{spread}"
-
-
-DEFAULT_TASKS = ",".join(GLUE)

@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.selection import require_working_directory
-from launcher.io.files import make_folder, write_text
-from launcher.process.json_child import ask
-from launcher.terminal import console
+from launcher.commands.evaluation import evaluate_in_child, prepare_folder
+from launcher.io.files import require_present, require_source
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN, to_json
+from launcher.terminal.values import UNKNOWN
 from neobert.errors import EXIT_OK
+from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.evaluation.likelihood"
-HINT = "see the output above; the same command continues the evaluation"
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The model to evaluate, and how it computes. None: as the device prefers it."""
+    """Model to evaluate and its compute settings; None selects the default of the device."""
 
     folder: Path
     output: Path
@@ -32,6 +30,7 @@ class Model:
 
 def run_blimp(model: Model, data: Path, pairs_per_paradigm: int | None, output_format: str) -> int:
     """Score minimal pairs, and print accuracies."""
+    require_present(data, "--data")
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs_per_paradigm}
     return _run("blimp", model, content, _blimp_table, output_format)
 
@@ -40,7 +39,7 @@ def run_pseudo_perplexity(
     model: Model, texts: Path, column: str | None, split: str, output_format: str
 ) -> int:
     """Score texts, and print their pseudo-perplexity."""
-    content = {"data": str(texts.absolute()), "column": column, "split": split}
+    content = {"data": require_source(texts, "TEXTS"), "column": column, "split": split}
     return _run("pseudo-perplexity", model, content, _perplexity_table, output_format)
 
 
@@ -51,8 +50,8 @@ def _run(
     table: Callable[[Mapping[str, Any]], str],
     output_format: str,
 ) -> int:
-    require_working_directory()
-    output = make_folder(model.output.absolute())
+    require_model_folder(model.folder)
+    output = prepare_folder(model.output)
     settings = {
         "folder": str(model.folder.absolute()),
         "output": str(output / f"{name}-scores.npy"),
@@ -60,9 +59,8 @@ def _run(
         "dtype": model.dtype,
         "device": model.device,
     }
-    report = ask(MODULE, {"evaluation": name, "settings": settings, **content}, hint=HINT)
-    write_text(output / f"{name}.json", to_json(report) + "\n")
-    console.write(to_json(report) if output_format == "json" else table(report))
+    request = {"evaluation": name, "settings": settings, **content}
+    evaluate_in_child(MODULE, request, output / f"{name}.json", table, output_format)
     return EXIT_OK
 
 

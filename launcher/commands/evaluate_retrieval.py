@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.selection import require_working_directory
-from launcher.io.files import make_folder, write_text
-from launcher.process.json_child import ask
-from launcher.terminal import console
+from launcher.commands.evaluation import evaluate_in_child, prepare_folder
+from launcher.io.files import require_present
 from launcher.terminal.table import columns
-from launcher.terminal.values import to_json
 from neobert.errors import EXIT_OK
+from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.evaluation.retrieval"
 RESULT, EMBEDDINGS = "retrieval.json", "corpus-embeddings.npy"
-HINT = "see the output above; the same command continues the evaluation"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Arguments of the command. None: as the folder declares it, or as the device prefers it."""
-
-    folder: Path
-    pooling: str | None
-    max_length: int | None
-    dtype: str | None
-    device: str | None
-    query_prefix: str
-    document_prefix: str
-
-
-def run(request: Request, data: Path, output: Path, output_format: str) -> int:
+def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> int:
     """Rank the corpus for every query, and print the metrics."""
-    require_working_directory()
-    output = make_folder(output.absolute())
-    settings = asdict(request) | {
-        "folder": str(request.folder.absolute()),
+    require_model_folder(Path(model.folder))
+    require_present(data, "--data")
+    output = prepare_folder(output)
+    content = {
+        "model": asdict(model),
+        "data": str(data.absolute()),
         "output": str(output / EMBEDDINGS),
     }
-    report = ask(MODULE, {"settings": settings, "data": str(data.absolute())}, hint=HINT)
-    write_text(output / RESULT, to_json(report) + "\n")
-    console.write(to_json(report) if output_format == "json" else _table(report))
+    evaluate_in_child(MODULE, content, output / RESULT, _table, output_format)
     return EXIT_OK
 
 

@@ -12,7 +12,7 @@ from launcher.commands.selection import Selection
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import origin_text, show_value, to_json, versioned
+from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import KeyInfo, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
 from neobert.config.key_suggestions import describe, keys_named, suggest_key
@@ -43,7 +43,7 @@ def run(key: str, selection: Selection, output_format: str) -> int:
 
 
 def _whole_key(key: str) -> str:
-    """Add the section to a name that one key alone has."""
+    """Add the section to a key name that only one section has."""
     named = keys_named(key)
     return named[0] if len(named) == 1 else key
 
@@ -95,7 +95,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
 
 def _deliver(content: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
-        console.write(to_json(versioned(content)))
+        console.write(result_json(content))
     else:
         console.write(fold("\n".join(_lines(content)), console.width()))
 

@@ -11,16 +11,18 @@ from launcher.io.files import make_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from launcher.terminal.table import columns
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, unknown
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
+from neobert.runfiles.run_dir import RESOLVED
 
 MODULE = "neobert.export"
 HINT = "see the output above; if memory ran out, run it on a machine with more"
 CONFIG, WEIGHTS = "config.json", "*.safetensors"
+MAX_DIGITS = 19
 HEAD = ("format", "folder", "largest difference", "read with")
 
 
@@ -29,8 +31,9 @@ class Arguments:
     """Arguments of the command.
 
     Attributes:
-        source: run directory, checkpoint folder, or folder of transformers.
+        source: run directory, checkpoint folder, or folder saved by transformers.
         average: number of newest checkpoints, or their steps; empty: no mean.
+        results: reports of `evaluate` for the model card.
     """
 
     source: Path
@@ -38,10 +41,11 @@ class Arguments:
     output: Path
     average: str
     pooling: str | None
+    results: tuple[Path, ...] = ()
 
 
 def run(arguments: Arguments, output_format: str) -> int:
-    """Export, and print for each folder how far it is from the model."""
+    """Export, and print the largest difference of each folder from the model."""
     require_formats(arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)
     require_free(arguments.output, arguments.formats)
@@ -52,9 +56,11 @@ def run(arguments: Arguments, output_format: str) -> int:
         "formats": list(arguments.formats),
         "output": str(arguments.output.absolute()),
         "pooling": arguments.pooling,
+        "results": [str(file.absolute()) for file in arguments.results],
     }
-    report = ask(MODULE, request, hint=HINT)
-    console.write(to_json(report) if output_format == "json" else export_text(report, arguments.output))
+    report = ask(MODULE, request, doing="loading the model", hint=HINT)
+    is_json = output_format == "json"
+    console.write(result_json({"formats": report}) if is_json else export_text(report, arguments.output))
     return EXIT_OK
 
 
@@ -63,7 +69,7 @@ def require_formats(names: Sequence[str]) -> None:
     if not names or unknown(names):
         raise ProjectError(
             "export-format",
-            f"{listed(unknown(names))} is not an export format" if names else "no format is named",
+            f"{listed(unknown(names))} is not an export format" if names else "no export format is given",
             f"--to takes {', '.join(FORMATS)}, separated by commas",
             "--to",
             EXIT_USAGE,
@@ -77,26 +83,26 @@ def require_packages(names: Sequence[str]) -> None:
         if missing:
             raise ProjectError(
                 "export-package",
-                f"--to {name} needs {listed(missing)}, not installed here",
+                f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
                 FORMATS[name].install,
-                "--to",
+                f"--to {name}",
                 EXIT_CHECK_UNKNOWN,
             )
 
 
 def require_free(output: Path, names: Sequence[str]) -> None:
-    """Raise `ProjectError` if a folder that will be written is there already: others may use it."""
+    """Raise `ProjectError` if an output folder already exists: its files may be in use."""
     for name in names:
         if (output / name).exists():
             raise ProjectError(
-                "occupied-folder", "already there", "name a new --output", str(output / name), EXIT_USAGE
+                "occupied-folder", "already there", "choose a new --output", str(output / name), EXIT_USAGE
             )
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
     """Return the verified checkpoint folders to export: the newest, the named one, or those to average.
 
-    A folder without a manifest is taken as it is if it holds a config and weights, as transformers saves it.
+    A folder without a manifest is accepted if it has a config and weights, as transformers saves them.
     """
     if not source.exists():
         raise _unusable(source, "no such folder")
@@ -111,42 +117,54 @@ def choose_folders(source: Path, average: str) -> list[Path]:
         return [found[0]]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHTS)) and not (source / FILE_NAME).exists():
         return [source]
+    if not (source / FILE_NAME).exists():
+        raise _unusable(source, _reason(source))
     found = find(source.parent, str(source))
     assert found is not None
     return [found[0]]
+
+
+def _reason(source: Path) -> str:
+    if not source.is_dir():
+        return "is a file, not a folder"
+    if (source / RESOLVED).is_file():
+        return "the run has no checkpoint yet (trainer.save_steps)"
+    return f"holds no checkpoint, and no {CONFIG} with weights ({WEIGHTS})"
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
     """Return the newest N steps for `N`, or the steps of `STEP,STEP,...`. Raises `ProjectError`."""
     there = checkpoint_steps(root)
     parts = average.split(",")
-    if not all(part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) < MAX_DIGITS for part in parts):
         raise _unusable_average(average, "is not a number of checkpoints, or a list of steps", there)
     numbers = [int(part) for part in parts]
+    if len(numbers) == 1 and numbers[0] > len(there):
+        raise _unusable_average(average, f"is more than the {len(there)} checkpoints of the run", there)
     steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
     absent = [str(step) for step in steps if step not in there]
     if absent:
         raise _unusable_average(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
-    if len(steps) < max(2, numbers[0] if len(numbers) == 1 else 2) or len(set(steps)) < len(steps):
+    if len(steps) < 2 or len(set(steps)) < len(steps):
         raise _unusable_average(average, "needs at least two checkpoints, each once", there)
     return steps
 
 
 def _verified(folder: Path) -> Path:
-    """Return a checkpoint's folder once every file of it was compared with its manifest."""
+    """Return a checkpoint's folder after checking its files against the manifest."""
     verify(folder)
     return folder
 
 
 def _unusable(source: Path, reason: str) -> ProjectError:
-    hint = "pass a run directory, a checkpoint folder, or a folder of transformers"
+    hint = "pass a run directory, a checkpoint folder, or a folder saved by transformers"
     return ProjectError("export-source", reason, hint, str(source), EXIT_USAGE)
 
 
 def _unusable_average(average: str, reason: str, there: Sequence[int]) -> ProjectError:
     steps = ", ".join(map(str, there))
     return ProjectError(
-        "export-average", f"{average} {reason}", f"the checkpoints are {steps}", "--average", EXIT_USAGE
+        "export-average", f"{average} {reason}", f"available checkpoints: {steps}", "--average", EXIT_USAGE
     )
 
 

@@ -1,4 +1,4 @@
-"""`init`: write a first run file, from flags or from answers at a terminal."""
+"""`init`: write a first run file, from options or prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
 from launcher.io.files import make_folder, writing
 from launcher.terminal import console
-from launcher.terminal.values import show_count, show_duration, to_json
+from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
@@ -58,7 +58,7 @@ def run(request: Request, output_format: str) -> int:
         "parameters": plan.num_parameters.value,
         "eta_s": plan.eta_s.value,
     }
-    console.write(to_json(result) if output_format == "json" else _report(result))
+    console.write(result_json(result) if output_format == "json" else _report(result))
     return EXIT_OK
 
 
@@ -87,7 +87,7 @@ def _report(result: dict[str, Any]) -> str:
 
 
 def _warn_of_one_document(path: str | None) -> None:
-    """Say how a text without blank lines becomes several documents, of which some can be held out."""
+    """Warn about a text without blank lines: it is one document, which leaves none to hold out."""
     if path is None or not path.lower().endswith(".txt") or not os.path.isfile(path):
         return
     with open(path, "rb") as file:
@@ -101,12 +101,14 @@ def _warn_of_one_document(path: str | None) -> None:
 def _check_file(file: Path) -> None:
     if os.path.lexists(file):
         message, hint = (
-            "the file exists, and init overwrites nothing",
-            "name another file: neobert-launch init FILE",
+            "the file exists, and init does not overwrite files",
+            "choose another file: neobert-launch init FILE",
         )
         raise _usage("occupied-file", message, hint, file)
     if file.suffix.lower() not in YAML_SUFFIXES:
-        raise _usage("unusable-path", "init writes YAML", f"name the file {file.stem}.yaml", file)
+        raise _usage(
+            "unusable-path", "init writes YAML files only", f"change the name to {file.stem}.yaml", file
+        )
 
 
 def _starter(request: Request, *, asks: bool) -> Starter:
@@ -144,22 +146,30 @@ def _check_text(text: Path) -> None:
         raise _usage(
             "unusable-path", "no such file or folder", "set --text to a file or folder of text", text
         )
+    if not _num_bytes(text):
+        problem = "the folder holds no text" if text.is_dir() else "the file is empty"
+        raise _usage("unusable-path", problem, "set --text to a file or folder of text", text)
 
 
 def _relative(text: Path, file: Path) -> str:
-    """Return the path as a run file takes it: relative to the file, unless it was given from the root."""
+    """Return the path for the run file: relative to that file, unless it is absolute."""
     return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
 
 
 def _num_bytes(text: Path) -> int:
+    """Add up the files that a run would look at: hidden files and folders are not read."""
     if not text.is_dir():
         return text.stat().st_size
-    sizes = (os.path.join(folder, name) for folder, _, names in os.walk(text) for name in names)
-    return sum(os.path.getsize(path) for path in sizes if os.path.exists(path))
+    num_bytes = 0
+    for folder, folders, names in os.walk(text):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (os.path.join(folder, name) for name in names if not name.startswith("."))
+        num_bytes += sum(os.path.getsize(path) for path in paths if os.path.exists(path))
+    return num_bytes
 
 
 def _ask_text() -> tuple[Path | None, str | None]:
-    """Ask until the answer is a path that exists or a data set."""
+    """Prompt until the answer is an existing path or a data set."""
     question = f"text (file, folder, or hub:NAME) [{BUILTIN}]: "
 
     def read(answer: str) -> tuple[Path | None, str | None] | None:
@@ -192,7 +202,7 @@ def _ask(question: str, read: Callable[[str], Answer | None], complain: Callable
         line = sys.stdin.readline()
         if not line:
             raise _usage(
-                "usage", "the answers ended before the last question", "pass --text, --size and --device"
+                "usage", "standard input ended before the last prompt", "pass --text, --size and --device"
             )
         value = read(line.strip())
         if value is not None:

@@ -17,9 +17,11 @@ from launcher.report.report import Report, findings_of_error
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from neobert.config import COMMAND_LINE, ConfigError
+from neobert.config.document import load_document
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
+from profiles.inherit import EXTENDS, entries
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.core import judge
 from validators.finding import CheckResult, Finding, Level, Status, verdict_of
@@ -46,12 +48,12 @@ class Choice:
         )
 
     def check(self) -> None:
-        """Raise ProjectError for a prefix that no rule has: a typo would silence nothing, or everything."""
+        """Raise ProjectError for a prefix that matches no rule, e.g. because of a typo."""
         for prefix in (*self.select, *self.ignore):
             if not any(code.startswith(prefix) for code in RULES):
                 raise ProjectError(
                     code="unknown-rule",
-                    message=f"no rule's code begins with {prefix}",
+                    message=f"no rule code starts with {prefix}",
                     hint="`neobert-launch rule --all` lists the codes",
                     exit_code=EXIT_USAGE,
                 )
@@ -133,10 +135,10 @@ def _require_files(paths: Sequence[Path], found: Discovered) -> None:
 
 
 def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
-    """Resolve one file as `train` would, and judge it; an error of that is its finding.
+    """Resolve one file as `train` would, and judge it; an error in resolving it becomes a finding.
 
     Args:
-        profiles: those that earlier files have loaded; filled as more are met.
+        profiles: cache of loaded profiles, shared between files.
     """
     try:
         resolved = resolve_run(None, [path], loaded=profiles)
@@ -152,22 +154,37 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
-    """Place a finding on an inherited value at the line that names the profile.
+    """Move a finding on an inherited value to the line that names the parent; keep the value's own place.
 
-    Who lints a folder asks which of its files is wrong, and a profile's own file may lie in no repository.
+    The run file is the one to correct, and the profile's own file may be in no repository.
     """
     if finding.file in (str(path), COMMAND_LINE):
         return finding
-    named = resolved.origin("profile")
-    line, column = (named.line, named.column) if named.file == str(path) else (1, 1)
-    message = f"{finding.message}; {finding.path} is inherited from {Path(finding.file).stem}"
-    return replace(finding, message=message, file=str(path), line=line, column=column)
+    line, column = _names_its_parent(resolved, path)
+    parent = f"{Path(finding.file).stem}, line {finding.line}"
+    return replace(
+        finding,
+        message=f"{finding.message}; {finding.path} is inherited from {parent}",
+        file=str(path),
+        line=line,
+        column=column,
+        inherited_file=finding.file,
+        inherited_line=finding.line,
+        inherited_column=finding.column,
+    )
+
+
+def _names_its_parent(resolved: ResolvedRun, path: Path) -> tuple[int, int]:
+    """Return line and column of `profile: NAME` in a run file, or of `extends: NAME` in a profile."""
+    extended = entries(load_document(path)).get(EXTENDS)
+    named = resolved.origin("profile") if extended is None else extended.origin
+    return (named.line, named.column) if named.file == str(path) else (1, 1)
 
 
 def _is_parent(resolved: ResolvedRun) -> bool:
-    """Return whether a file is a profile that others complete: a base, or one that brings no data.
+    """Return whether a profile is only a base for others, or sets no data.
 
-    It must resolve, but rules about runs do not apply to it.
+    Such a profile must resolve, but rules about runs do not apply to it.
     """
     profile = resolved.profile
     if profile is None or resolved.source_file != profile.files[0]:
@@ -192,7 +209,7 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
 
 
 def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
-    """Combine all files into one report: unreadable before failed before unknown."""
+    """Combine all files into one report; the exit code is that of the worst: unreadable, failed, unknown."""
     findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_place)
     checks = _worst_of_each(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):
@@ -224,12 +241,12 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
     )
     rule = RULES[REPOSITORY_CODE]
     status = Status.FAIL if failed else Status.PASS
-    message = f"{failed} of {counted(len(judged), 'file')} do not pass" if failed else ""
+    message = f"{failed} of {counted(len(judged), 'file')} failed" if failed else ""
     return CheckResult(rule.code, rule.name, rule.level, status, True, message)
 
 
 def _fix(files: Sequence[Path]) -> None:
-    """Apply safe fixes and say how many problems are left for people, also if none could be fixed."""
+    """Apply safe fixes, and print how many problems need a decision."""
     from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0
@@ -238,6 +255,8 @@ def _fix(files: Sequence[Path]) -> None:
         num_problems, num_fixed = num_problems + fixed.num_problems, num_fixed + len(fixed.done)
         for done in fixed.done:
             console.tell(f"fixed {done}")
+        if fixed.note:
+            console.tell(f"note: {fixed.note}")
     rest = "; the rest need a decision" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
     console.tell(summary if num_problems else "nothing to fix in keys and values")

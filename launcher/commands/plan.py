@@ -10,7 +10,7 @@ from launcher.report.formats.text import render
 from launcher.report.plan_view import plan_text
 from launcher.report.report import report_of_run
 from launcher.terminal import console
-from launcher.terminal.values import to_json, versioned
+from launcher.terminal.values import result_json
 from neobert.errors import EXIT_OK
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -26,7 +26,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     report = report_of_run(resolved, *judge(resolved, plan, levels=(Level.STATIC,)))
     if output_format == "json":
         judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}
-        console.write(to_json(versioned({**as_json(resolved, plan), **judged})))
+        console.write(result_json({**as_json(resolved, plan), **judged}))
     else:
         parts = [plan_text(resolved, plan, verbose=verbose)]
         parts += [] if report.exit_code == EXIT_OK else [render(report)]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.io.files import require_writable, write_text
+from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, load_facts, results_folder, write_report, write_results
 from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
@@ -31,9 +32,9 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Examine the run, write the results, print the report, return its exit code.
+    """Check the run, write the results, print the report, return its exit code.
 
-    What a recording passes, no machine was looked at for: no receipt comes of it.
+    Recorded facts yield no receipt, because this machine was not probed.
     """
     wanted = parse_levels(request.levels)
     resolved = request.selection.require()
@@ -44,6 +45,8 @@ def run(request: Request, output_format: str) -> int:
     require_writable(request.save_facts)
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=request.strict)
     (write_report if recorded else write_results)(examination, folder)
+    if recorded is None:
+        kept_receipts.keep(examination)
     if request.save_facts:
         write_text(request.save_facts, facts_to_json(examination.facts))
     if output_format == "text":
@@ -59,4 +62,4 @@ def run(request: Request, output_format: str) -> int:
 def _kept(examination: Examination, folder: Path) -> str:
     recorded = examination.facts.recorded_utc or "an unknown time"
     kept = printable(f"report: {folder}")
-    return f"{kept}\nno receipt: these are facts recorded at {printable(recorded)}, no machine was looked at"
+    return f"{kept}\nno receipt: judged facts recorded at {printable(recorded)}, this machine was not probed"

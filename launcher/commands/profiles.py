@@ -9,7 +9,7 @@ from typing import Any
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
-from launcher.terminal.values import origin_text, show_value, to_json, versioned
+from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK
@@ -21,7 +21,7 @@ def list_all(output_format: str) -> int:
     """Print one line per profile."""
     found = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
-        console.write(to_json([_about(profile) for profile in found]))
+        console.write(result_json({"profiles": [_about(profile) for profile in found]}))
     else:
         rows = [
             [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in found
@@ -38,7 +38,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
         content = {
             key: {"value": value, "origin": asdict(profile.origins[key])} for key, value in values.items()
         }
-        console.write(to_json(versioned({**_about(profile), "values": content})))
+        console.write(result_json({**_about(profile), "values": content}))
         return EXIT_OK
     shown = {key: value for key, value in values.items() if verbose or profile.origins[key].kind != "default"}
     rows = [[key, show_value(value), origin_text(profile.origins[key])] for key, value in shown.items()]
@@ -56,7 +56,8 @@ def diff(first: str, second: str, output_format: str) -> int:
         if left.get(key) != right.get(key)
     }
     if output_format == "json":
-        console.write(to_json({key: {first: old, second: new} for key, (old, new) in changed.items()}))
+        differing = {key: {first: old, second: new} for key, (old, new) in changed.items()}
+        console.write(result_json({"keys": differing}))
     else:
         rows = [[key, show_value(old), show_value(new)] for key, (old, new) in changed.items()]
         console.write(columns([["", first, second], *rows]) if rows else "no key differs")

@@ -10,14 +10,14 @@ import validators.rules  # noqa: F401  registers every rule
 from launcher.terminal import console, markdown
 from launcher.terminal.fold import reflow
 from launcher.terminal.table import columns
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from validators.finding import Severity
 from validators.rule import RULES, Rule
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
-"""Codes of errors that no rule looks for beforehand."""
+"""Codes of errors that no rule checks in advance."""
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
@@ -25,12 +25,11 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
     is_list = every or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
     if rules:
-        console.write(
-            to_json([_as_json(rule) for rule in rules]) if output_format == "json" else _list(rules)
-        )
+        content = {"rules": [_as_json(rule) for rule in rules]}
+        console.write(result_json(content) if output_format == "json" else _list(rules))
         return EXIT_OK
     rule = find(code or "")
-    console.write(to_json(_as_json(rule)) if output_format == "json" else page_text(rule))
+    console.write(result_json(_as_json(rule)) if output_format == "json" else page_text(rule))
     return EXIT_OK
 
 
@@ -41,13 +40,13 @@ def family_of(letters: str) -> list[Rule]:
 
 
 def find(code: str) -> Rule:
-    """Look a rule up by its code or its name. Raises ProjectError with what was meant."""
+    """Find a rule by its code or its name. Raises ProjectError with the closest match."""
     by_name = {rule.name: rule for rule in RULES.values()}
     rule = RULES.get(code.upper()) or by_name.get(code.lower())
     if rule is None:
         raise ProjectError(
             code="unknown-rule",
-            message=f"there is no rule {code}",
+            message=f"unknown rule {code}",
             hint=_meant(code, list(by_name)),
             exit_code=EXIT_USAGE,
         )

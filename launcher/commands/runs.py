@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.discovery import find_runs
-from launcher.rundir.run_status import RunStatus, look_at, show_best
+from launcher.rundir.run_status import RunStatus, read_status, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_age, show_count, show_number, to_json, versioned
+from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
 
@@ -24,7 +24,7 @@ BETWEEN = "  "
 HEAD = ("run", "state", "step", "loss", "eval", "tokens/s", "seen", "best")
 LEFT = ("run", "state", "best")
 FIRST_TO_GO = ("best", "tokens/s")
-"""Columns that a narrow terminal does without, when the names alone take their place."""
+"""Columns dropped first on a terminal too narrow for the names and all columns."""
 SHORTEST_NAME = 12
 COLOURS = {
     "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
@@ -34,7 +34,7 @@ COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run directory: its state, or why that is unknown."""
+    """A run directory and its state, or the reason why it cannot be read."""
 
     folder: Path
     status: RunStatus | None
@@ -48,11 +48,11 @@ class Listed:
 
 
 def run(folder: Path, output_format: str) -> int:
-    """Print the runs below a folder, the one with the newest sign of life first."""
+    """Print the runs below a folder, the one with the newest heartbeat first."""
     now = datetime.now(UTC)
     listed = sorted((_listed(found.folder, found.problem, now) for found in find_runs(folder)), key=_order)
     if output_format == "json":
-        console.write(to_json(versioned({"runs": [each.as_json() for each in listed]})))
+        console.write(result_json({"runs": [each.as_json() for each in listed]}))
     elif listed:
         console.write(_table(listed, folder))
     else:
@@ -61,7 +61,7 @@ def run(folder: Path, output_format: str) -> int:
 
 
 def _listed(folder: Path, problem: str, now: datetime) -> Listed:
-    return Listed(folder, None if problem else look_at(folder, now), problem)
+    return Listed(folder, None if problem else read_status(folder, now), problem)
 
 
 def _order(listed: Listed) -> tuple[bool, float, str]:
@@ -136,6 +136,6 @@ def _cell(name: str, text: str, width: int) -> str:
 
 
 def _shortened(text: str, width: int) -> str:
-    """Shorten a name at its beginning: runs of a sweep differ at the end."""
+    """Shorten a name at its start: names of runs in a sweep differ at the end."""
     mark = "…" if console.shows_blocks(sys.stdout) else "~"
     return text if len(text) <= width else f"{mark}{text[-(width - 1) :]}"

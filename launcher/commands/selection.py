@@ -37,7 +37,7 @@ class Selection:
         return self.profile is None and not self.files and not self.overrides
 
     def resolve(self) -> ResolvedRun:
-        """Resolve the run on the one path. Raises ProjectError."""
+        """Resolve the selected run. Raises ProjectError."""
         from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 

@@ -14,7 +14,7 @@ from launcher.run.speedrun_rules import RuleFile, read_rules, refuse_other_condi
 from launcher.run.sweep_points import Axis, expand
 from launcher.rundir.directory import run_directory
 from launcher.terminal import console
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK
 from neobert.printable import printable
 
@@ -53,9 +53,9 @@ def _conclude(file: RuleFile, candidates: list[sweep.Candidate], base: Path, out
     folders = {candidate.run.config.seed: candidate.folder for candidate in candidates}
     record = make_record(file, candidates[0].run, folders)
     make_folder(base)
-    write_text(base / RECORD, to_json(record) + "\n")
+    write_text(base / RECORD, result_json(record) + "\n")
     if output_format == "json":
-        console.write(to_json(record))
+        console.write(result_json(record))
     else:
         verdict = f"record: mean loss {record['mean_loss']:.4f}, target {record['target_loss']:g}, "
         verdict += f"p {record['p_value']:.2g}"

@@ -39,7 +39,7 @@ class Pace:
 
 
 SIZES: dict[SizeName, Size] = {
-    "tiny": Size(192, 4, 6, 768, 128, "2e-3", "to try out the whole path"),
+    "tiny": Size(192, 4, 6, 768, 128, "2e-3", "to try out the whole workflow"),
     "small": Size(384, 12, 6, 1536, 256, "1e-3", "width of MiniLM"),
     "base": Size(768, 12, 12, 3072, 512, "6e-4", "shape of BERT-base"),
 }

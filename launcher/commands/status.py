@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from launcher.rundir.directory import is_run_directory
-from launcher.rundir.run_status import DIED, RunStatus, look_at
+from launcher.rundir.run_status import DIED, RunStatus, read_status
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count, show_duration, show_metric, show_number, to_json, versioned
+from launcher.terminal.values import result_json, show_count, show_duration, show_metric, show_number
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
@@ -22,10 +22,10 @@ def run(folders: Sequence[Path], output_format: str) -> int:
     """Print the state of each run; the command succeeds for failed runs too."""
     for folder in folders:
         require_run(folder)
-    found = [look_at(folder, datetime.now(UTC)) for folder in folders]
+    found = [read_status(folder, datetime.now(UTC)) for folder in folders]
     if output_format == "json":
         content = asdict(found[0]) if len(found) == 1 else {"runs": [asdict(status) for status in found]}
-        console.write(to_json(versioned(content)))
+        console.write(result_json(content))
     else:
         console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in found))
     return EXIT_OK
@@ -72,4 +72,6 @@ def _checkpoint(status: RunStatus) -> str:
         return "checkpoint -"
     if status.minutes_since_checkpoint is None:
         return f"no checkpoint yet, {status.minutes_at_risk:.1f} min at risk"
-    return f"checkpoint {status.minutes_since_checkpoint:.1f} min {'before the end' if has_ended else 'ago'}"
+    minutes = status.minutes_since_checkpoint
+    age = f"{minutes:.1f} min" if minutes >= 1 else show_duration(60 * minutes)
+    return f"checkpoint {age} {'before the end' if has_ended else 'ago'}"

@@ -14,12 +14,13 @@ from launcher.commands.selection import Selection
 from launcher.io.files import make_folder, write_text
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
-from launcher.run.summary import Summary, conclude, resume_command
+from launcher.run.next_command import resume_command
+from launcher.run.summary import Summary, conclude
 from launcher.run.sweep_points import Point, expand, parse_axes
 from launcher.rundir.directory import is_finished, run_directory
 from launcher.terminal import console
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, to_json
+from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
 from neobert.config.overrides import text_override
 from neobert.errors import (
     EXIT_CHECK_FAILED,
@@ -30,12 +31,12 @@ from neobert.errors import (
     ProjectError,
 )
 from neobert.plan import Plan
+from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.planning import plan_run
 
 RESULTS = "sweep.json"
-SCHEMA_VERSION = 1
 STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
@@ -123,7 +124,7 @@ def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
 
 
 def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
-    """Losses of runs that saw different numbers of tokens do not compare."""
+    """Raise ProjectError if points see different numbers of tokens: their losses are not comparable."""
     seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
     if len(seen) > 1:
         listed = ", ".join(f"{show_count(tokens)} ({label})" for tokens, label in sorted(seen.items()))
@@ -151,7 +152,7 @@ def _listing(candidates: Sequence[Candidate]) -> str:
     total_s = sum(candidate.plan.eta_s.value for candidate in candidates)
     costs = [cost for candidate in candidates if (cost := candidate.plan.cost.value) is not None]
     price = f", cost {_cost(sum(costs))}" if len(costs) == len(candidates) else ""
-    return f"{columns(rows)}\n{len(candidates)} points, {show_duration(total_s)}{price}"
+    return f"{columns(rows)}\n{counted(len(candidates), 'point')}, {show_duration(total_s)}{price}"
 
 
 def _cost(cost: float | None) -> str:
@@ -184,16 +185,16 @@ def _train_all(
         ended = train_point(replace(request, selection=result.candidate.selection), output_format)
         result.summary = conclude(result.candidate.folder, ended, (), None)
         code = code or ended
-        write_text(base / RESULTS, to_json(_as_json(results)))
+        write_text(base / RESULTS, result_json(_as_json(results)))
         if ended in STOPPED:
             console.tell(f"the sweep was stopped; continue it with: {resume_command(has_checkpoint=True)}")
             break
-    console.write(to_json(_as_json(results)) if output_format == "json" else _table(results, base))
+    console.write(result_json(_as_json(results)) if output_format == "json" else _table(results, base))
     return code
 
 
 def train_point(request: train.Request, output_format: str) -> int:
-    """Train a point. Its own report is for people: with JSON output, it goes to standard error."""
+    """Train a point. Its own report goes to standard error if the output is JSON."""
     try:
         if output_format == "text":
             return train.run(request, "text")
@@ -207,7 +208,7 @@ def train_point(request: train.Request, output_format: str) -> int:
 
 
 def _as_json(results: Iterable[Result]) -> dict[str, Any]:
-    return {"schema_version": SCHEMA_VERSION, "points": [result.as_json() for result in results]}
+    return {"points": [result.as_json() for result in results]}
 
 
 def _table(results: Sequence[Result], base: Path) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
@@ -18,14 +19,16 @@ from launcher.preflight.receipts import Examination, measured_in, read_for, requ
 from launcher.process import trainer_process
 from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.process.trainer_process import Topology, trainer_command
-from launcher.process.waiting_child import waiting
+from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.report.formats import deliver
 from launcher.report.formats.text import render as findings_text
 from launcher.run.launch_context import Launch, deadlines_of
 from launcher.run.launch_records import WRITTEN, make_room, write_run
 from launcher.run.live_view import View, make_view
+from launcher.run.next_command import resume_command
 from launcher.run.stages import Stages, require_stages
-from launcher.run.summary import Summary, already_finished, resume_command, summary_text
+from launcher.run.summary import Summary, already_finished
+from launcher.run.summary_text import summary_text
 from launcher.run.supervision import supervise
 from launcher.run.worker_nodes import (
     require_free_port,
@@ -35,11 +38,10 @@ from launcher.run.worker_nodes import (
     withdraw_receipt,
 )
 from launcher.rundir.directory import (
-    LOGS,
     NEVER,
     claimed,
+    continues_run,
     created,
-    goes_on,
     is_finished,
     refuse_halted,
     run_directory,
@@ -47,13 +49,14 @@ from launcher.rundir.directory import (
 from launcher.rundir.live_state import Watch
 from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
-from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
+from neobert.receipt import Receipt
+from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 
@@ -151,12 +154,12 @@ def _lead(node: NodeLaunch) -> int:
         child = None
         if not node.topology.needs_torchrun:
             child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, resolved.config))
-        examination = _examine(request, resolved, staging)
+        examination = _examine(request, resolved, staging, child)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
             return _refuse(examination, node.output_format, verbose=request.verbose)
         if held is None:
             held = holds.enter_context(created(folder))
-        moved = make_room(folder, is_resumed=goes_on(resolved, folder, examination.facts.resume))
+        moved = make_room(folder, is_resumed=continues_run(resolved, folder, examination.facts.resume))
         if moved:
             console.tell(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
@@ -185,20 +188,38 @@ def _topology(resolved: ResolvedRun, topology: Topology) -> Topology:
     return numbered
 
 
-def _examine(request: Request, resolved: ResolvedRun, staging: Path) -> Examination:
-    """Judge the run in its present state; an earlier receipt may replace expensive checks."""
-    receipt = read_for(request.receipt, resolved) if request.receipt else None
-    examination = examine(
-        resolved,
-        default_levels(resolved),
-        folder=staging,
-        strict=request.strict,
-        unguarded=request.unguarded,
-        receipt=receipt,
-        earlier=measured_in(receipt),
-    )
-    if request.receipt and receipt:
-        require_unchanged(receipt, examination, request.receipt)
+def _examine(
+    request: Request, resolved: ResolvedRun, staging: Path, trainer: WaitingChild | None
+) -> Examination:
+    """Judge the run in its present state; an earlier receipt may replace expensive checks.
+
+    That is the given one, or the one that was kept when this very run was rehearsed.
+    """
+    given = read_for(request.receipt, resolved) if request.receipt else None
+    kept = None if given else kept_receipts.find(resolved)
+    again = kept_receipts.measured_again() if kept else frozenset[str]()
+
+    def judged(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
+        return examine(
+            resolved,
+            default_levels(resolved),
+            folder=staging,
+            strict=request.strict,
+            unguarded=request.unguarded,
+            receipt=receipt,
+            measured_again=again,
+            earlier=measured_in(receipt),
+            trainer=trainer,
+        )
+
+    examination = judged(given or kept)
+    if request.receipt and given:
+        require_unchanged(given, examination, request.receipt)
+    if kept and not kept_receipts.is_same_text(kept, examination):
+        if trainer is not None:
+            trainer.close()  # it has warmed up, and its memory would count as that of others
+        examination = judged(None, None)
+    kept_receipts.keep(examination)
     return examination
 
 
@@ -276,7 +297,7 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
     """Supervise the run with a live view, and restore the terminal."""
 
     def tell() -> None:
-        forwarder.tell_new()
+        forwarder.print_new()
         view.refresh()
         if launch.stages is not None and launch.stages.look():
             console.tell(printable(launch.stages.failure))
@@ -295,7 +316,7 @@ def _first_step(examination: Examination) -> int:
 
 
 def _deliver(ending: Summary, output_format: str) -> int:
-    console.write(to_json(ending.as_json()) if output_format == "json" else summary_text(ending))
+    console.write(result_json(ending.as_json()) if output_format == "json" else summary_text(ending))
     return ending.exit_code
 
 
@@ -312,7 +333,7 @@ def _dry_run(node: NodeLaunch) -> int:
     would_write = [f"{node.folder}/{name}" for name in (*WRITTEN, f"{CHECKPOINTS}/")]
     if node.output_format == "json":
         output: dict[str, Any] = {**report.as_json(), "command": command, "would_write": would_write}
-        console.write(to_json(output))
+        console.write(result_json(output))
     elif report.exit_code == EXIT_OK:
         lines = [
             "would write:",

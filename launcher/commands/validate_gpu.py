@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.commands.selection import Selection, keep_to_its_device, require_working_directory
 from launcher.io.files import absolute, require_writable, write_text
-from launcher.preflight.detected_gpu_run import CardRun, run_of_card
+from launcher.preflight.detected_gpu_run import GpuRun, run_for_gpus
 from launcher.probes.collect import collect
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpu_health, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
@@ -20,7 +20,7 @@ from launcher.report.report import Report, report_of_run
 from launcher.report.validation_view import validation_text
 from launcher.terminal import console
 from launcher.terminal.activity import activity, announce
-from launcher.terminal.values import to_json
+from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
 from neobert.families.table import family_of
 from neobert.printable import printable
@@ -64,26 +64,26 @@ def run(request: Request, output_format: str) -> int:
     if output_format == "text":
         console.write(validation_text(report, facts, verbose=request.verbose))
     else:
-        console.write(to_json({"note": run_here.note} | as_json(report, facts)))
+        console.write(result_json({"note": run_here.note} | as_json(report, facts)))
     return report.exit_code
 
 
-def choose_run(selection: Selection) -> CardRun:
+def choose_run(selection: Selection) -> GpuRun:
     """Resolve the run that is named; without a profile and a run file, that of the visible GPUs."""
     if selection.profile is None and not selection.files:
         require_working_directory()
-        return run_of_card(visible_gpus(), selection.overrides)
-    return CardRun(selection.require(), note="")
+        return run_for_gpus(visible_gpus(), selection.overrides)
+    return GpuRun(selection.require(), note="")
 
 
 def visible_gpus() -> tuple[GpuFacts, ...]:
-    """Probe the visible GPUs. Raises ProjectError (exit 3) where there is none, or none that answers."""
+    """Probe the visible GPUs. Raises ProjectError (exit 3) if there is none or the driver hangs."""
     try:
         gpus = probe_gpus()
     except UnsupportedError as error:
         raise _nothing_to_validate(str(error)) from None
     except (IncompleteError, TimedOutError) as error:
-        raise _nothing_to_validate(f"the NVIDIA driver does not answer ({error})") from None
+        raise _nothing_to_validate(f"the NVIDIA driver does not respond ({error})") from None
     if not gpus:
         raise _nothing_to_validate(NONE_VISIBLE)
     return gpus
@@ -110,7 +110,7 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
     if family.has_numerics_probes:
         probes.append(numerics_probe(needs_gpu=needs_gpu, every=every))
     elif not needs_gpu:
-        raise _nothing_to_validate(f"the probes do not know models of type {family.name}")
+        raise _nothing_to_validate(f"the probes do not support models of type {family.name}")
     if needs_gpu:
         probes += [
             Probe("gpus", lambda _: probe_gpus()),

@@ -19,7 +19,7 @@ QUIT = "q"
 
 
 def run(folder: Path) -> int:
-    """Show a run until it ends or somebody quits; print it once if it has ended, or without a terminal."""
+    """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal."""
     require_run(folder)
     reader = RunReader(folder)
     snapshot = reader.read()
@@ -35,7 +35,7 @@ def run(folder: Path) -> int:
 
 
 def _follow(reader: RunReader) -> bool:
-    """Redraw until the run ends; False if somebody quits before that."""
+    """Redraw until the run ends; return False if the user quits before that."""
     with full_screen() as screen:
         while True:
             snapshot = reader.read()

@@ -84,9 +84,19 @@
     return { root, x, left, right, bottom, top: MARGIN.top };
   };
 
+  // For screen readers, which cannot follow the curve.
+  const described = (chart, lines) => chart.title + lines.filter(line => line.values.length).map(line => {
+    const last = line.values.length - 1, value = at => withUnit(line.values[at], chart.unit);
+    const extreme = (ends, choose) => withUnit((ends || line.values).reduce((a, b) => choose(a, b)), chart.unit);
+    const ends = `${value(0)} at step ${line.steps[0]} to ${value(last)} at step ${line.steps[last]}`;
+    const name = line.name === chart.title ? "" : line.name + " ";
+    return `; ${name}${ends}, lowest ${extreme(line.lows, Math.min)}, highest ${extreme(line.highs, Math.max)}`;
+  }).join("");
+
   const drawChart = chart => {
-    const area = frame(chart.box, HEIGHT, MARGIN.left, chart.title);
-    const lines = chart.lines.filter(line => !line.hidden), values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values);
+    const lines = chart.lines.filter(line => !line.hidden);
+    const area = frame(chart.box, HEIGHT, MARGIN.left, described(chart, lines));
+    const values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
     if (low >= 0 && low < 0.35 * high) low = 0;
@@ -201,7 +211,7 @@
     html("h3", "", card, "Time line");
     const box = html("div", "plot", card), note = html("p", "muted note", card);
     const rows = data.runs.flatMap((run, index) => KINDS.map(([name, kinds]) => ({ run, name: (data.runs.length > 1 ? "AB"[index] + " " : "") + name, kinds })));
-    const help = "Crosses and red lines in the charts: failures. Triangles and grey lines: the step from which a session resumed. Hover or tap a mark for its text.";
+    const help = "Crosses and solid red lines in the charts: failures. Triangles and dashed grey lines: the step from which a session resumed. Hover or tap a mark for its text.";
     note.textContent = help;
     const draw = () => {
       const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * rows.length, 100, "Time line");

@@ -10,12 +10,12 @@ from operator import itemgetter
 from typing import Any
 
 from launcher.rundir.records import Record
+from neobert.runfiles.json_values import LARGEST, is_number
 
 PIXELS = 600
 """Columns of a chart: a wide screen shows two charts side by side."""
-LARGEST = 2**63
 MAX_NAMES = 256
-"""A file from outside may hold another name in each line."""
+"""Limit of names: an untrusted file may have a new name in each line."""
 UNCHARTED = frozenset(
     {"step", "train/tokens_total", "train/epoch", "perf/data_wait_share", "time/collate_ms"}
 )
@@ -136,7 +136,7 @@ class Decimator:
     def _add_values(self, name: str, pixel: int, steps: Sequence[int], values: list[Any]) -> None:
         if values.count(None) == len(values):
             return
-        if not are_numbers(values):  # looked at one by one only where that is needed: ten times slower
+        if not are_numbers(values):  # ten times slower, so only if necessary
             numbers = [(step, value) for step, value in zip(steps, values, strict=True) if is_number(value)]
             if not numbers:
                 return
@@ -166,20 +166,13 @@ def column(rows: Sequence[Record], name: str) -> list[Any]:
         return [row.get(name) for row in rows]
 
 
-def is_number(value: object) -> bool:
-    """Return whether a chart can show the value: neither NaN nor infinite, nor an integer beyond 64 bits."""
-    if type(value) is float:
-        return math.isfinite(value)
-    return type(value) is int and abs(value) < LARGEST
-
-
 def are_numbers(values: Sequence[Any]) -> bool:
     """Return whether all values are numbers of a usual size; NaN and infinities survive a sum."""
     if not set(map(type, values)) <= {int, float}:
         return False
     try:
         return bool(-LARGEST < sum(values) < LARGEST)
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer too large for a float
         return False
 
 

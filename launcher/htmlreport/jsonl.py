@@ -1,29 +1,27 @@
-"""JSON files of a run directory, which are data from outside: bounded, damaged, or not files at all."""
+"""Readers of JSON files of a run directory, which are untrusted: large, damaged or not regular files."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO
 
-from launcher.rundir.records import Record
+from launcher.io.files import open_regular
+from launcher.rundir.records import LONGEST_LINE_BYTES, Record
 
 BLOCK_BYTES = 2**19
-MAX_LINE_BYTES = 2**20
 MAX_DOCUMENT_BYTES = 64 * 2**20
 MAX_DEPTH = 32
-"""Levels of a document. What this version writes has fewer than ten; printing hundreds exhausts the stack."""
+"""Limit of nesting. Our own documents have fewer than ten levels; formatting hundreds overflows the stack."""
 
 
 def read_document(folder: Path, name: str) -> Record:
     """Return a JSON object of the run directory; empty if it is missing, damaged, too large or a link."""
     try:
-        with _opened(folder / name) as file:
+        with open_regular(folder / name, follows_link=False) as file:
             content = json.loads(file.read(MAX_DOCUMENT_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
@@ -32,11 +30,11 @@ def read_document(folder: Path, name: str) -> Record:
 
 def batches(path: Path) -> Iterator[tuple[list[Record], int]]:
     """Yield rows that have a step, in ascending order of steps, and the number of lines that are not rows."""
-    with suppress(OSError), _opened(path) as file:
+    with suppress(OSError), open_regular(path, follows_link=False) as file:
         for block in _whole_lines(file):
             found = _parse(block)
             rows = [row for row in found if type(row) is dict and _has_step(row)]
-            rows.sort(key=itemgetter("step"))  # they are, unless somebody has edited the file
+            rows.sort(key=itemgetter("step"))  # already sorted unless the file was edited
             yield rows, sum(1 for row in found if row is None)
 
 
@@ -52,7 +50,7 @@ def first_step(path: Path) -> int:
 
 def is_plain(path: Path) -> bool:
     """Return whether the path is a regular file that can be read."""
-    with suppress(OSError), _opened(path):
+    with suppress(OSError), open_regular(path, follows_link=False):
         return True
     return False
 
@@ -62,7 +60,7 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
     rest = b""
     while block := file.read(BLOCK_BYTES):
         lines, found, rest_of_block = (rest + block).rpartition(b"\n")
-        rest = rest_of_block if len(rest_of_block) < MAX_LINE_BYTES else b""
+        rest = rest_of_block if len(rest_of_block) < LONGEST_LINE_BYTES else b""
         if found:
             yield lines
 
@@ -71,7 +69,8 @@ def _parse(block: bytes) -> list[object]:
     """Parse lines of JSON; None for a damaged one. As one array: half the time of a call per line."""
     try:
         found = json.loads(b"[" + block.replace(b"\n", b",") + b"]")
-        if len(found) == block.count(b"\n") + 1:
+        # A torn line may take others into its list, and a line of two values make up for their number.
+        if len(found) == block.count(b"\n") + 1 and all(isinstance(each, dict) for each in found):
             return list(found)
     except (ValueError, RecursionError):
         pass
@@ -95,12 +94,3 @@ def _is_deeper(value: object, levels: int) -> bool:
         return False
     inner = value.values() if isinstance(value, dict) else value
     return levels == 0 or any(_is_deeper(each, levels - 1) for each in inner)
-
-
-def _opened(path: Path) -> BinaryIO:
-    """Open a regular file. Raises OSError for anything else: a link leads out, a pipe blocks."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError("not a regular file")
-    return os.fdopen(descriptor, "rb")

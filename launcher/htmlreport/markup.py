@@ -6,9 +6,9 @@ import html
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from launcher.htmlreport.decimation import is_number
 from launcher.rundir.records import Record, list_in
 from neobert.printable import printable
+from neobert.runfiles.json_values import is_number
 
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 
@@ -37,7 +37,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     ]
     if not lines:
         return ""
-    head = "".join(f"<th>{head}</th>" for head in heads)
+    head = "".join(f'<th scope="col">{head}</th>' for head in heads)
     body = "\n".join(lines)
     inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
     return f'<div class="scroll"><table class="stack">{inner}</table></div>'

@@ -8,9 +8,9 @@ from launcher.htmlreport.markup import mapping, muted, number, records, table, t
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, list_in
 from launcher.terminal.values import show_count, show_duration, show_number
+from neobert.units import SECONDS_PER_HOUR
 
 LETTERS = "AB"
-SECONDS_PER_HOUR = 3600.0
 
 
 def heading(run: RunRecord) -> str:

@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from operator import mul, sub
 from pathlib import Path
 
-from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column, is_number
+from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
-from launcher.rundir.directory import METRICS
 from launcher.rundir.records import BEAT_VALUES, Record, last_record, sound_values
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.json_values import is_number
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks_with_heartbeat
+from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
 """A chart has eight colours."""
 EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
 TOKENS, STEP_MS, EVALUATION_MS = "train/tokens_total", "time/step_ms", "time/evaluation_ms"
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
-MIB_PER_GIB = 1024
 STARTING = "start"
 """Phase of a session before its first step."""
 
@@ -109,8 +109,7 @@ def read_history(folder: Path) -> History:
 
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:
     """Return heartbeats of the first ranks, and how many ranks there are."""
-    names = [path.stem.removeprefix("heartbeat_rank") for path in folder.glob("heartbeat_rank*.jsonl")]
-    ranks = sorted({int(name) for name in names if name.isascii() and name.isdigit() and len(name) < 7})
+    ranks = ranks_with_heartbeat(folder)
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
 
 
@@ -131,7 +130,7 @@ def _newest(rows: list[Record]) -> Record:
 
 
 def _read_rank(folder: Path, rank: int) -> Rank:
-    newest = folder / f"heartbeat_rank{rank}.jsonl"
+    newest = heartbeat_path(folder, rank)
     paths = [path for path in (newest.with_name(f"{newest.name}.1"), newest) if is_plain(path)]
     read = Rank(rank, {})
     pixels = Decimator(

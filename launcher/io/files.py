@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from neobert.atomic_write import write_atomically
-from neobert.errors import EXIT_CHECK_FAILED, ProjectError
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.hub_names import is_hub_name
 
 ANOTHER_PLACE = "make room or choose another folder"
 
 
 def absolute(path: str, key: str) -> Path:
-    """Return the absolute path that a key names. Raises ProjectError for an impossible or broken one."""
+    """Return the absolute path that a key names. Raises ProjectError for an invalid one."""
     try:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
             found.lstat()
-    except UnicodeEncodeError:  # the locale's fault, and reported as such
+    except UnicodeEncodeError:  # reported elsewhere as an error of the locale
         raise
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -44,7 +45,7 @@ def _require_whole_links(path: Path, key: str) -> None:
 
 @contextmanager
 def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
-    """Convert an error of the file system to one sentence. Raises ProjectError."""
+    """Convert an OSError to a ProjectError about this path."""
     try:
         yield
     except OSError as error:
@@ -58,7 +59,7 @@ def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
 
 
 def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
-    """Create a folder. Raises ProjectError where that cannot be."""
+    """Create a folder. Raises ProjectError if that fails."""
     with writing(folder, hint):
         folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -74,13 +75,28 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
+def require_present(path: Path, option: str) -> None:
+    """Raise ProjectError if a file or folder that an option names is not there."""
+    if not path.exists():
+        hint = f"pass a file or folder that exists to {option}"
+        raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
+
+
+def require_source(path: Path, option: str) -> str:
+    """Return the absolute path of data, or a data set's name on the Hub. Raises ProjectError for neither."""
+    if is_hub_name(str(path)):
+        return str(path)
+    require_present(path.expanduser(), option)
+    return str(path.expanduser().absolute())
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a file in one step: a reader sees the old content or the new. Raises ProjectError."""
+    """Write a file atomically: readers see the old content or the new. Raises ProjectError."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write bytes in one step. Raises ProjectError."""
+    """Write bytes atomically. Raises ProjectError."""
     with writing(path):
         write_atomically(path, content)
 
@@ -91,9 +107,14 @@ def write_json(path: Path, content: Mapping[str, Any] | Sequence[Any]) -> None:
 
 
 @contextmanager
-def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, or raise OSError: reading a pipe or a device might never return."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def open_regular(path: Path, *, follows_link: bool = True) -> Iterator[BinaryIO]:
+    """Open a regular file for reading. Raises OSError for others: reading a pipe or a device may block.
+
+    Args:
+        follows_link: whether the path may be a link, which can lead out of its folder.
+    """
+    no_link = 0 if follows_link else os.O_NOFOLLOW
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | no_link)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

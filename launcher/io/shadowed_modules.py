@@ -1,4 +1,4 @@
-"""Other modules with the names of ours. Imports nothing of the project, which may be shadowed."""
+"""Modules that shadow those of the project. Imports nothing of the project, which may be shadowed."""
 
 from __future__ import annotations
 

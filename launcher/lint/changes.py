@@ -10,13 +10,14 @@ from launcher.lint import yaml_edits
 from launcher.lint.text_edits import Change, Edit, apply, edited, quote_at, with_line_ends
 from neobert.config import ConfigIssue, all_keys, sections
 from neobert.config.key_suggestions import keys_named, suggest_key
-from neobert.config.migrated_files import advice_for_entry, in_our_words, is_legal, yaml_text
+from neobert.config.migrated_files import advice_for_entry, is_legal, translated_choice, yaml_text
 from neobert.config.migrated_keys import advice_for_key
 from neobert.config.nodes import Node, find, plain
 from neobert.config.translations import BETAS, OPTIMIZER, translation_of
 
 RENAMED = re.compile(r"write (\w+\.\w+)(?:: (\w+))?(?:, in optimizer steps)?")
 NO_EFFECT = "remove the line"
+REMOVED = "removed "
 QUOTED = re.compile(r"remove the quotes: (\S+)")
 HABIT = re.compile(r"YAML 1\.2 reads (\S+) as text: write (true|false)")
 SHARE = "ratio"
@@ -24,11 +25,11 @@ BARE = re.compile(r"[^\s,#{}\[\]]+")
 
 
 def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> Iterator[Change]:
-    """Yield what may be written in place of the text at the problem's place; nothing if no fix is safe.
+    """Yield texts with a possible fix of the problem applied; nothing if there is no candidate.
 
     Args:
         root: the parsed text.
-        is_yaml: whether lines may be moved and removed, which only YAML's block style allows.
+        is_yaml: whether lines may be moved and removed, which is safe in YAML's block style only.
     """
     node = find(root, tuple(issue.path.split(".")))
     if issue.code == "CFG003" and issue.path == "optimizer":
@@ -46,7 +47,7 @@ def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> It
 
 
 def _respelt(source: str, issue: ConfigIssue) -> Iterator[Change]:
-    """Yield text that was meant as a number or a switch."""
+    """Yield the text with a quoted number, or a YAML 1.1 boolean such as `yes`, rewritten."""
     quoted, habit = QUOTED.fullmatch(issue.hint), HABIT.fullmatch(issue.hint)
     if quoted:
         for quote in quote_at(issue.source_line, issue.column):
@@ -69,7 +70,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
 
 
 def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
-    """Write `optimizer: NAME` as a section with that name, so that other keys have a place in it."""
+    """Rewrite `optimizer: NAME` as a section with that name, so that it can hold other keys."""
     node = find(root, ("optimizer",))
     named = None if node is None else OPTIMIZER(node.value)
     if node is None or named is None or not is_yaml:
@@ -81,7 +82,7 @@ def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Chang
 
 
 def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]:
-    """Write both betas as one list, in place of the line of the one and instead of the line of the other."""
+    """Write both betas as one list in place of one of their lines, and remove the other line."""
     section, _, name = issue.path.rpartition(".")
     if name not in BETAS or find(root, ("optimizer", "betas")) is not None:
         return
@@ -100,13 +101,13 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
 
 
 def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
-    """Remove a key that has no effect here: the advice begins with its removal."""
+    """Remove a key that has no effect here, if the advice starts with its removal."""
     advice = advice_for_entry(tuple(issue.path.split(".")), plain(node))
     if not advice.startswith(NO_EFFECT):
         return
     lines = yaml_edits.remove(with_line_ends(source), issue.line - 1)
     if lines is not None:
-        yield Change("".join(lines), f"removed {issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
+        yield Change("".join(lines), f"{REMOVED}{issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
 
 
 def _written_elsewhere(
@@ -137,7 +138,7 @@ def _counterpart(key: str, node: Node) -> tuple[str, Any]:
     target, fixed_value = _target(key)
     if target not in all_keys() or (SHARE in name and SHARE not in target):
         return "", None
-    translated = value if isinstance(value, list) else in_our_words(target, value)
+    translated = value if isinstance(value, list) else translated_choice(target, value)
     is_other = bool(fixed_value) and str(translated) != fixed_value
     return ("", None) if is_other or not is_legal(target, translated) else (target, translated)
 
@@ -152,7 +153,7 @@ def _target(key: str) -> tuple[str, str]:
 
 
 def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:
-    """Write another name, and the value first if it has another text: it comes later in the line."""
+    """Write the new name, after the value if that changes too: it is further right in the line."""
     changed: str | None = source
     if text:
         line = with_line_ends(source)[node.origin.line - 1]

@@ -35,7 +35,7 @@ JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Files to lint, in order, and those that are not linted: possible misspellings of ours first."""
+    """Files to lint, in order, and those left out: possibly misspelt run files first."""
 
     files: tuple[Path, ...]
     left_out: tuple[LeftOut, ...]
@@ -50,7 +50,7 @@ def discover(paths: Sequence[Path]) -> Discovered:
     files: dict[Path, None] = {}
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
-        is_folder = os.path.isdir(path)  # `Path.is_dir` raises where nobody may look
+        is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
         found = _in_folder(path) if is_folder else [(path, left_out_if_named(path))]
         for candidate, other in found:
             if other is None:
@@ -88,9 +88,9 @@ class LeftOut:
 
 
 def record_of_a_run(path: Path) -> LeftOut | None:
-    """Say which record of a run a folder is; None for any other folder.
+    """Return why a folder is a record of a run and not linted; None for any other folder.
 
-    `resolved.json` alone does not make a run directory: somebody may keep a copy among run files.
+    A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
     """
     if (path / RESOLVED).is_file() and ((path / MANIFEST).is_file() or (path / CHECKPOINTS).is_dir()):
         return LeftOut(path, "a run directory")
@@ -106,13 +106,14 @@ def is_passed_over(folder: Path) -> bool:
 
 
 def left_out_because(path: Path) -> LeftOut | None:
-    """Say why a file of a folder is not linted: none of its top-level keys is of a run file or a profile.
+    """Return why a file in a folder is not linted: its top-level keys are not those of a run file or profile.
 
-    A JSON file needs as many of them as of others: records of many tools have a profile, or a model.
+    At least half of a JSON file's keys must be known: the records of many tools have a `profile` or a
+    `model`.
     """
     if path.name == RESOLVED:
         return LeftOut(path, "the record of a run that was launched")
-    if os.path.exists(path) and not os.path.isfile(path):  # to read a pipe is to wait for its writer
+    if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would block
         return LeftOut(path, "not a regular file")
     try:
         with path.open("rb") as file:
@@ -120,7 +121,7 @@ def left_out_because(path: Path) -> LeftOut | None:
     except OSError:
         return None
     if len(content) > MAX_BYTES:
-        return LeftOut(path, "larger than 1 MiB, and no config is")
+        return LeftOut(path, "larger than 1 MiB, the limit for a config")
     suffix, known = path.suffix.lower(), _known_keys()
     keys = top_level_keys(content.decode("utf-8", errors="ignore").removeprefix("\ufeff"), suffix)
     ours = [key for key in keys if key in known]
@@ -130,9 +131,10 @@ def left_out_because(path: Path) -> LeftOut | None:
 
 
 def left_out_if_named(path: Path) -> LeftOut | None:
-    """Say why a file that is named is not linted: it is clearly another tool's.
+    """Return why a named file is not linted: it is clearly another tool's.
 
-    Judged are misspelt sections, the flat arguments of other trainers, what cannot be read, and pipes.
+    Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable ones
+    and pipes.
     """
     if not os.path.isfile(path) or path.name == RESOLVED or os.path.getsize(path) > MAX_BYTES:
         return None
@@ -187,7 +189,7 @@ def _keys_of_json(text: str) -> list[str]:
     text = text.strip()
     try:
         content, end = json.JSONDecoder().raw_decode(text)
-    except (ValueError, RecursionError):  # without its top: only what has none of our sections is another's
+    except (ValueError, RecursionError):  # invalid JSON: another tool's only if it has none of our sections
         found = JSON_KEY.findall(text)
         return found if set(found).isdisjoint(sections()) else []
     if text[end:].lstrip().startswith("{"):
@@ -200,4 +202,6 @@ def _explained(path: Path, keys: Sequence[str]) -> LeftOut:
     known, compared = list(_known_keys()), keys[:MOST_COMPARED]
     near = [meant for key in compared if (meant := closest(key, known))]
     is_meant = 2 * len(near) >= len(compared)
-    return LeftOut(path, f"it has {names} at its top, and no run file has", near[0] if is_meant else "")
+    return LeftOut(
+        path, f"its top-level keys ({names}) are not those of a run file", near[0] if is_meant else ""
+    )

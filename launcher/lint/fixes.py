@@ -1,6 +1,6 @@
-"""Safe fixes: text edits at the place of a problem, which keep comments and everything else as they are.
+"""Safe fixes: text edits at the location of a problem, which leave comments and all other text unchanged.
 
-A fix is kept only when the file then has fewer problems and no new ones. Guesses are left to people.
+A fix is kept only when the file then has fewer problems and no new ones. Guesses are not applied.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launcher.io.files import write_bytes
-from launcher.lint.changes import changes
+from launcher.lint.changes import REMOVED, changes
 from launcher.lint.text_edits import Change
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
@@ -24,16 +24,23 @@ MOST_FIXES = 200
 FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
+UNLIMITED, STEPS = "max_steps", "trainer.max_steps"
+"""Hugging Face's key, whose -1 leaves the end to the epochs, and ours, which always has a value."""
+
 T = TypeVar("T")
 Issues = tuple[ConfigIssue, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Applied fixes of a file, one line each with location, and the number of problems."""
+    """Applied fixes of a file, one line each with location, and the number of problems.
+
+    `note`: the value that decides the length of the run in place of a removed one; empty for none.
+    """
 
     done: tuple[str, ...]
     num_problems: int
+    note: str = ""
 
 
 def fix_file(path: Path) -> Fixed:
@@ -41,7 +48,7 @@ def fix_file(path: Path) -> Fixed:
     source, before, done, left = _fixed(path)
     if done:
         _write(path, source)
-    return Fixed(tuple(_told(path, before, done)), len(done) + len(left))
+    return Fixed(tuple(_described(path, before, done)), len(done) + len(left), _value_in_force(path, done))
 
 
 def fixable(path: Path) -> frozenset[tuple[str, str]]:
@@ -67,21 +74,38 @@ def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]
     return source, before, done, issues
 
 
-def _told(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
-    """Yield one line per fix, with its place before any of them; later issues have none."""
+def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> Iterator[str]:
+    """Yield one line per fix, with its location in the original text; problems found later have none."""
     places = {_key(issue): f":{issue.line}:{issue.column}" for issue in reversed(before)}
     for key, summary in done.items():
         yield printable(f"{path}{places.get(key, '')}: {key[0]} {summary}")
 
 
+def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
+    """Return the number of steps that holds after the removal of `max_steps: -1`, which has none."""
+    is_removed = any(
+        key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED) for (_, key), each in done.items()
+    )
+    if not is_removed:
+        return ""
+    try:
+        run = resolve_run(None, [path])
+    except ProjectError:
+        return ""  # with problems left: the steps may be one of them
+    limits, origin = run.config.trainer, run.origin(STEPS)
+    source = "the default" if origin.kind == "default" else f"from {Path(origin.file).name}:{origin.line}"
+    epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} epochs"
+    return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
+
+
 def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:
-    """Return the next problem to try: first a section that has a value, as keys may have to move there."""
+    """Return the next problem to try: `optimizer: NAME` first, because other keys may have to move there."""
     candidates = [issue for issue in issues if issue.file == str(path) and _key(issue) not in refused]
     return min(candidates, key=lambda issue: issue.path != "optimizer", default=None)
 
 
 def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterator[tuple[Change, Issues]]:
-    """Yield changes after which there are fewer problems and no new ones, with the problems that are left."""
+    """Yield changes that leave fewer problems and no new ones, with the remaining problems."""
     known = {_key(each) for each in before}
     root = _at(path, source, load_document).root
     for change in changes(source, issue, root, is_yaml=path.suffix.lower() in (".yaml", ".yml")):
@@ -89,7 +113,7 @@ def _safe(source: str, issue: ConfigIssue, path: Path, before: Issues) -> Iterat
         if after is None:
             continue
         new = {key for key in map(_key, after) if key not in known}
-        # The keys of a section get their problems once the section has its name.
+        # Keys of a misnamed section are checked only once it is renamed, so their problems are new.
         is_new_allowed = change.section and all(key[1].startswith(f"{change.section}.") for key in new)
         if is_new_allowed or (len(after) < len(before) and not new):
             yield change, after
@@ -100,7 +124,7 @@ def _key(issue: ConfigIssue) -> tuple[str, str]:
 
 
 def _at(path: Path, source: str, use: Callable[[Path], T]) -> T:
-    """Use a text as if it stood at the path: under its name, which a profile's name has to match."""
+    """Apply a function to a temporary file with this text and the path's name, which a profile needs."""
     with tempfile.TemporaryDirectory(prefix="neobert-fix-") as folder:
         trial = Path(folder, path.name)
         trial.write_bytes(source.encode("utf-8"))

@@ -1,7 +1,7 @@
 """Edits of a block-style YAML text that keep comments, line ends and all other lines as they are.
 
-Each takes lines with their ends and returns new ones, or None where the text is not of a form that it knows:
-one key with a scalar on a line of its own.
+Each takes lines with their ends and returns new ones, or None if the text does not have the supported form:
+one key with a scalar on its own line.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan import find_card
 from neobert.plurals import counted
+from neobert.units import MIB_PER_GIB
 from profiles.about import Requirements
 from profiles.registry import Profile, ResolvedRun, list_profiles, load_profile, resolve_run
 from validators.facts_gpu import GpuFacts
@@ -16,20 +17,19 @@ from validators.planning import plan_run
 from validators.rules.gpu import mismatches
 from validators.thresholds import MEMORY_SHARE
 
-MIB_PER_GIB = 1024
 FIRST_WITH_BF16 = (8, 0)
 ANY_KERNELS = ("model.attn_backend=auto", "model.kernel_backend=auto")
 
 
 @dataclass(frozen=True, slots=True)
-class CardRun:
+class GpuRun:
     """A run for the visible GPU. `note` names the GPU, the profile and its changes."""
 
     resolved: ResolvedRun
     note: str
 
 
-def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
+def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
     """Resolve the profile that requires these GPUs; without one, the nearest profile in a supported shape.
 
     Args:
@@ -42,7 +42,7 @@ def run_of_card(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> CardRun:
         return _nearest(profiles, gpus[0], overrides)
     chosen = max(fitting, key=lambda profile: (profile.kind == "production", profile.requires.num_gpus))
     label = counted(chosen.requires.num_gpus, gpus[0].name)
-    return CardRun(resolve_run(chosen.name, (), overrides), f"{label}: profile {chosen.name}")
+    return GpuRun(resolve_run(chosen.name, (), overrides), f"{label}: profile {chosen.name}")
 
 
 def _is_a_start(profile: Profile) -> bool:
@@ -58,7 +58,7 @@ def _is_for(profile: Profile, gpus: Sequence[GpuFacts]) -> bool:
     return needed <= len(gpus) and not faults
 
 
-def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str]) -> CardRun:
+def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str]) -> GpuRun:
     production = [
         profile for profile in profiles if profile.kind == "production" and profile.requires.num_gpus == 1
     ]
@@ -72,7 +72,7 @@ def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str
         f"{gpu.name} ({memory:.0f} GiB, compute capability {capability}): no profile requires this GPU; "
         f"validating the nearest, {nearest.name}, with {', '.join(shape)}"
     )
-    return CardRun(adapted, note)
+    return GpuRun(adapted, note)
 
 
 def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
 from launcher.preflight.levels import probes_for
-from launcher.preflight.receipts import Examination, carried, make_receipt
+from launcher.preflight.receipts import Examination, carried, make_receipt, reused_in
+from launcher.preflight.rehearsal_children import warm_up
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
 from launcher.probes.resume import probe_resume
+from launcher.process.waiting_child import WaitingChild
 from launcher.report.report import Report, report_of_run
 from launcher.terminal.activity import activity, announce
+from neobert.config import to_dict
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan import Measured
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -33,6 +37,7 @@ ELSEWHERE = "choose a writable folder with --output DIR"
 DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
+WARM_UP = "warm_up.json"
 PROBES = (Probe("output", probe_output), Probe("resume", probe_resume))
 
 
@@ -45,39 +50,55 @@ def examine(
     strict: bool = False,
     unguarded: str = "",
     receipt: Receipt | None = None,
+    measured_again: Collection[str] = (),
     earlier: Measured | None = None,
+    trainer: WaitingChild | None = None,
 ) -> Examination:
     """Probe what the levels need, unless facts are given, and judge the run.
 
     Args:
-        facts: a recording; measurements of a different config count as missing.
+        facts: recorded facts; measurements of a different config count as missing.
         folder: folder for the diff of the working tree; None to store none.
         receipt: earlier receipt, whose results replace expensive probes.
+        measured_again: groups of facts that are measured in spite of the receipt, if a rule needs them.
         earlier: measurements of an earlier rehearsal, for a plan without one.
+        trainer: the process that waits to become the trainer, which the rehearsal may warm up.
     """
     plan = plan_run(run)
     if facts is None:
         output_dir = absolute(run.config.trainer.output_dir, "trainer.output_dir")
         diff_file = folder / DIFF if folder else None
-        needed = groups_needed(run, plan, levels) if receipt is None else frozenset[str]()
+        needed = groups_needed(run, plan, levels)
+        if receipt is not None:
+            needed = needed.intersection(measured_again)
         probes = probes_for(levels, needed)
         requires_gpu = run.device == "cuda"
         subject = Subject(
             run.config, output_dir, Path.cwd(), diff_file, requires_gpu,
-            checkpoint_mib=plan.checkpoint_mib.value,
+            checkpoint_mib=plan.checkpoint_mib.value, peak_mib=plan.memory_mib.value, trainer=trainer,
         )  # fmt: skip
+
+        def prepare_trainer() -> None:
+            """Warm the trainer up next to the probes where an earlier receipt replaces the rehearsal."""
+            if folder is not None and receipt is not None and measured_again:
+                write_json(folder / WARM_UP, to_dict(run.config))
+                warm_up(trainer, run.config, folder / WARM_UP)
+
         with activity("checking this machine"):
-            facts = collect(probes, subject, announce)
+            facts = collect(probes, subject, announce, prepare_trainer)
     else:
         facts = held_to(facts, run.config)
     measured = measurement(facts) or earlier
     predicted, plan = plan, plan_run(run, measured)
     findings, checks = judge(run, plan, facts, levels)
+    reused: tuple[str, ...] = ()
     if receipt is not None:
-        checks = carried(checks, receipt)
+        merged = carried(checks, receipt)
+        checks, reused = merged, reused_in(checks, merged)
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
     report = report_of_run(run, findings, checks, strict=strict)
-    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured)
+    since = receipt.created_utc if receipt and reused else ""
+    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, reused, since)
 
 
 def write_report(examination: Examination, folder: Path) -> None:

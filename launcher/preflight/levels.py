@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 
-from launcher.preflight.rehearsal import REHEARSAL_S, probe_rehearsal, waiting_children
+from launcher.preflight.rehearsal import probe_rehearsal
+from launcher.preflight.rehearsal_children import REHEARSAL_S, waiting_children
 from launcher.probes.data import probe_data
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.git import probe_git
@@ -63,7 +64,14 @@ HEAVY_PROBES = (
     devices_probe(),
     numerics_probe(needs_gpu=True, every=False),
     ranks_probe(),
-    Probe("rehearsal", probe_rehearsal, REHEARSAL_S + MARGIN_S, is_heavy=True, children=waiting_children),
+    Probe(
+        "rehearsal",
+        probe_rehearsal,
+        REHEARSAL_S + MARGIN_S,
+        is_heavy=True,
+        waits_until_alone=True,
+        children=waiting_children,
+    ),
 )
 
 

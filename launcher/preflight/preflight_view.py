@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
 from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
@@ -14,7 +15,7 @@ from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
 from validators.finding import CheckResult, Status
@@ -27,8 +28,9 @@ MEANING = {
 INDENT = BETWEEN = "  "
 CUT = " ... (--verbose)"
 MOST_REASONS = 3
+MOST_CODES = 3
 LOG_WIDTH = 160
-"""Of a line in a pipe or a log, for reasons that are shown in part."""
+"""Width to which reasons are cut in a pipe or a log."""
 COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 
@@ -39,11 +41,11 @@ def preflight_text(examination: Examination, *, verbose: bool) -> str:
     causes = "\n".join(_unjudged(unjudged, verbose=verbose))
     if verbose:
         parts = [_verdict(examination), _decisions(examination), *findings, causes, _every_check(examination)]
-        return "\n\n".join([*filter(None, parts), _summary(examination)])
+        return "\n\n".join([*filter(None, parts), _end(examination)])
     head = f"{_verdict(examination)}\n{_figures(examination)}"
     if findings:
-        return "\n\n".join(filter(None, [head, *findings, f"{causes}\n{_summary(examination)}".lstrip()]))
-    return "\n".join(filter(None, [head, causes, _summary(examination)]))
+        return "\n\n".join(filter(None, [head, *findings, f"{causes}\n{_end(examination)}".lstrip()]))
+    return "\n".join(filter(None, [head, causes, _end(examination)]))
 
 
 def _verdict(examination: Examination) -> str:
@@ -63,7 +65,7 @@ def _decisions(examination: Examination) -> str:
 
 
 def _figures(examination: Examination) -> str:
-    """Return the values to decide by in the lines of a paragraph, without their reasons."""
+    """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
     rows = [*decision_rows(plan, examination.predicted), *text_rows(examination.facts)]
     rows += measured_rows(examination.facts)
@@ -81,7 +83,7 @@ def _is_unjudged(check: CheckResult) -> bool:
 
 
 def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
-    """Yield one line per reason, in part or whole: a machine without a GPU prevents many checks."""
+    """Yield one line per reason for checks that were not run, cut to the width unless `verbose`."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         reason = NO_GPU if NO_GPU in check.message else check.message
@@ -89,7 +91,7 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
     largest = sorted(groups.items(), key=lambda item: -len(item[1]))
     shown = largest if verbose or len(largest) <= MOST_REASONS else largest[: MOST_REASONS - 1]
     for (status, reason), group in shown:
-        text = printable(_reason(reason, group))
+        text = printable(_reason(reason, group, most=len(group) if verbose else MOST_CODES))
         room = (console.width() or LOG_WIDTH) - len(str(status)) - 1
         if not verbose and len(text) > room:
             text = f"{text[: room - len(CUT)]}{CUT}"
@@ -99,12 +101,17 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
         yield f"{paint(str(Status.UNKNOWN), 'yellow', 'bold')} {text}: {len(rest)} other reasons (--verbose)"
 
 
-def _reason(reason: str, checks: list[CheckResult]) -> str:
-    """Return a reason with the checks that it prevented; the missing GPU prevents too many to name."""
+def _reason(reason: str, checks: list[CheckResult], most: int) -> str:
+    """Return a reason with the checks that it affects, the first of more than `most` and how many more.
+
+    The codes must leave room for the reason. A missing GPU affects too many checks to list any.
+    """
     if reason == NO_GPU:
         return f"{NO_GPU}: {counted(len(checks), 'check')} not run"
-    named = f"{checks[0].id} {checks[0].name}" if len(checks) == 1 else " ".join(each.id for each in checks)
-    return f"{named}: {reason}"
+    if len(checks) == 1:
+        return f"{checks[0].id} {checks[0].name}: {reason}"
+    codes = [check.id for check in checks]
+    return f"{listed(codes, len(codes) if len(codes) <= most else 1, ' ')}: {reason}"
 
 
 def _every_check(examination: Examination) -> str:
@@ -113,6 +120,16 @@ def _every_check(examination: Examination) -> str:
         for check in examination.report.checks
     ]
     return columns(rows, indent="  ")
+
+
+def _end(examination: Examination) -> str:
+    """Return the counts, after the checks that an earlier receipt replaced."""
+    if not examination.reused:
+        return _summary(examination)
+    time_utc = datetime.fromisoformat(examination.reused_utc).strftime("%Y-%m-%d %H:%M UTC")
+    source = f"measured {time_utc}; `neobert-launch preflight` measures them again"
+    reused = f"reused {' '.join(examination.reused)}: {source}"
+    return f"{fold(printable(reused), console.width(), hanging=INDENT)}\n{_summary(examination)}"
 
 
 def _summary(examination: Examination) -> str:

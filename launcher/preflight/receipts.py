@@ -29,7 +29,7 @@ from validators.facts import Facts
 from validators.facts_host import ResumeFacts
 from validators.facts_io import record_of
 from validators.finding import CheckResult, Level, Status
-from validators.waivers import says_why
+from validators.waivers import has_reason
 
 JUDGED = (Status.PASS, Status.WARN)
 
@@ -53,6 +53,7 @@ def make_receipt(examination: Examination) -> Receipt:
         unguarded=examination.unguarded,
         measured=asdict(examination.measured) if examination.measured else {},
         start=_verified_start(facts.resume),
+        text=facts.prepared.fingerprint if facts.prepared else "",
         **_binding(run, facts),
     )
 
@@ -100,17 +101,22 @@ def _plain(waiver: Waiver) -> dict[str, Any]:
 def read_for(path: Path, run: ResolvedRun) -> Receipt:
     """Read a receipt for --receipt. Raises ProjectError RCP001 for a damaged or an unguarded one."""
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
-    try:
-        list(map(_check, receipt.checks))
-        measured_in(receipt)
-    except (KeyError, TypeError, ValueError, ProjectError) as error:
-        raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
+    require_readable(receipt, path)
     if receipt.unguarded:
         raise _refusal(("it was issued for an unguarded run",), path)
     if receipt.config_digest == run.digest:
         return receipt
     changes = explain_changes(receipt, replace(receipt, config=to_dict(run.config)))
     raise _refusal(changes or explain_mismatch(receipt, run.digest, utc_now())[:1], path)
+
+
+def require_readable(receipt: Receipt, path: Path) -> None:
+    """Raise ProjectError RCP001 if the checks or the measurements of a receipt are damaged."""
+    try:
+        list(map(_check, receipt.checks))
+        measured_in(receipt)
+    except (KeyError, TypeError, ValueError, ProjectError) as error:
+        raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
 
 
 def require_valid(receipt: Receipt, run: ResolvedRun, path: Path) -> None:
@@ -126,6 +132,12 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
     changes = explain_changes(receipt, present)
     if reasons or changes:
         raise _refusal((*reasons, *changes), path)
+
+
+def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
+    """Return whether a receipt is valid here now, and config, code, versions and devices are those of it."""
+    present = replace(receipt, code_version=code_version(facts), **_binding(run, facts))
+    return not explain_mismatch(receipt, run.digest, utc_now()) and not explain_changes(receipt, present)
 
 
 def measured_in(receipt: Receipt | None) -> Measured | None:
@@ -152,6 +164,12 @@ def carried(checks: Iterable[CheckResult], receipt: Receipt) -> list[CheckResult
     )
 
 
+def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> tuple[str, ...]:
+    """Return the codes of the checks whose result `carried` took from the receipt."""
+    now = {check.id: check for check in checks}
+    return tuple(check.id for check in merged if check.status in JUDGED and check is not now.get(check.id))
+
+
 def _is_better(earlier: CheckResult | None, now: CheckResult) -> bool:
     return now.status is Status.UNKNOWN and earlier is not None and earlier.status in JUDGED
 
@@ -165,7 +183,7 @@ def require_reason(reason: str | None) -> str:
     """Return the reason for --unguarded; empty if it was not given. Raises ProjectError without a reason."""
     if reason is None:
         return ""
-    if not says_why(reason):
+    if not has_reason(reason):
         raise ProjectError(
             code="unguarded-without-reason",
             message="--unguarded launches even if checks fail, and needs a reason",
@@ -184,6 +202,7 @@ class Examination:
         plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
         unguarded: reason for launching even if checks fail; empty for a guarded run.
         measured: by a rehearsal, in this preflight or in that of an earlier receipt.
+        reused: codes of the checks whose result is that of the earlier receipt, and the time of that.
     """
 
     run: ResolvedRun
@@ -194,3 +213,5 @@ class Examination:
     unguarded: str
     predicted: Plan
     measured: Measured | None
+    reused: tuple[str, ...] = ()
+    reused_utc: str = ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from launcher.probes.probe import IncompleteError
 from launcher.rundir.records import Record
+from launcher.terminal.values import finite
 from neobert.errors import ProjectError
 from validators.facts_io import record_of
 from validators.facts_rehearsal import RehearsalFacts, WatchdogFacts
@@ -73,15 +74,6 @@ def facts_of(
         raise IncompleteError(f"the rehearsal's report is invalid: {error.message}") from None
 
 
-def finite(value: Any) -> Any:
-    """Replace each number that is not finite by None, because JSON has no such numbers."""
-    if isinstance(value, Mapping):
-        return {name: finite(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _fullest(memories: Sequence[Record]) -> Record | None:
     """Return the memory of the device with the least free memory."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
@@ -111,17 +103,17 @@ def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
     expected = resumed_from(fresh[0], resumes[0][0])
     for ranks in resumes:
         yield compare(fresh, ranks, saved, expected)
-        saved = [each["state_at_end"] for each in ranks]
+        saved = [each.get("state_at_end", {}) for each in ranks]
         expected = ranks[0]["trace"][-1]["step"]
 
 
 def resumed_from(fresh: Record, first: Record) -> int:
-    """Return the step of the only checkpoint that the unbroken run left."""
+    """Return the step of the only checkpoint of the uninterrupted run."""
     return int(fresh["trace"][-1]["step"]) - 2 * len(first["trace"])
 
 
 def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start: int) -> Record:
-    """Compare the steps of a resumed run with the same steps of the unbroken one, on every rank."""
+    """Compare the steps of a resumed run with those of the uninterrupted run, on every rank."""
     altered = [
         name for before, each in zip(saved, ranks, strict=True) for name in altered_in(before, each["state"])
     ]
@@ -148,7 +140,7 @@ def compare(fresh: Ranks, ranks: Ranks, saved: Sequence[Record], expected_start:
 
 
 def _largest(differences: Sequence[float]) -> float:
-    """Return the largest difference; NaN if any is not finite, whatever its position."""
+    """Return the largest difference; NaN if any is not finite, at any position."""
     return max(differences, default=0.0) if all(map(math.isfinite, differences)) else math.nan
 
 

@@ -1,6 +1,6 @@
 """Config file of accelerate, which may request features that this launcher does not use.
 
-No run is started through accelerate, so the file has no effect. It is read as data to report that.
+No run is started through accelerate, so the file has no effect. It is read as data, to report that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ MAX_VALUE_LENGTH = 40
 
 
 def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts | None:
-    """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None where there is none."""
+    """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None without a file."""
     named = environment.get(NAMED_BY, "")
     if named:
         return _read(_expanded(named), is_named=True)
-    # `Path.is_file` raises where this user may not look.
+    # `Path.is_file` raises without permission.
     default = next((path for path in _default_files(environment) if os.path.isfile(path)), None)
     return None if default is None else _read(default, is_named=False)
 

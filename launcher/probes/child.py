@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
-from launcher.process.process_tree import kill_family, mortal
+from launcher.process.process_tree import kill_tree, killed_at_exit
+from neobert.progress import MARK
 
 TAIL_LINES = 3
+MOST_LINES, LONGEST_LINE_BYTES = 1000, 1 << 16
+LAST_LINES_S = 2.0
+OnProgress = Callable[[str], None]
 
 
-def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None) -> str:
+def output_of(
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
+) -> str:
     """Return the output of a command. Raises UnsupportedError, IncompleteError or TimedOutError.
 
     A command that does not exist is unsupported here; a command that fails raises IncompleteError.
     """
-    ended = run(command, timeout_s, environment)
+    ended = run(command, timeout_s, environment, on_progress)
     if ended.returncode:
         output = ended.stderr or ended.stdout
         raise IncompleteError(f"{_short(command)}: {_last_words(output, ended.returncode)}")
@@ -26,36 +39,73 @@ def ask(command: Sequence[str], timeout_s: float, environment: Mapping[str, str]
 
 
 def run(
-    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end. Raises UnsupportedError or TimedOutError."""
-    try:
-        child = subprocess.Popen(
+    """Run a command to its end; keep the end of its errors. Raises UnsupportedError or TimedOutError.
+
+    Args:
+        on_progress: called with each line of progress on its standard error.
+    """
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=errors,
             env=dict(environment) if environment is not None else None,
             start_new_session=True,
         )
+
+    try:
+        with _reading(on_progress) as (errors, lines), killed_at_exit(start) as child:
+            try:
+                out, _ = child.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                kill_tree(child)
+                raise TimedOutError(
+                    f"{_short(command)} did not respond within {timeout_s:g} s and was killed"
+                ) from None
     except FileNotFoundError:
         raise UnsupportedError(f"{command[0]} is not installed") from None
+    return subprocess.CompletedProcess(command, child.returncode, out, b"".join(lines))
+
+
+@contextmanager
+def _reading(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]]]:
+    """Yield a descriptor for a standard error, and the last lines that were written to it."""
+    reading, writing = os.pipe()
+    lines: deque[bytes] = deque(maxlen=MOST_LINES)
+    reader = Thread(target=_read, args=(reading, lines, on_progress), daemon=True)
+    reader.start()
     try:
-        with mortal(child):
-            out, err = child.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        kill_family(child)
-        raise TimedOutError(
-            f"{_short(command)} did not respond within {timeout_s:g} s and was killed"
-        ) from None
-    return subprocess.CompletedProcess(command, child.returncode, out, err)
+        yield writing, lines
+    finally:
+        os.close(writing)
+        reader.join(LAST_LINES_S)  # a descendant of the command may keep the pipe open forever
 
 
-def ask_json(
-    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+def _read(descriptor: int, lines: deque[bytes], on_progress: OnProgress | None) -> None:
+    with os.fdopen(descriptor, "rb") as output:
+        while line := output.readline(LONGEST_LINE_BYTES):
+            text = line.decode(errors="replace").rstrip("\n")
+            if not text.startswith(MARK):
+                lines.append(line)
+            elif on_progress is not None:
+                on_progress(text.removeprefix(MARK))
+
+
+def json_of(
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object on the last line of a command's output."""
-    lines = ask(command, timeout_s, environment).strip().splitlines()
+    lines = output_of(command, timeout_s, environment, on_progress).strip().splitlines()
     try:
         found = json.loads(lines[-1])
     except (IndexError, ValueError):

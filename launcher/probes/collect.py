@@ -12,20 +12,20 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
-from launcher.process.process_tree import kill_living
+from launcher.process.process_tree import kill_waited_for
 from validators.facts import Facts, ProbeRecord
 from validators.facts_config import measured_for
 
-# What a probe needs to remove what it has made, once its child is gone.
-TIDYING_S = 5.0
-LOOK_EVERY_S = 0.05
+# Time for a probe to remove its temporary files after its child was killed.
+CLEANUP_S = 5.0
+POLL_S = 0.05
 Ended = tuple[Probe, ProbeRecord, Any]
 Status = Literal["ok", "unsupported", "incomplete", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Until when (monotonic) a probe is waited for, how long that is, and what it does meanwhile."""
+    """Deadline of a probe (monotonic seconds), its time limit, and its current activity."""
 
     probe: Probe
     until_s: float
@@ -42,14 +42,19 @@ STATUS_OF: dict[type[Exception], Status] = {
 
 
 def collect(
-    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None = None
+    probes: Sequence[Probe],
+    subject: Subject,
+    announce: Callable[[str], None] | None = None,
+    before_heavy: Callable[[], object] = lambda: None,
 ) -> Facts:
     """Measure every group of facts; a group whose probe failed is None, with the reason in its record.
 
     Args:
         announce: called before every heavy probe, and when a probe requests more time.
+        before_heavy: called once the light probes have ended, which would see what it changes.
     """
-    ended = {probe.group: (record, found) for probe, record, found in _all(probes, subject, announce)}
+    all_ended = _all(probes, subject, announce, before_heavy)
+    ended = {probe.group: (record, found) for probe, record, found in all_ended}
     records = [ended[probe.group][0] for probe in probes]
     groups = {group: found for group, (_, found) in ended.items() if found is not None}
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -58,25 +63,58 @@ def collect(
 
 
 def _all(
-    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
+    probes: Sequence[Probe],
+    subject: Subject,
+    announce: Callable[[str], None] | None,
+    before_heavy: Callable[[], object],
 ) -> Iterator[Ended]:
     """Run all probes, the heavy ones last: they would change memory use and processes of a device."""
     light = [probe for probe in probes if not probe.is_heavy]
-    heavy = [probe for probe in probes if probe.is_heavy]
-    together = [probe for probe in heavy if not probe.measures_time]
-    groups = [group for group in (together, *([probe] for probe in heavy if probe.measures_time)) if group]
+    groups = _groups([probe for probe in probes if probe.is_heavy])
     with ExitStack() as ends:
         children = {
             probe.group: ends.enter_context(probe.children(subject)) for probe in probes if probe.children
         }
-        yield from _race([probe for probe in light if not probe.writes], subject, announce)
-        yield from _race([probe for probe in light if probe.writes], subject, announce)
+        found: dict[str, Any] = {}
+        for writes in (False, True):
+            for ended in _race([probe for probe in light if probe.writes == writes], subject, announce):
+                found[ended[0].group] = ended[2]
+                yield ended
+        subject = replace(subject, gpus=found.get("gpus"))
+        before_heavy()
         for number, group in enumerate(groups, start=1):
             if announce:
                 names = ", ".join(probe.group.replace("_", " ") for probe in group)
                 announce(f"measuring {names} ({number} of {len(groups)})")
             waiting = [child for probe in group for child in children.get(probe.group, ())]
-            yield from _race(group, replace(subject, children=waiting), announce)
+            yield from _until_alone(group, replace(subject, children=waiting), announce)
+
+
+def _groups(heavy: Sequence[Probe]) -> list[list[Probe]]:
+    """Return the probes that run at the same time, in order; what measures time runs by itself.
+
+    The first of those may start with the probes before it, if it waits for their end before it measures.
+    """
+    together = [probe for probe in heavy if not probe.measures_time]
+    alone = [probe for probe in heavy if probe.measures_time]
+    if together and alone and alone[0].waits_until_alone:
+        together.append(alone.pop(0))
+    return [group for group in (together, *([probe] for probe in alone)) if group]
+
+
+def _until_alone(
+    group: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
+) -> Iterator[Ended]:
+    """Run a group, and report to the probe that waits for the others when it is alone."""
+    others = {probe.group for probe in group if not probe.waits_until_alone}
+    subject = replace(subject, is_alone=threading.Event())
+    if not others:
+        subject.is_alone.set()
+    for ended in _race(group, subject, announce):
+        others.discard(ended[0].group)
+        if not others:
+            subject.is_alone.set()
+        yield ended
 
 
 def _race(
@@ -99,18 +137,18 @@ def _race(
 def _work(probe: Probe, subject: Subject, results: Results) -> None:
     """Run one probe in its thread, passing time extensions on to those who wait for it."""
 
-    def ask_for_time(limit_s: float, what: str) -> None:
+    def request_time(limit_s: float, what: str) -> None:
         results.put(Wait(probe, time.monotonic() + limit_s, limit_s, what))
 
-    results.put(_measure(probe, replace(subject, ask_for_time=ask_for_time)))
+    results.put(_measure(probe, replace(subject, request_time=request_time)))
 
 
 def _abandon(threads: Sequence[threading.Thread]) -> None:
     """Kill the children that probes wait for, and new ones, while the probes clean up."""
-    until_s = time.monotonic() + TIDYING_S
+    until_s = time.monotonic() + CLEANUP_S
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
-        kill_living()
-        time.sleep(LOOK_EVERY_S)
+        kill_waited_for()
+        time.sleep(POLL_S)
 
 
 def _answers(
@@ -154,7 +192,7 @@ def _measure(probe: Probe, subject: Subject) -> Ended:
     found, reason = None, ""
     try:
         found = probe.measure(subject)
-    except Exception as error:  # whatever a probe meets, the group is unknown and never a pass
+    except Exception as error:  # any error makes the group unknown, never a pass
         known = STATUS_OF.get(type(error))
         status, reason = known or "incomplete", str(error) if known else f"{type(error).__name__}: {error}"
     duration_s = round(time.monotonic() - started, 4)

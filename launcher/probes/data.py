@@ -38,7 +38,7 @@ class Text:
 
 
 def probe_data(subject: Subject) -> DataFacts:
-    """Look at every file once; of hub names, ask whether they can be had."""
+    """Check every file once, and whether names on the hub are available."""
     text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
@@ -70,12 +70,12 @@ def _text(dataset: DatasetConfig) -> Text:
         )
     found = is_available("datasets", name, os.environ)
     return Text(
-        name, found, found, reason="" if found else "neither in the local cache nor to be had from the hub"
+        name, found, found, reason="" if found else "neither in the local cache nor available from the hub"
     )
 
 
 def _all_of(texts: Sequence[Text]) -> Text:
-    """Add corpora up; where one cannot be read or is empty, it is the one to report."""
+    """Sum up the corpora; one that is unreadable or empty is returned in their place."""
     for text in texts:
         has_nothing = text.num_files > 0 and not text.size_bytes
         if not text.is_readable or has_nothing:
@@ -156,15 +156,15 @@ def _why_no_weights(path: Path) -> str:
     newest = path / "checkpoints" / "latest"
     if newest.is_dir():
         return f"a run directory; its newest checkpoint is {newest}"
-    return f"it holds no {WEIGHTS}"
+    return f"it contains no {WEIGHTS}"
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
-    """Return whether the trainer would find it. Raises IncompleteError without an answer."""
+    """Return whether the trainer would find it. Raises IncompleteError if that is unknown."""
     if any(folder.is_dir() for folder in _cached(kind, name, environment)):
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):
-        raise IncompleteError(f"{name} is not in the local cache, and this is offline")
+        raise IncompleteError(f"{name} is not in the local cache, and offline mode is on")
     from huggingface_hub.constants import ENDPOINT
 
     endpoint = environment.get("HF_ENDPOINT", ENDPOINT).rstrip("/")

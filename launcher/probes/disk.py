@@ -18,11 +18,11 @@ from launcher.rundir.records import read_json
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
 from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.units import BYTES_PER_MIB
 from validators.facts import FOREIGN_TREE
 from validators.facts_host import DiskFacts, OutputFacts
 
-MIB = 2**20
-TRIAL_BYTES = 4 * MIB
+TRIAL_BYTES = 4 * BYTES_PER_MIB
 NO_INODE_LIMIT = 2**31 - 1
 RESERVED_MIB_PER_S = 200
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -30,25 +30,25 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
-    """Try the closest folder that exists; nothing is left over, and output_dir is not created.
+    """Write, sync and rename a file in the closest existing folder, and remove it; do not create output_dir.
 
-    Of a run that is there, its checkpoints too: they may be another user's, or a link to another disk.
+    An existing run's checkpoints folder is tested too: it may belong to another user or be on another disk.
     """
     output = subject.output_dir
-    # A file in its place is what the probe of the output tells; the disk around it may be sound.
+    # `probe_output` reports a file in the place of the folder; the disk may still be usable.
     folder = nearest_existing(output.parent if output.exists() and not output.is_dir() else output)
     written, synced, renamed, error = _try(folder)
     checkpoints = output / CHECKPOINTS
     if not error and checkpoints.is_dir():
         folder = checkpoints
         written, synced, renamed, error = _try(folder)
-    status, filesystem = os.statvfs(folder), filesystem_of(folder)
+    filesystem, inodes = filesystem_of(folder), os.statvfs(folder)
     reserved = NOT_TRIED if error else _reserve(folder, filesystem, subject)
     return DiskFacts(
         path=str(folder),
         filesystem=filesystem,
-        free_mib=status.f_bavail * status.f_frsize // MIB,
-        free_inodes=status.f_favail if status.f_files else NO_INODE_LIMIT,
+        free_mib=free_mib_of(folder),
+        free_inodes=inodes.f_favail if inodes.f_files else NO_INODE_LIMIT,
         is_writable=written,
         rename_works=renamed,
         fsync_works=synced,
@@ -63,7 +63,7 @@ def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
     size_mib = subject.checkpoint_mib
     takes_s = size_mib / RESERVED_MIB_PER_S
     if takes_s > DEADLINE_S / 2:
-        subject.ask_for_time(DEADLINE_S + takes_s, f"reserving {size_mib:,.0f} MiB in {folder}")
+        subject.request_time(DEADLINE_S + takes_s, f"reserving {size_mib:,.0f} MiB in {folder}")
     return reserve(folder, size_mib, filesystem)
 
 
@@ -92,6 +92,12 @@ def _write_and_rename(trial: Path, done: list[str]) -> None:
         done.append("rename")
 
 
+def free_mib_of(folder: Path) -> int:
+    """Return what this user can still write on the file system of a folder, in MiB."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize // BYTES_PER_MIB
+
+
 def filesystem_of(folder: Path) -> str:
     """Return the type of the file system of a folder (ext4, tmpfs, overlay); empty if unknown."""
     mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
@@ -111,16 +117,22 @@ NOT_TRIED = Reservation("not tried")
 
 
 def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
-    """Reserve `size_mib` in a file of `folder` that has no name any more, and give them back.
+    """Reserve `size_mib` in an unlinked file of `folder`, and free them.
 
-    In memory nothing is tried: there the pages would really be taken.
+    Skipped on tmpfs, where the reservation would use memory, and if it would take most of the free space, so
+    that other programs can still write.
     """
     if size_mib <= 0 or filesystem in IN_MEMORY:
+        return NOT_TRIED
+    free_mib = free_mib_of(folder)
+    if size_mib > free_mib:
+        return Reservation("refused", os.strerror(errno.ENOSPC))
+    if size_mib > free_mib / 2:
         return NOT_TRIED
     try:
         # Without a name, the kernel frees the file however this process ends.
         with tempfile.TemporaryFile(prefix=".neobert-probe-", dir=folder) as file:
-            allocate(file.fileno(), int(size_mib * MIB))
+            allocate(file.fileno(), int(size_mib * BYTES_PER_MIB))
     except OSError as error:
         reason = error.strerror or type(error).__name__
         return Reservation("refused" if error.errno in NO_ROOM else "unsupported", reason)
@@ -139,7 +151,7 @@ def allocate(descriptor: int, size_bytes: int) -> None:
 
 
 def probe_output(subject: Subject) -> OutputFacts:
-    """Look for an earlier run: its config and its checkpoints."""
+    """Return an earlier run in the folder: its config and its checkpoints."""
     folder = subject.output_dir
     is_directory = folder.is_dir()
     checkpoints = folder / CHECKPOINTS
@@ -158,7 +170,7 @@ def probe_output(subject: Subject) -> OutputFacts:
 
 def _foreign_checkpoint(tree: Path) -> str:
     """Return the newest `<step>` folder with weights that a run can start from; empty without one."""
-    if not os.path.isdir(tree):  # `Path.is_dir` raises where this user may not look
+    if not os.path.isdir(tree):  # `Path.is_dir` raises without permission
         return ""
     steps = {
         int(path.parent.name): path.parent for path in tree.glob(f"*/{WEIGHTS}") if _is_step(path.parent)

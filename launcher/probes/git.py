@@ -80,7 +80,7 @@ def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:
     with TemporaryDirectory() as folder:
         copy, names = Path(folder) / "index", Path(folder) / "names"
         if index.exists():
-            shutil.copy2(index, copy)  # by its time git knows which entries may hide a later change
+            shutil.copy2(index, copy)  # with its mtime, on which git's detection of changes depends
         names.write_bytes(b"\n".join(sources))
         literally = ("--literal-pathspecs", "add", "--intent-to-add", f"--pathspec-from-file={names}")
         _git(tree, *literally, index=copy)
@@ -109,7 +109,7 @@ def _git(folder: Path, *arguments: str, may_fail: bool = False, index: Path | No
 
 
 def _run(folder: Path, *arguments: str, index: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    # No lock is taken and no message translated: another git may be at work, and one message is read above.
+    # Take no lock, because another git may be running; `_is_repository` parses an untranslated message.
     environment = {name: value for name, value in os.environ.items() if _is_kept(name)}
     environment |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     if index is not None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from launcher.probes.child import ask, ask_json
+from launcher.probes.child import json_of, output_of
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLogFacts, GpuProcessFacts, XidFacts
 
@@ -37,11 +37,11 @@ class Named(Protocol):
 
     @property
     def index(self) -> int:
-        """Number that the driver gives it."""
+        """Device index reported by the driver."""
 
     @property
     def uuid(self) -> str:
-        """Name that it keeps."""
+        """Identifier that is stable across reboots."""
 
 
 Device = TypeVar("Device", bound=Named)
@@ -64,7 +64,7 @@ def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
 
 def _from_nvml(what: str) -> list[dict[str, Any]] | None:
     """Return one mapping per device; None if the bindings are missing."""
-    answer = ask_json((*NVML, what), TIMEOUT_S)
+    answer = json_of((*NVML, what), TIMEOUT_S)
     if answer["bindings"] is False:
         return None
     if answer["error"]:
@@ -90,7 +90,7 @@ def _health(answer: dict[str, Any]) -> GpuHealthFacts:
 
 def _from_smi() -> str:
     try:
-        return ask(SMI, TIMEOUT_S)
+        return output_of(SMI, TIMEOUT_S)
     except UnsupportedError as error:
         raise UnsupportedError(f"{NO_GPU} ({error})") from None
     except IncompleteError as error:
@@ -98,7 +98,7 @@ def _from_smi() -> str:
 
 
 def parse_smi(text: str) -> tuple[GpuFacts, ...]:
-    """Read nvidia-smi's table without header and units; MiB as the tool gives them."""
+    """Parse the CSV of nvidia-smi, without header and units; memory is in MiB."""
     lines = [line for line in text.splitlines() if line.strip() and "No devices" not in line]
     return tuple(_parse_line([cell.strip() for cell in line.split(",")], line) for line in lines)
 
@@ -142,7 +142,7 @@ def probe_gpu_log() -> GpuLogFacts:
     reasons: list[str] = []
     for command in READERS:
         try:
-            text = ask(command, LOG_TIMEOUT_S)
+            text = output_of(command, LOG_TIMEOUT_S)
         except (UnsupportedError, IncompleteError, TimedOutError) as error:
             reasons.append(str(error))
             continue

@@ -15,9 +15,9 @@ import psutil
 from launcher.io.shadowed_modules import PROJECT_ROOT
 from launcher.probes.accelerate_file import probe_accelerate_file
 from launcher.probes.probe import IncompleteError
+from neobert.units import BYTES_PER_MIB
 from validators.facts_host import HostFacts
 
-MIB = 2**20
 CGROUP = Path("/sys/fs/cgroup")
 SHARED_MEMORY = Path("/dev/shm")
 RECORDED_PREFIXES = (
@@ -53,7 +53,7 @@ TIMEX_BYTES = 512
 
 
 def probe_host() -> HostFacts:
-    """Read what the kernel grants: the container's limit where it is below the machine's."""
+    """Read the resources of this process: the container's limit if it is below the machine's."""
     memory = psutil.virtual_memory()
     limit, used = _cgroup_bytes("memory.max"), _cgroup_bytes("memory.current")
     total = min(memory.total, limit or memory.total)
@@ -61,9 +61,9 @@ def probe_host() -> HostFacts:
     return HostFacts(
         hostname=socket.gethostname(),
         cpu_count=len(os.sched_getaffinity(0)),
-        ram_total_mib=total // MIB,
-        ram_available_mib=available // MIB,
-        shm_free_mib=_shared_memory_free() // MIB,
+        ram_total_mib=total // BYTES_PER_MIB,
+        ram_available_mib=available // BYTES_PER_MIB,
+        shm_free_mib=_shared_memory_free() // BYTES_PER_MIB,
         open_files_limit=_open_files_limit(),
         environment=recorded_environment(os.environ),
         clock_behind_s=clock_behind_s(),
@@ -114,7 +114,7 @@ def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
 
 
 def is_clock_synchronized() -> bool | None:
-    """Read the kernel's state of the clock; None where it does not say (a sandbox may refuse the call)."""
+    """Read the kernel's state of the clock; None if it is not available (a sandbox may refuse the call)."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
     except (AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""Ask NVML for the devices, or for their health, as JSON, in a process of its own, which may be killed.
+"""Query of NVML for devices or their health, as JSON, in a separate process that can be killed if it hangs.
 
 `python -m launcher.probes.nvml_child devices|health`
 """
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from neobert.plan.hardware import reasons_now
+from neobert.units import BYTES_PER_MIB
 
-MIB = 2**20
 RETIREMENT_CAUSES = ("MULTIPLE_SINGLE_BIT_ECC_ERRORS", "DOUBLE_BIT_ECC_ERROR")
 RECOVERY_FIELD = "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION"
 RECOVERY_ACTIONS = (
@@ -24,7 +24,10 @@ RECOVERY_ACTIONS = (
 
 
 def read(what: str) -> dict[str, Any]:
-    """`bindings`: whether nvidia-ml-py is there; `error`: the error of NVML; `devices`: one mapping each."""
+    """Return the readings, as JSON values.
+
+    `bindings`: whether nvidia-ml-py is installed; `error`: the error of NVML; `devices`: one mapping each.
+    """
     if importlib.util.find_spec("pynvml") is None:
         return {"bindings": False, "error": "", "devices": []}
     nvml = importlib.import_module("pynvml")
@@ -45,12 +48,12 @@ def device_of(nvml: Any, handle: Any) -> dict[str, Any]:
         "uuid": _text(nvml.nvmlDeviceGetUUID(handle)),
         "name": _text(nvml.nvmlDeviceGetName(handle)),
         "compute_capability": nvml.nvmlDeviceGetCudaComputeCapability(handle),
-        "memory_total_mib": memory.total // MIB,
-        "memory_used_mib": memory.used // MIB,
+        "memory_total_mib": memory.total // BYTES_PER_MIB,
+        "memory_used_mib": memory.used // BYTES_PER_MIB,
         "driver_version": _text(nvml.nvmlSystemGetDriverVersion()),
         "pci_bus_id": _text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-        "is_mig_enabled": _told(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
-        "processes": _told(nvml, lambda: _processes(nvml, handle)),
+        "is_mig_enabled": _reported(nvml, lambda: bool(nvml.nvmlDeviceGetMigMode(handle)[0])),
+        "processes": _reported(nvml, lambda: _processes(nvml, handle)),
     }
 
 
@@ -78,15 +81,15 @@ def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
-    """Return the answer; None if the GPU or its driver does not support the query."""
+    """Return a reading; None if the GPU or its driver does not support the query."""
     try:
         return question()
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
         return None
 
 
-def _told(nvml: Any, question: Callable[[], Any]) -> Any:
-    """Return the answer; None if the driver gives none, as in some containers."""
+def _reported(nvml: Any, question: Callable[[], Any]) -> Any:
+    """Return a reading; None if the driver reports none, as in some containers."""
     try:
         return question()
     except nvml.NVMLError:
@@ -98,7 +101,7 @@ def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
         {
             "pid": process.pid,
             "name": _name(nvml, process.pid),
-            "memory_mib": None if process.usedGpuMemory is None else process.usedGpuMemory // MIB,
+            "memory_mib": None if process.usedGpuMemory is None else process.usedGpuMemory // BYTES_PER_MIB,
         }
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     ]

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 from launcher.io.shadowed_modules import PROJECT_ROOT
 from launcher.process.waiting_child import WaitingChild
 from neobert.config.schema import RunConfig
+from validators.facts_gpu import GpuFacts
 
 DEADLINE_S = 10.0
+
+
+def _happened() -> Event:
+    event = Event()
+    event.set()
+    return event
 
 
 def _nobody_waits(limit_s: float, what: str) -> None:
@@ -41,11 +49,15 @@ class Subject:
         folder: where the run is launched from.
         diff_file: where the working tree's difference is kept, or None to keep none.
         requires_gpu: whether the run's profile requires one.
-        ask_for_time: called by a probe that knows how long its next piece of work may take: the seconds from
-            now on, and words for it. They replace what is left of its deadline.
+        request_time: called by a probe before work of known length, with its seconds from now and a
+            description. Replaces the probe's remaining time.
         code: folder of this project, a checkout or an installation.
         checkpoint_mib: size of one checkpoint, as planned; 0.0 where no checkpoint is written.
+        peak_mib: memory of the run on each device, as planned; 0.0 where that is not known.
         children: processes that wait for the probe since before the first one began: see `Probe.children`.
+        trainer: the process that waits to become the trainer, which the rehearsal may warm up.
+        gpus: the devices as they were before the first heavy probe; None where they were not probed.
+        is_alone: set once no other probe is running: see `Probe.waits_until_alone`.
     """
 
     config: RunConfig
@@ -53,10 +65,14 @@ class Subject:
     folder: Path
     diff_file: Path | None = None
     requires_gpu: bool = False
-    ask_for_time: Callable[[float, str], None] = _nobody_waits
+    request_time: Callable[[float, str], None] = _nobody_waits
     code: Path = PROJECT_ROOT
     checkpoint_mib: float = 0.0
+    peak_mib: float = 0.0
     children: Sequence[WaitingChild] = ()
+    trainer: WaitingChild | None = None
+    gpus: Sequence[GpuFacts] | None = None
+    is_alone: Event = field(default_factory=_happened)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +81,12 @@ class Probe:
 
     Attributes:
         deadline_s: time limit, unless the probe requests an extension.
-        is_heavy: it loads the processors or the devices, so it runs after the others and by itself, and only
-            where a rule will ask for its group.
-        writes: it leaves something for a moment where others look, so it runs when they are done.
+        is_heavy: it loads the processors or the devices, so it runs after the others and alone, and only if a
+            rule needs its group.
+        writes: it creates temporary files that other probes would see, so it runs after them.
         measures_time: whether its result depends on what runs next to it; other heavy probes run together.
+        waits_until_alone: it measures time, but starts next to the probes that do not, and measures nothing
+            before `Subject.is_alone`.
         children: starts the child processes of the probe before the first probe, so that they import their
             packages meanwhile, and ends those that the probe did not start.
     """
@@ -79,6 +97,7 @@ class Probe:
     is_heavy: bool = False
     writes: bool = False
     measures_time: bool = True
+    waits_until_alone: bool = False
     children: Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]] | None = None
 
 

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from launcher.probes.child import ask
+from launcher.probes.child import output_of
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.probes.trials import resolved_file
 from launcher.process.trainer_process import child_environment
@@ -19,7 +19,7 @@ from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, P
 
 RANKS_S = 85.0
 MARGIN_S = 10.0
-PATIENCE_S = 25.0
+TIMEOUT_S = 25.0
 MODULE = "neobert.probes.ranks.checks"
 Answers = Mapping[int, Mapping[str, Any]]
 
@@ -46,12 +46,12 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
 
 def _start(resolved: Path, count: int) -> Exception | None:
     """Run torchrun to its end; its own failure is less specific than the reports of the ranks."""
-    # Without an address torchrun asks for this node's full name, again and again, of name servers too.
+    # Without an address, torchrun resolves this node's full name repeatedly, through DNS too.
     here = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(count))
     torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", *here)
     command = (*torchrun, "-m", MODULE, str(resolved), str(resolved.parent))
     try:
-        ask(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
+        output_of(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
     except (IncompleteError, TimedOutError) as failure:
         return failure
     return None
@@ -82,7 +82,7 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
     roll = DistributedFacts(
         backend="",
         world_size=count,
-        patience_s=PATIENCE_S,
+        patience_s=TIMEOUT_S,
         absent=tuple(absent),
         ranks=ranks,
         durations_s=_slowest([found["durations_s"] for found in answers.values()]),

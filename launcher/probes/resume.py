@@ -22,18 +22,18 @@ from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.runfiles.continuation import continuation_differences, find_source
 from neobert.runfiles.resume_policy import structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.units import BYTES_PER_MIB
 from validators.facts_host import ResumeFacts
 
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)
 SAVED_STATE = Path(STATE_DIR, STATE)
-MIB = 2**20
 # A busy network disk; a slower read counts as a hang.
 SLOWEST_MIB_PER_S = 50
 GRACE_S = 30.0
 
 
 def probe_resume(subject: Subject) -> ResumeFacts:
-    """Find the checkpoint, sum up its files, compare what shapes the weights and the order of the data."""
+    """Verify the checkpoint, and compare the keys that determine the weights' shapes and the data order."""
     selector = subject.config.trainer.resume_from_checkpoint
     nothing = ResumeFacts(
         selector=selector, target="", exists=False, is_verified=False, reason="", step=0,
@@ -95,8 +95,8 @@ def _is_there(place: str) -> bool:
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     """Verify a checkpoint in as much time as its bytes take to be read from a slow disk."""
-    size_mib = read_manifest(folder).size_bytes / MIB
-    subject.ask_for_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")
+    size_mib = read_manifest(folder).size_bytes / BYTES_PER_MIB
+    subject.request_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")
     return verify(folder)
 
 

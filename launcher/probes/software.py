@@ -17,8 +17,9 @@ from validators.facts_host import SoftwareFacts
 
 DISTRIBUTIONS = (
     "accelerate", "annotated-types", "datasets", "kernels", "mlflow-skinny", "neobert-launch", "numpy",
-    "nvidia-ml-py", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers", "torch",
-    "torchao", "trackio", "transformers", "typer", "wandb", *(package.name for package in OPTIONAL_PACKAGES),
+    "nvidia-ml-py", "peft", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers",
+    "torch", "torchao", "trackio", "transformers", "typer", "wandb",
+    *(package.name for package in OPTIONAL_PACKAGES),
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"
 TORCH, TORCH_VERSION_FILE = "torch", "torch/version.py"
@@ -93,6 +94,6 @@ def read_pins(constraints: Path) -> dict[str, str]:
 
 
 def child_path(folder: Path) -> list[str]:
-    """Return the module search path of a child process: ours without the folder that we were started in."""
+    """Return the module search path of a child process: `sys.path` without the start folder."""
     asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]

@@ -12,10 +12,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from launcher.probes.child import ask_json
+from launcher.probes.child import json_of
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.trainer_process import child_environment
+from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.kernel_table import OPTIONAL_PACKAGES
@@ -38,7 +39,9 @@ def probe_imports(subject: Subject) -> ImportFacts:
     """Import the trainer's packages, including installed optional ones."""
     device, count = _devices(subject)
     modules = [name for name in OPTIONAL_MODULES if find_spec(name) is not None]
-    return ImportFacts(**_ask(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S))
+    return ImportFacts(
+        **_measure(("neobert.probes.hardware.imports", device, str(count), *modules), IMPORTS_S)
+    )
 
 
 def _devices(subject: Subject) -> tuple[str, int]:
@@ -54,7 +57,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     """Load the devices of the run together and watch their clocks."""
     _require_gpus()
     _, count = _devices(subject)
-    answer = _ask(("neobert.probes.hardware.load", str(count)), LOAD_S)
+    answer = _measure(("neobert.probes.hardware.load", str(count)), LOAD_S)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
     return tuple(
@@ -64,9 +67,9 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
 
 
 def probe_inspection(subject: Subject) -> InspectionFacts:
-    """Prepare the text as the trainer would, and read it; a refusal is a fact too."""
+    """Prepare the text as the trainer would, and read it; a rejected text is reported as a fact."""
     with resolved_file(subject) as path:
-        answer = _ask(("neobert.data.store.inspection", str(path)), DATA_S)
+        answer = _measure(("neobert.data.store.inspection", str(path)), DATA_S)
     prepared = answer["prepared"]
     return InspectionFacts(
         refusal=RefusalFacts(**answer["refusal"]),
@@ -90,12 +93,12 @@ def resolved_file(subject: Subject) -> Iterator[Path]:
         yield path
 
 
-def _ask(module: tuple[str, ...], timeout_s: float) -> dict[str, Any]:
-    return ask_json((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)))
+def _measure(module: tuple[str, ...], timeout_s: float) -> dict[str, Any]:
+    return json_of((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)), show_progress)
 
 
 def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
-    """Probe the path that the run takes, or every installed backend, on a GPU or on what there is."""
+    """Return the probe of the run's backend, or of all installed ones, on a GPU if there is one."""
     limit_s = FULL_S if every else NUMERICS_S
 
     def measure(subject: Subject) -> NumericsFacts:
@@ -114,16 +117,16 @@ def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every:
         _require_gpus()
     options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if every else ())]
     with resolved_file(subject) as path:
-        answer = _ask((SUITE, str(path), *options), limit_s)
+        answer = _measure((SUITE, str(path), *options), limit_s)
     if answer["unsupported"]:
         raise UnsupportedError(answer["unsupported"])
     return _read(NumericsFacts, answer["numerics"])
 
 
 def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
-    """Have every visible GPU compute a known answer, and time it."""
+    """Time a computation with a known result on every visible GPU."""
     _require_gpus()
-    answer = _ask((HARDWARE,), DEVICES_S)
+    answer = _measure((HARDWARE,), DEVICES_S)
     return tuple(_read(DeviceFacts, each) for each in answer["devices"])
 
 

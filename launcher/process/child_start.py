@@ -1,4 +1,4 @@
-"""Start of child processes that die with their parent, before they become what they were started for.
+"""Set-up of a child process before its own program: it dies with its parent, and its output is redirected.
 
 Usage: python -m launcher.process.child_start module MODULE ARGUMENTS...
        python -m launcher.process.child_start rank LOG_DIR COMMAND...      (torchrun starts this per rank)
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from neobert.errors import EXIT_INTERRUPTED
 from neobert.gc_policy import collect_rarely
@@ -27,6 +28,7 @@ RUN_MODULE = ("-m", THIS_MODULE, "module")
 RUN_RANK = ("-m", THIS_MODULE, "rank")
 RUN_WAITING = ("-m", THIS_MODULE, "waiting")
 MAX_MESSAGE_BYTES, MAX_FILES = 1 << 16, 16
+READY = b"1"
 
 
 def dying_with_parent(number: int) -> Callable[[], object]:
@@ -57,7 +59,7 @@ def run_module(module: str, arguments: list[str]) -> None:
 
 
 def run_rank(folder: Path, command: list[str]) -> None:
-    """Redirect both streams to the log of the rank and become its command, which then gets all signals.
+    """Redirect both streams to the log of the rank, and exec its command, which then receives all signals.
 
     If torchrun is killed, the kernel sends SIGTERM to the ranks, which then save and stop.
     """
@@ -72,23 +74,36 @@ def run_rank(folder: Path, command: list[str]) -> None:
 def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
     """Import packages, wait for arguments on a socket, then run the module; end if the socket is closed.
 
-    With the arguments come variables, the log for both streams, and descriptors to keep open.
+    With the arguments come variables, the log for both streams, and descriptors to keep open. Before them
+    there may be an order to warm up: `main` of another module, after which this process waits again.
     """
     dying_with_parent(signal.SIGTERM)()
     collect_rarely()
     for package in packages:
         import_module(package)
     with socket.socket(fileno=channel) as parent:
-        message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
-    if not message:
+        order = receive_order(parent)
+        while order is not None and "warm_up" in order:
+            import_module(order["warm_up"]).main(order["arguments"])
+            parent.send(READY)
+            order = receive_order(parent)
+    if order is None:
         return
-    order, log = json.loads(message), files[0]
-    os.environ.update(order["environment"])
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(log, stream.fileno())
-    os.close(log)
     sys.argv = [module, *order["arguments"]]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def receive_order(parent: socket.socket) -> dict[str, Any] | None:
+    """Wait for an order, and take over its variables and its log; None once the socket is closed."""
+    message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
+    if not message:
+        return None
+    order: dict[str, Any] = json.loads(message)
+    os.environ.update(order["environment"])
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(files[0], stream.fileno())
+    os.close(files[0])
+    return order
 
 
 if __name__ == "__main__":

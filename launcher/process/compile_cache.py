@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-import stat
+import re
+import shutil
+import time
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from launcher.io.private_folder import private_folder, why_not_private
 from launcher.io.shadowed_modules import PROJECT_ROOT
 from neobert.errors import EXIT_USAGE, ProjectError
 
@@ -16,10 +20,13 @@ ALLOW_OWN_GRADIENTS_ENV = "TORCHINDUCTOR_AUTOGRAD_CACHE_ALLOW_CUSTOM_AUTOGRAD"
 # Where operators, their gradients and the models are defined.
 COMPILED_PACKAGES = ("families", "kernels", "model", "objectives", "tasks")
 DIGEST_LENGTH = 16
+DIGEST = re.compile(rf"[0-9a-f]{{{DIGEST_LENGTH}}}")
+UNUSED_S = 30 * 86_400.0
+"""Age of the last launch after which a version's graphs are removed: upgrades would fill the disk."""
 
 
 def compile_cache_environment() -> dict[str, str]:
-    """Return the variables by which torch.compile keeps its graphs; none where the user names a folder.
+    """Return the variables that set torch.compile's cache folder; none if the user has set one.
 
     torch's own default is a path below /tmp that anybody can create first. Its key of a graph holds the names
     of our operators but not their gradients, so that a changed gradient would find the graph of the old one:
@@ -28,27 +35,37 @@ def compile_cache_environment() -> dict[str, str]:
     """
     if os.environ.get(FOLDER_ENV):
         return {}
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    try:
-        folder = Path(base).expanduser() / "neobert" / "compiled"
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-    except (OSError, RuntimeError):  # no home, or one that cannot be written: as without this project
+    folder = private_folder("compiled")
+    if folder is None:  # as without this project
         return {}
     require_private(folder)
+    with suppress(OSError):  # full, or read-only: torch reports what it cannot write
+        _keep_only_used(folder)
     return {FOLDER_ENV: str(folder / code_digest()), ALLOW_OWN_GRADIENTS_ENV: "1"}
+
+
+def has_graphs() -> bool:
+    """Return whether the folder holds graphs, of this run or of another one."""
+    folder = os.environ.get(FOLDER_ENV) or compile_cache_environment().get(FOLDER_ENV)
+    return folder is not None and Path(folder).is_dir() and any(Path(folder).iterdir())
+
+
+def _keep_only_used(folder: Path) -> None:
+    """Mark this version's folder as used now, and remove those of versions that were not used for long."""
+    current = folder / code_digest()
+    current.mkdir(mode=0o700, exist_ok=True)
+    os.utime(current)
+    oldest_s = time.time() - UNUSED_S
+    for entry in os.scandir(folder):
+        is_version = DIGEST.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+        if is_version and entry.stat(follow_symlinks=False).st_mtime < oldest_s:
+            shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def require_private(folder: Path) -> None:
     """Raise ProjectError unless the folder is this user's and nobody else can write to it."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
-        reason = "is not a folder"
-    elif found.st_uid != os.geteuid():
-        reason = f"belongs to user {found.st_uid}, not to {os.geteuid()}"
-    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        reason = f"can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
-    else:
+    reason = why_not_private(folder)
+    if not reason:
         return
     message = f"the cache of compiled graphs {reason}, and its files are executed"
     hint = f"remove {folder}, or set {FOLDER_ENV} to a folder of your own"

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,26 +17,31 @@ from typing import IO, Any
 
 from launcher.io.files import write_json
 from launcher.process.child_start import RUN_MODULE
-from launcher.process.process_tree import family_of, kill_all
+from launcher.process.process_tree import kill_all, tree_of
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import child_environment
 from launcher.terminal import console
+from launcher.terminal.activity import activity, show_progress
 from neobert.errors import EXIT_INTERRUPTED, EXIT_TRAINING_FAILED, ProjectError, read_error_file
 from neobert.printable import printable
+from neobert.progress import LOG_INTERVAL_S, MARK
 
 STOPPING_S = 10.0
 LAST_LINES_S = 2.0
 
 
 def ask(
-    module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, hint: str
+    module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), *, doing: str, hint: str
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report.
 
-    Prints its standard error line by line, made printable. Raises the ProjectError that it reported; if it
-    fails without one, raises an error with this hint.
+    Prints its standard error line by line, made printable; its progress is one line in place on a terminal.
+    Raises the ProjectError that it reported; if it fails without one, raises an error with this hint.
+
+    Args:
+        doing: activity to show on a terminal until the child reports progress.
     """
-    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
+    with activity(doing), tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
         file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
         write_json(file, content)
         child = subprocess.Popen(
@@ -73,9 +79,15 @@ def passed_on(output: IO[bytes]) -> Iterator[None]:
 
 
 def _print_lines(output: IO[bytes]) -> None:
+    logged_s = -LOG_INTERVAL_S
     with io.TextIOWrapper(output, encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            console.tell(printable(line.rstrip("\n"), keep="\t"))
+            text, is_progress = line.rstrip("\n").removeprefix(MARK), line.startswith(MARK)
+            if is_progress and console.is_terminal(sys.stderr):
+                show_progress(text)
+            elif not is_progress or time.monotonic() - logged_s >= LOG_INTERVAL_S:
+                console.tell(printable(text, keep="\t"))
+                logged_s = time.monotonic() if is_progress else logged_s
 
 
 @contextmanager
@@ -87,7 +99,7 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        family = family_of(child)
+        family = tree_of(child)
         try:
             child.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):

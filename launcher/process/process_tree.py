@@ -6,33 +6,35 @@ import atexit
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 
 import psutil
 
 from launcher.process import trainer_process
 from neobert.runfiles.run_dir import DUMP_SIGNAL, stacks_path
 
-REAPING_S = 2.0
+REAPING_S, STARTING_S = 2.0, 2.0
+_starting = Lock()
 _living: set[subprocess.Popen[bytes]] = set()
-DUMP_PATIENCE_S = 3.0
+DUMP_TIMEOUT_S = 3.0
 POLL_S = 0.05
 NO_TRACE = "no stack was written: the process is gone, or waits for a device inside the kernel\n"
-KILL_PATIENCE_S = 3.0
+KILL_TIMEOUT_S = 3.0
 AGENT = "torch.distributed.run"
 # torchrun sets this for its ranks. A trainer without it holds the lock of the run directory.
 STARTED_BY_AGENT = "TORCHELASTIC_RUN_ID"
 
 
-def kill_family(child: subprocess.Popen[bytes]) -> int:
+def kill_tree(child: subprocess.Popen[bytes]) -> int:
     """Kill a child and all its descendants, in any session; return how many survived.
 
     A process that hangs in the driver survives even SIGKILL, and is not waited for.
     """
-    family = family_of(child)
+    family = tree_of(child)
     kill_all(family)
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
@@ -40,20 +42,31 @@ def kill_family(child: subprocess.Popen[bytes]) -> int:
 
 
 @contextmanager
-def mortal(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Kill a child when the launcher exits during the block: Ctrl-C does not reach other sessions."""
-    _living.add(child)
+def killed_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a child, and kill it if the launcher exits during the block.
+
+    Ctrl-C does not reach the other session that it runs in.
+    """
+    with _starting:
+        child = start()
+        _living.add(child)
     try:
-        yield
+        yield child
     finally:
         _living.discard(child)
 
 
-@atexit.register
-def kill_living() -> None:
+def kill_waited_for() -> None:
     """Kill children that threads still wait for."""
     for child in tuple(_living):
-        kill_all(family_of(child))
+        kill_all(tree_of(child))
+
+
+@atexit.register
+def _kill_the_last() -> None:
+    """Let a thread that is starting a child finish that, let none start another, and kill what is left."""
+    _starting.acquire(timeout=STARTING_S)  # never released
+    kill_waited_for()
 
 
 def kill_all(family: Sequence[psutil.Process]) -> None:
@@ -63,7 +76,7 @@ def kill_all(family: Sequence[psutil.Process]) -> None:
             process.kill()
 
 
-def family_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
+def tree_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """Return a child and all its descendants, in any session."""
     try:
         parent = psutil.Process(child.pid)
@@ -75,7 +88,7 @@ def family_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
     """Return the training processes by rank, without those that have just ended."""
     workers: dict[int, psutil.Process] = {}
-    for each in family_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
+    for each in tree_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
         with suppress(psutil.Error, ValueError):
             if trainer_process.TRAINER_MODULE in each.cmdline():
                 workers.setdefault(int(each.environ().get("RANK", "0")), each)
@@ -89,7 +102,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     it does not continue beyond the step in which it was stopped.
     """
     files = {rank: stacks_path(folder, rank) for rank in workers}
-    before = {rank: _open_chapter(files[rank], why) for rank in workers}
+    before = {rank: _append_heading(files[rank], why) for rank in workers}
     for each in workers.values():
         with suppress(psutil.Error):
             each.send_signal(DUMP_SIGNAL)
@@ -97,7 +110,7 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
             if each.status() == psutil.STATUS_STOPPED:
                 each.terminate()
                 each.send_signal(signal.SIGCONT)
-    deadline_s = time.monotonic() + DUMP_PATIENCE_S
+    deadline_s = time.monotonic() + DUMP_TIMEOUT_S
     missing = set(files)
     while missing and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
@@ -107,8 +120,8 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
     return list(files.values())
 
 
-def _open_chapter(path: Path, why: str) -> int:
-    """Append a heading with time and reason, and return the size of the file after it."""
+def _append_heading(path: Path, why: str) -> int:
+    """Append a heading with time and reason; return the size of the file after it."""
     return _append(path, f"--- {datetime.now(UTC).isoformat(timespec='seconds')} {why}\n")
 
 
@@ -124,7 +137,7 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
     torchrun ends its other ranks after one is killed, so the process tree is looked up before.
     """
 
-    family = [each for each in family_of(child) if each.pid != child.pid]
+    family = [each for each in tree_of(child) if each.pid != child.pid]
     for each in workers.values():
         with suppress(psutil.Error):
             each.terminate()
@@ -132,9 +145,9 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
     if not family:
         with suppress(subprocess.TimeoutExpired):
             child.wait(grace_s)
-    kill_family(child)
+    kill_tree(child)
     kill_all(family)
-    psutil.wait_procs(family, timeout=DUMP_PATIENCE_S)
+    psutil.wait_procs(family, timeout=DUMP_TIMEOUT_S)
 
 
 def end_orphans(resolved: Path, grace_s: float) -> tuple[int, int]:
@@ -150,7 +163,7 @@ def end_orphans(resolved: Path, grace_s: float) -> tuple[int, int]:
     for each in alive:
         with suppress(psutil.Error):
             each.kill()
-    return len(orphans), len(psutil.wait_procs(alive, timeout=KILL_PATIENCE_S)[1])
+    return len(orphans), len(psutil.wait_procs(alive, timeout=KILL_TIMEOUT_S)[1])
 
 
 def _is_orphan(candidate: psutil.Process, resolved: str) -> bool:

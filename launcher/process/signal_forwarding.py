@@ -38,7 +38,7 @@ class Forwarder:
         self._is_in_charge = False
         self._interrupt = signal.getsignal(signal.SIGINT)
 
-    def take_charge(self, *, has_agent: bool) -> None:
+    def keep_for_trainer(self, *, has_agent: bool) -> None:
         """Keep signals for the trainer from now on, even if it has not started yet."""
         self._is_in_charge, self.has_agent = True, has_agent
 
@@ -53,7 +53,7 @@ class Forwarder:
         if not self._is_in_charge:
             self._end_early(number, frame)
             return
-        # Appended first: printing happens later, in tell_new, because handlers may interrupt a print.
+        # Appended first: printing happens later, in print_new, because handlers may interrupt a print.
         self.seen.append(number)
         self._pass_on(number)
 
@@ -61,11 +61,11 @@ class Forwarder:
         """Ask the trainer to save and stop on the launcher's own initiative; no signal is recorded."""
         self._send(signal.SIGTERM)
 
-    def tell_new(self) -> None:
+    def print_new(self) -> None:
         """Print the effect of new signals, which a signal handler must not do itself."""
         while self._num_reported < len(self.seen):
             self._num_reported += 1
-            console.tell(answer_to(self.seen[: self._num_reported]))
+            console.tell(effect_text(self.seen[: self._num_reported]))
 
     def _end_early(self, number: int, frame: FrameType | None) -> None:
         if number != signal.SIGINT:
@@ -100,14 +100,14 @@ class Forwarder:
         return [each for each in descendants if _is_worker(each)]
 
 
-def answer_to(seen: Sequence[int]) -> str:
-    """Return the effect of the last of these signals, as a message to the sender."""
+def effect_text(seen: Sequence[int]) -> str:
+    """Return the effect of the last of these signals, as a message to the user."""
     name = "Ctrl-C" if seen[-1] == signal.SIGINT else signal_name(seen[-1])
     count = seen.count(signal.SIGINT)
     if count > PATIENCE:
         return f"{name}: killing the run"
     message = f"{name}: finishing this step, saving a checkpoint, then exiting"
-    again = "; once more kills the run and loses the steps since the last save"
+    again = "; a second signal kills the run and loses the steps since the last save"
     return f"{message}{again}" if count == PATIENCE else message
 
 

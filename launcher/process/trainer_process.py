@@ -15,7 +15,7 @@ from launcher.process.compile_cache import compile_cache_environment
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
-# What it imports before its first step, in seconds.
+# Packages that it imports before its first step, which takes seconds.
 TRAINER_PACKAGES = ("neobert.training.loop.session",)
 COMPILER_PACKAGES = ("torch._inductor.compile_fx",)
 # Makes the trainer resume from its own newest checkpoint.

@@ -1,4 +1,4 @@
-"""Child that imports its packages while the launcher checks the run, and starts on its message."""
+"""Child that imports its packages, and may warm up, while the run is checked; it starts on a message."""
 
 from __future__ import annotations
 
@@ -8,23 +8,29 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from launcher.process import trainer_process
 from launcher.process.child_start import RUN_WAITING
-from launcher.process.process_tree import kill_family
+from launcher.process.process_tree import kill_tree
 from launcher.process.trainer_process import child_environment
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV
+
+WARM_UP_S = 60.0
+"""A process that warms up for longer is replaced by a new one."""
 
 
 class WaitingChild:
     """A process of one module that has no arguments yet; until then it opens no file and uses no GPU.
 
+    Only a warm-up does, which is ordered once nothing is measured any more that it would change.
+
     It ends when the launcher does. Only a thread that lives as long as the child may start it: the kernel
-    sends PR_SET_PDEATHSIG at the end of the thread that started a child, not of its process. There is no
-    `preexec_fn`: a signal that arrives at its fork raises in a hook of the fork, which drops the exception.
+    sends PR_SET_PDEATHSIG at the end of the thread that started a child, not of its process. `preexec_fn` is
+    not used: an exception raised by a signal during its fork is dropped by the fork's hooks.
     """
 
     def __init__(self, module: str, packages: Sequence[str]) -> None:
@@ -41,6 +47,32 @@ class WaitingChild:
                 pass_fds=(theirs.fileno(),),
             )
         self.is_started = False
+        self._is_warming = False
+
+    def warm_up(self, module: str, arguments: Sequence[str]) -> None:
+        """Run `main(arguments)` of a module in the process, which waits again afterwards.
+
+        A process that fails at it ends, so that a new one is started in its place.
+        """
+        with Path(os.devnull).open("ab") as output, suppress(OSError):
+            self._send({"warm_up": module, "arguments": list(arguments), "environment": {}}, output.fileno())
+            self._is_warming = True
+
+    def _send(self, order: Mapping[str, Any], *files: int) -> None:
+        socket.send_fds(self._channel, [json.dumps(order).encode()], files)
+
+    def _is_ready(self) -> bool:
+        """Wait for the end of a warm-up, and kill a process that does not come to it."""
+        if self._is_warming:
+            self._is_warming = False
+            try:
+                self._channel.settimeout(WARM_UP_S)
+                has_ended = bool(self._channel.recv(1))
+            except OSError:
+                has_ended = False
+            if not has_ended:
+                kill_tree(self.process)
+        return not self.is_started and self.process.poll() is None
 
     def start(
         self,
@@ -57,13 +89,13 @@ class WaitingChild:
             keep_open: descriptors that the child gets a copy of.
             environment: variables to add to those of this process.
         """
-        if self.is_started or self.process.poll() is not None:
+        if not self._is_ready():
             return None
         variables = {ERROR_FILE_ENV: str(error_file), **(environment or {})}
-        message = json.dumps({"arguments": list(arguments), "environment": variables}).encode()
+        order = {"arguments": list(arguments), "environment": variables}
         with log.open("ab") as output:
             try:
-                socket.send_fds(self._channel, [message], [output.fileno(), *keep_open])
+                self._send(order, output.fileno(), *keep_open)
             except OSError:  # it ended just now
                 return None
         self.is_started = True
@@ -73,14 +105,17 @@ class WaitingChild:
         """End a process that was not started."""
         self._channel.close()
         if not self.is_started:
-            kill_family(self.process)
+            kill_tree(self.process)
 
 
 @contextmanager
-def waiting(module: str, config: RunConfig) -> Iterator[WaitingChild]:
-    """Start a process of a module that trains, and end it with the block if it was not started."""
+def waiting(module: str, config: RunConfig, more: Sequence[str] = ()) -> Iterator[WaitingChild]:
+    """Start a waiting process for a module that trains; end it after the block if it was not used.
+
+    `more`: packages to import after those that every such process needs.
+    """
     compilers = trainer_process.COMPILER_PACKAGES if config.trainer.torch_compile else ()
-    child = WaitingChild(module, (*trainer_process.TRAINER_PACKAGES, *compilers))
+    child = WaitingChild(module, (*trainer_process.TRAINER_PACKAGES, *compilers, *more))
     try:
         yield child
     finally:

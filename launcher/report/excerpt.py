@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from neobert.printable import printable
 
 MAX_WIDTH = 120
+CUT = "..."
 KEY = re.compile(r"""["']?[\w.<-]+["']?(?=\s*(?::(?:\s|$)|=))""")
 QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'""")
 COMMENT = re.compile(r"\s+#.*")
@@ -20,18 +21,24 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
     """Yield gutter and text of the source line and of its carets; nothing if the file cannot be read.
 
     Args:
-        width: columns of the terminal; 0 for none.
+        width: columns of the terminal; 0 without a terminal.
     """
     source = printable(linecache.getline(file, line).rstrip("\r\n"), keep="\t")
     if not source.strip():
         return
     number = str(line)
     room = min(MAX_WIDTH, (width or MAX_WIDTH) - len(number) - 4)
+    if not 0 < column <= len(source):
+        yield number, source[:room]
+        return
+    start = column - 1
+    stop = max(start + 1, end_of(source, start))
+    if stop > room:  # a long line begins later, so that the value is seen
+        left_out = max(0, min(start, stop - room + len(CUT)))
+        source = f"{CUT}{source[left_out:]}"
+        start, stop = (place - left_out + len(CUT) for place in (start, stop))
     yield number, source[:room]
-    if 0 < column <= room:
-        start = column - 1
-        stop = max(start + 1, min(end_of(source, start), room))
-        yield "", _blanks(source[:start]) + "^" * _columns(source[start:stop])
+    yield "", _blanks(source[:start]) + "^" * _columns(source[start : max(start + 1, min(stop, room))])
 
 
 def end_of(source: str, start: int) -> int:

@@ -20,16 +20,11 @@ PROFILE, TASK = "profile", "task"
 
 
 class JudgedConfigError(ConfigError):
-    """Why a run was refused, and what the rules found in the part of it that could be read."""
+    """Error of a run file with unknown keys, with findings on its readable part."""
 
     def __init__(self, error: ConfigError, findings: Sequence[Finding]) -> None:
         super().__init__(error.issues)
         self.findings = tuple(findings)
-
-    def __str__(self) -> str:
-        from launcher.report.formats.text import finding_text
-
-        return "\n\n".join([super().__str__(), *map(finding_text, self.findings)])
 
 
 def judged_as_read(

@@ -1,4 +1,4 @@
-"""Plan as text: decisions, in readable units."""
+"""Plan as text, in readable units."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
 
 
 def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
-    """Return duration, cost, work at risk, memory and speed. The speed is that of `predicted`.
+    """Return duration, cost, work at risk, memory and speed.
 
-    The speed is that of `predicted`, a plan in which nothing is measured.
+    The speed is that of `predicted`, the plan without measurements.
     """
     yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
     if plan.cost.value is not None:

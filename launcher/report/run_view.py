@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from launcher.rundir.live_state import EVAL_LOSS, LOSS, phase_of
-from launcher.rundir.records import Record
+from launcher.rundir.live_state import EVAL_LOSS, LOSS, memory_mib, phase_of
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
@@ -192,7 +191,8 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
         f"tokens {show_count(status.tokens_total)}",
         *([] if rate is None or not status.restarts else [f"restarts {status.restarts}"]),
     ]
-    return [_cut(printable(BETWEEN.join(each)), width) for each in (fields, more)]
+    lines = "\n".join(printable(BETWEEN.join(each)) for each in (fields, more))
+    return fold(lines, width, BETWEEN).split("\n")
 
 
 def _ago(snapshot: Snapshot) -> str:
@@ -207,7 +207,7 @@ def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     for rank, view in listed:
         yield _cut(printable(f"rank {rank:<3} {_rank_text(view)}"), terminal.width)
     if len(shown) > most:
-        memories = [each for _, view in shown if (each := _memory(view.beat)) is not None]
+        memories = [each for _, view in shown if (each := memory_mib(view.beat)) is not None]
         spread = f", memory {show_mib(min(memories))} to {show_mib(max(memories))}" if memories else ""
         yield _cut(f"{counted(len(shown) - len(listed), 'more rank')}{spread}", terminal.width)
 
@@ -221,24 +221,18 @@ def _rank_text(view: RankView) -> str:
     beat = view.beat
     step = beat.get("step")
     total = beat.get("gpu_mem_total_mib")
-    memory = _memory(beat)
+    memory = memory_mib(beat)
     share = f" of {show_mib(total)} ({memory / total:.0%})" if memory is not None and total else ""
     place = "" if beat.get("gpu_mem_reserved_mib") is not None else " (process)"
     text = "" if memory is None else f"memory {show_mib(memory)}{share or place}"
     age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"
     fields = [
         f"{phase_of(beat):<10}",
-        f"step {UNKNOWN if step is None else f'{step:,}'}",
+        beat.get("phase_doing") or f"step {UNKNOWN if step is None else f'{step:,}'}",
         text,
         age,
     ]
     return BETWEEN.join(field for field in fields if field)
-
-
-def _memory(beat: Record) -> float | None:
-    reserved = beat.get("gpu_mem_reserved_mib")
-    found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
-    return found
 
 
 def _alerts(snapshot: Snapshot) -> list[str]:

@@ -45,7 +45,7 @@ def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
     segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
     head = printable(f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}")
     rows = [HEAD, *(_path(path) for path in numerics.paths)]
-    notes = [printable(f"  not here: {name}: {reason}") for name, reason in numerics.unavailable.items()]
+    notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
 
 
@@ -90,7 +90,7 @@ def _device(device: DeviceFacts) -> list[str]:
         f"{device.gemm_flops / 1e12:.0f} TFLOP/s" + _burst(device),
         f"{device.copy_bytes_per_s / 1e12:.2f} TB/s in its memory",
         f"{device.host_bytes_per_s / 1e9:.1f}e9 bytes/s from the host",
-        f"{device.answers - device.wrong_answers}/{device.answers} known products right",
+        f"{device.answers - device.wrong_answers}/{device.answers} known products correct",
     ]
 
 

@@ -11,15 +11,14 @@ from launcher.probes.scheduler import job_end_s
 from launcher.process.trainer_process import Topology, log_of
 from launcher.process.waiting_child import WaitingChild
 from launcher.run.stages import Stages
-from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, last_beat
 from neobert.clock import since_boot_s
 from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.phases import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
-from neobert.runfiles.run_dir import current_path
+from neobert.runfiles.run_dir import LOGS, current_path
+from neobert.units import SECONDS_PER_HOUR
 from profiles.registry import ResolvedRun
 
-SECONDS_PER_HOUR = 3600
 # Four times the limit of a smoke profile's planned duration. The plan can be wrong; the clock is not.
 SMOKE_HOURS = 1
 

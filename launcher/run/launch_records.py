@@ -17,11 +17,11 @@ import psutil
 from launcher.io.files import make_folder, write_bytes, write_json, write_text, writing
 from launcher.preflight.examination import DIFF, write_results
 from launcher.preflight.receipts import Examination, code_version
-from launcher.rundir.directory import LOGS, after_boot_s, is_run_directory
+from launcher.rundir.directory import after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, RESOLVED
 from profiles.registry import ResolvedRun
 
 GIVEN = "config.yaml"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from launcher.rundir.live_state import Watch, describe
 from launcher.terminal import console
 from neobert.printable import printable
+from neobert.progress import LOG_INTERVAL_S
 
 
 class View(Protocol):
-    """A display of a run."""
+    """Interface of a live display of a run."""
 
     def refresh(self) -> None:
         """Show new data."""
@@ -27,14 +30,23 @@ class PlainView:
     def __init__(self, watch: Watch, write: Callable[[str], None]) -> None:
         self.watch = watch
         self.write = write
+        self._shown_s = -math.inf
 
     def refresh(self) -> None:
         """Print new lines."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
             console.tell(message)
+        self._show_progress(beat.get("phase_doing"))
         for row in self.watch.metrics.read_new():
             self.write(describe(row, beat))
+
+    def _show_progress(self, doing: str | None) -> None:
+        """Print the progress of a long start, now and then."""
+        now_s = time.monotonic()
+        if doing and now_s - self._shown_s >= LOG_INTERVAL_S:
+            self._shown_s = now_s
+            self.write(printable(doing))
 
     def close(self) -> None:
         """Print the last lines."""

@@ -20,11 +20,12 @@ from launcher.rundir.live_state import (
     since_save,
 )
 from launcher.rundir.records import Record, read_json
-from launcher.rundir.run_status import selecting_metric
+from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.printable import printable
+from neobert.runfiles.phases import START
 from neobert.runfiles.run_dir import RESOLVED
 from neobert.tasks import known_metrics
 
@@ -43,6 +44,8 @@ FIELDS = {
     "save": "{}",
 }
 FIRST_TO_GO = ("memory", "save", "elapsed", "speed", "eta", "loss", "eval")
+STARTING = "starting"
+WITHOUT_ETA = (STARTING, START, *ENDINGS)
 EVAL_LABELS = {EVAL_LOSS: "eval"}
 
 
@@ -63,7 +66,7 @@ class ProgressView:
         self.values = dict.fromkeys(FIELDS, UNKNOWN)
         self.task = self.progress.add_task("", total=None, phase="", text="")
         self._beat: Record = {
-            "phase": "starting", "step": max(0, watch.after_step), "max_steps": watch.max_steps,
+            "phase": STARTING, "step": max(0, watch.after_step), "max_steps": watch.max_steps,
         }  # fmt: skip
         self._show(self._beat)
         self.progress.start()
@@ -82,7 +85,7 @@ class ProgressView:
                 self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
             if row.get(self._metric) is not None:
                 self.values["eval"] = self._evaluation(row[self._metric])
-        self._beat = beat or self._beat
+        self._beat = beat or {**self._beat, "phase": STARTING, "phase_doing": None}
         self._show(self._beat)
 
     def _evaluation(self, value: float) -> str:
@@ -93,16 +96,18 @@ class ProgressView:
 
     def _show(self, beat: Record) -> None:
         step, most = beat.get("step"), beat.get("max_steps")
+        is_stepping = beat.get("phase") not in WITHOUT_ETA
         self.values |= {
             "count": f"{step or 0}/{most}" if most else UNKNOWN,
-            "eta": show_duration(beat.get("eta_s")),
+            "eta": show_duration(beat.get("eta_s")) if is_stepping else UNKNOWN,
             "elapsed": show_duration(self._clock() - self._begun_s),
             "memory": show_mib(memory_mib(beat)),
             "save": since_save(beat),
         }
         phase = _padded(phase_of(beat))
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
-        text = fitting_fields(self.values, self.progress.console.width - taken)
+        room = self.progress.console.width - taken
+        text = printable(beat.get("phase_doing") or "")[:room] or fitting_fields(self.values, room)
         self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
 
     def close(self) -> None:

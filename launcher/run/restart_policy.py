@@ -14,11 +14,11 @@ from neobert.plurals import counted
 from neobert.runfiles.phases import COLLECTIVE, DATA_WAIT, SAVE, START
 from neobert.runfiles.run_dir import CODE as MOVED
 
-# Causes outside the run, which may be gone at the next attempt: a disk, a network, host memory.
+# Causes outside the run that may be transient: a disk, a network, host memory.
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
-# Somebody has to free space first; or each session would degrade again from a newer checkpoint.
+# No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint.
 FINAL_CODES = ("CKP004", "DGR001", MOVED)
 # Set by `ulimit -t`; all processes of a launch inherit it.
 CPU_LIMIT = "not restarting: each session has the same CPU limit; raise it (ulimit -t), then resume"
@@ -32,14 +32,14 @@ class Failure:
     Attributes:
         cause: a phase, a signal or an error code; equal for failures that count as the same.
         step: completed optimizer steps.
-        may_pass: whether the cause may be outside the run.
+        is_transient: whether the cause may be outside the run.
     """
 
     kind: Literal["stall", "lost", "reported"]
     cause: str
     step: int
     message: str
-    may_pass: bool
+    is_transient: bool
 
     def is_like(self, other: Failure) -> bool:
         """Return whether both sessions failed in the same way at the same step."""
@@ -89,7 +89,7 @@ class Restarts:
         """Decide about one more failure, given the step of the newest checkpoint (0 without one)."""
         before = self.failures[-1] if self.failures else None
         self.failures.append(failure)
-        if before is not None and failure.is_like(before) and not failure.may_pass:
+        if before is not None and failure.is_like(before) and not failure.is_transient:
             reason = f"same failure twice at step {failure.step}: not retrying"
             return Verdict(False, EXIT_DO_NOT_REQUEUE, reason)
         # A newer checkpoint is progress, so earlier restarts no longer count.

@@ -19,14 +19,13 @@ from launcher.run.launch_context import Launch, environment_of
 from launcher.run.launch_records import record_trainer
 from launcher.run.restart_policy import children_cpu_s
 from launcher.run.summary import saved_step
-from launcher.rundir.directory import LOGS
 from launcher.rundir.records import Record, stamp
 from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
 from launcher.terminal import console
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
-from neobert.runfiles.run_dir import OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import LOGS, OUTCOME, RESOLVED
 
 # torchrun's report of each rank that had ended when it looked, at the end of its log.
 ENDED = re.compile(r"rank\s*: (\d+) \(local_rank: \d+\)\n\s*exitcode\s*: (-?\d+) \(pid: (\d+)\)")
@@ -128,7 +127,7 @@ def run_session(
 
 
 def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
-    """Start the process that waits for this session, or a new one where there is none any more."""
+    """Start the process that waits for this session, or a new one if it has ended."""
     environment, child = environment_of(launch.deadlines), None
     if launch.waiting is not None and not is_again:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
@@ -174,7 +173,7 @@ def watch(
             is_displaced = True
             console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
         now_s = clock()
-        # Several looks per heartbeat interval, so that a hang is reported soon after its limit.
+        # Check several times per heartbeat interval, so that a hang is reported soon after its limit.
         if now_s - looked_at_s >= pause_s:
             looked_at_s = now_s
             stall = watchdog.look(launch.beats(), now_s)

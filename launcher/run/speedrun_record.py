@@ -11,7 +11,6 @@ from typing import Any
 
 from launcher.run.significance import p_value_below
 from launcher.run.speedrun_rules import RuleFile
-from launcher.rundir.directory import METRICS
 from launcher.rundir.live_state import EVAL_LOSS
 from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
 from launcher.terminal.values import UNKNOWN, show_count
@@ -19,7 +18,7 @@ from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import SEAL, read_receipt
-from neobert.runfiles.run_dir import MANIFEST
+from neobert.runfiles.run_dir import MANIFEST, METRICS, heartbeat_path
 from profiles.registry import ResolvedRun
 
 SCHEMA_VERSION = 1
@@ -74,7 +73,7 @@ def _stepping_s(lines: Sequence[Record]) -> float:
 def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> float | None:
     """Return the time from the command to the end of the last step, without earlier evaluations."""
     begun_s = manifest.get("begun_boot_s")
-    beats = parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8", errors="replace"))
+    beats = parse_lines(heartbeat_path(folder, 0).read_text(encoding="utf-8", errors="replace"))
     ended_s = next((beat.get("boot_s") for beat in beats if beat.get("step") == lines[-1]["step"]), None)
     if list_in(manifest, "earlier") or begun_s is None or ended_s is None:
         return None

@@ -12,11 +12,11 @@ from math import isfinite
 from pathlib import Path
 from statistics import median
 
-from launcher.rundir.directory import METRICS
 from launcher.rundir.live_state import LOSS, memory_mib
 from launcher.rundir.records import MetricsTail, Record, last_beat
 from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.run_dir import METRICS
 
 PACE = "train/tokens_per_sec"
 PACE_BAND = 0.1
@@ -25,10 +25,10 @@ MOST_RISE = 1.1
 LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
 """A warm-up of thousands of steps moves little in its first ones."""
 NOISES_OF_A_FALL = 2
-"""Of the typical change from line to line: a loss that only wavers falls that far in one of 16 runs."""
+"""In units of the typical change from line to line: noise alone falls that far in one of 16 runs."""
 LINES_FOR_A_PACE = 3
 SETTLING_LINES = 2
-"""Lines of a session that still warm up: kernels are compiled, caches filled."""
+"""First lines of a session that do not count: kernels are still compiled and caches filled."""
 WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
 """A resumed session compiles its first evaluation and its first QK-clip after the warm-up."""
@@ -134,7 +134,7 @@ def _pace_problem(seen: Seen) -> str:
 
 
 def pace_of(lines: Sequence[Record]) -> float | None:
-    """Return the median tokens per second; None where too few lines say."""
+    """Return the median tokens per second; None with too few lines."""
     paces = [line[PACE] for line in lines if line.get(PACE) is not None]
     return median(paces) if len(paces) >= LINES_FOR_A_PACE else None
 
@@ -168,7 +168,7 @@ class Stages:
         self._pace: float | None = None
 
     def look(self) -> bool:
-        """Judge the stages that were reached since the last look; return whether one has failed just now."""
+        """Judge the stages reached since the last call; return whether one of them failed."""
         if self.failure or not self._left:
             return False
         return any(PACE in line and self._fails_at(line) for line in self._tail.read_new())

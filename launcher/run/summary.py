@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +12,22 @@ from launcher.process.child_start import log_path
 from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
-from launcher.rundir.directory import LOGS, METRICS, remove_halt
-from launcher.rundir.live_state import EVAL_LOSS, LOSS
-from launcher.rundir.records import Record, first_and_last, last_beat, list_in, read_json, read_outcome
-from launcher.rundir.run_status import Best, evaluation_of, look_at, show_best
-from launcher.terminal import console
+from launcher.run.next_command import next_command
+from launcher.rundir.live_state import EVAL_LOSS
+from launcher.rundir.records import (
+    Record,
+    first_and_last,
+    last_beat,
+    last_lines,
+    list_in,
+    read_json,
+    read_outcome,
+)
+from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
-from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count, show_metric, versioned
+from launcher.terminal.values import versioned
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
-    EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
     EXIT_PREEMPTED,
@@ -36,12 +38,9 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
-from neobert.tasks import TASKS
+from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
 
 TAIL_BYTES = 8192
-MODELING_CODE = "modeling_neobert.py"
-"""In a checkpoint whose model is not one of transformers' own."""
 WITHOUT_MESSAGE = (EXIT_OK, EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
@@ -106,8 +105,8 @@ def conclude(
     if not outcome and error is None:
         outcome = _inferred_outcome(folder, code, signals, has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
-    first, last = first_and_last(folder / METRICS, EVAL_LOSS)
-    _, trained = first_and_last(folder / METRICS, LOSS)
+    history = History.of(folder / METRICS)
+    first, last = _first_and_last_evaluation(folder / METRICS, history)
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
     return Summary(
@@ -124,12 +123,20 @@ def conclude(
         run_directory=str(folder),
         restarts=len(list_in(read_json(folder / MANIFEST), "restarts")),
         message=_message(outcome, error, code, folder) if exit_code not in WITHOUT_MESSAGE else "",
-        next_command="" if _is_rejected_resume(error) else _next_command(exit_code, checkpoint, folder),
-        corpus_shares=_corpus_shares(trained),
+        next_command="" if _is_rejected_resume(error) else next_command(exit_code, checkpoint, folder),
+        corpus_shares=_corpus_shares(history.trained),
         first_evaluation=evaluation_of(first),
         last_evaluation=evaluation_of(last),
-        best=look_at(folder, datetime.now(UTC)).best,
+        best=find_best(folder, read_json(folder / RESOLVED), history),
     )
+
+
+def _first_and_last_evaluation(path: Path, history: History) -> tuple[Record, Record]:
+    """Return the lines of both evaluations; the file is read again only if it is longer than the history."""
+    if not history.is_whole:
+        return first_and_last(path, EVAL_LOSS)
+    evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
+    return evaluations[0], evaluations[-1]
 
 
 def already_finished(folder: Path) -> Summary:
@@ -141,7 +148,7 @@ def already_finished(folder: Path) -> Summary:
         status="finished",
         exit_code=EXIT_OK,
         message="",
-        next_command=_next_command(EXIT_OK, checkpoint, folder),
+        next_command=next_command(EXIT_OK, checkpoint, folder),
     )
 
 
@@ -222,84 +229,13 @@ def _death(code: int) -> str:
 
 
 def _last_line(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(0, 2)
-            file.seek(max(0, file.tell() - TAIL_BYTES))
-            lines = file.read().decode("utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    lines, _ = last_lines(log, TAIL_BYTES)
+    return next((line.decode(errors="replace").strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _is_rejected_resume(error: ProjectError | None) -> bool:
     """Return whether the checkpoint cannot be resumed: resuming again would fail in the same way."""
     return error is not None and error.code == BROKEN_RESUME
-
-
-def _next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
-    if exit_code == EXIT_OK and checkpoint:
-        trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
-    again = resume_command(has_checkpoint=checkpoint is not None)
-    return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
-
-
-def _auto_class(folder: Path) -> str:
-    """Return the class of transformers that loads the checkpoints of a run."""
-    spec = TASKS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
-    return "AutoModel" if spec is None else spec.auto_class
-
-
-def resume_command(*, has_checkpoint: bool) -> str:
-    """Return this launch's command line, quoted for the shell, with --resume auto.
-
-    A run that starts from another run's checkpoint does so again until it has its own. A receipt for
-    a different start would be rejected, so --receipt is removed.
-    """
-    given = sys.argv[1:]
-    if given[:1] != ["train"]:
-        return shlex.join(["neobert-launch", *given])  # bench speedrun resumes without an option
-    starts = _remove_option(given.copy(), "--resume")
-    if starts and not has_checkpoint:
-        return shlex.join(["neobert-launch", *given])
-    _remove_option(given, "--resume")
-    if starts[-1:] != ["auto"]:
-        _remove_option(given, "--receipt")
-    return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
-
-
-def _remove_option(arguments: list[str], option: str) -> list[str]:
-    """Remove an option from a command line, in place, and return its values."""
-    values = []
-    for index in reversed(range(len(arguments))):
-        name, equals, value = arguments[index].partition("=")
-        if name == option:
-            removed = arguments[index : index + (1 if equals else 2)]
-            values.append(value if equals else removed[-1])
-            del arguments[index : index + len(removed)]
-    return values[::-1]
-
-
-def _evaluations(ending: Summary) -> list[str]:
-    """Return the first and last value of each metric in a line, or a single evaluation with its step."""
-    first, last = ending.first_evaluation, ending.last_evaluation
-    if not last:
-        return []
-    if ending.first_eval_step == ending.last_eval_step:
-        shown = [_change(name, None, value) for name, value in last.items()]
-        return [f"{', '.join(shown)} at step {ending.last_eval_step}"]
-    changes = [_change(name, first.get(name), value) for name, value in last.items()]
-    best = ending.best
-    is_earlier = best is not None and best.step != ending.last_eval_step
-    return [", ".join(changes), *([f"best: {show_best(best)}"] if is_earlier else [])]
-
-
-def _change(name: str, first: float | None, last: float) -> str:
-    """Format `accuracy: 9.46% -> 20.92%`."""
-    label, _, after = show_metric(name, last).rpartition(" ")
-    before = "" if first is None else f"{show_metric(name, first).rpartition(' ')[2]} -> "
-    return f"{label}: {before}{after}"
 
 
 def _corpus_shares(line: Record) -> dict[str, float]:
@@ -309,26 +245,3 @@ def _corpus_shares(line: Record) -> dict[str, float]:
         for name, share in line.items()
         if name.startswith(CORPUS_SHARE) and isinstance(share, float)
     }
-
-
-def summary_text(ending: Summary) -> str:
-    """Return steps, tokens, evaluation, checkpoint and next command as text."""
-    of = f" of {ending.max_steps}" if ending.max_steps else ""
-    tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
-    lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
-    lines += _evaluations(ending)
-    if ending.corpus_shares:
-        shares = ", ".join(f"{name} {share:.1%}" for name, share in ending.corpus_shares.items())
-        lines.append(printable(f"tokens by corpus: {shares}"))
-    if ending.restarts:
-        lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
-    if ending.checkpoint:
-        lines.append(printable(f"checkpoint: {ending.checkpoint}"))
-    if ending.tokens_total and ending.run_directory:
-        command = shlex.join(["neobert-launch", "report", ending.run_directory])
-        lines.append(printable(f"charts: {command}"))
-    if ending.message:
-        lines.insert(1, ending.message)
-    when = "after the fix" if ending.exit_code == EXIT_CHECK_FAILED else "next"
-    following = [printable(f"{when}: {ending.next_command}")] if ending.next_command else []
-    return "\n".join([fold("\n".join(lines), console.width()), *following])

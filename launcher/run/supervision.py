@@ -54,7 +54,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
     if launch.owns_run and stop_orphans(launch):
         raise _blocked_by_earlier_session(launch)
     # From here on signals belong to the trainer, including those that arrive between two sessions.
-    forwarder.take_charge(has_agent=launch.has_agent)
+    forwarder.keep_for_trainer(has_agent=launch.has_agent)
     while True:
         session = run_session(launch, forwarder, on_tick, is_again=bool(restarts.failures))
         verdict_of_stage = failed_stage(launch)

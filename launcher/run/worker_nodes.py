@@ -25,8 +25,8 @@ PORT = re.compile(r":[1-9]\d*$")
 TORCHRUNS_PORT = "29500"
 # Nodes of a job do not start at once; node 0 may wait for an earlier launch, or checksum a checkpoint.
 START_MARGIN_S = 300.0
-PATIENCE_S = longest_s() + START_MARGIN_S
-LOOK_EVERY_S = 1.0
+TIMEOUT_S = longest_s() + START_MARGIN_S
+POLL_S = 1.0
 
 
 def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
@@ -138,25 +138,25 @@ def _digest_in(receipt: Path) -> str:
 def wait_for_first_node(
     folder: Path,
     config_digest: str,
-    patience_s: float = PATIENCE_S,
+    timeout_s: float = TIMEOUT_S,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Wait until node 0 has checked this run. Raises ProjectError after `patience_s`.
+    """Wait until node 0 has checked this run. Raises ProjectError after `timeout_s`.
 
     A receipt from before the Slurm job belongs to an earlier launch and will be withdrawn by node 0.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     began_s = job_start_s(environment) or 0.0
     while reasons := _missing(folder, config_digest, began_s):
         if time.monotonic() > deadline:
             raise ProjectError(
                 code="no-first-node",
-                message=f"node 0 has not checked this run within {patience_s:g} s: {reasons}",
+                message=f"node 0 has not checked this run within {timeout_s:g} s: {reasons}",
                 hint="launch node 0 with the same command, on a shared file system",
                 place=str(folder),
                 exit_code=EXIT_CHECK_FAILED,
             )
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_S)
 
 
 def _missing(folder: Path, config_digest: str, began_s: float) -> str:

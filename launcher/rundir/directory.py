@@ -17,6 +17,7 @@ import psutil
 from launcher.io.files import absolute, make_folder
 from launcher.rundir.records import Record, read_json, read_outcome
 from launcher.terminal.activity import announce
+from neobert.clock import boot_id
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
@@ -27,9 +28,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 
-METRICS = "metrics.jsonl"
-LOGS = "logs"
-LOCK_PATIENCE_S = 30.0
+LOCK_TIMEOUT_S = 30.0
 NEVER = "never"
 NEWEST = ("auto", "latest")
 
@@ -46,9 +45,9 @@ def is_run_directory(folder: Path) -> bool:
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[int]:
-    """Hold the run directory for one launch; the trainer inherits the hold, so it outlives a killed launcher.
+    """Lock the run directory for one launch; the trainer inherits the lock, which outlives a killed launcher.
 
-    Yields the descriptor that the trainer keeps open. Raises ProjectError where another launch holds it.
+    Yields the descriptor that the trainer keeps open. Raises ProjectError if another launch holds it.
     """
     descriptor = _hold(folder)
     try:
@@ -59,7 +58,7 @@ def claimed(folder: Path) -> Iterator[int]:
 
 @contextmanager
 def created(folder: Path) -> Iterator[int]:
-    """Make a run directory and hold it. Raises ProjectError where another launch did so meanwhile."""
+    """Create a run directory and lock it. Raises ProjectError if another launch created it meanwhile."""
     make_folder(folder)
     with claimed(folder) as held:
         if any(folder.iterdir()):
@@ -88,7 +87,7 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _hold(folder: Path) -> int:
-    """Lock the directory of that name; while waiting it may have been moved aside."""
+    """Lock the directory of that name, which may have been moved aside and replaced meanwhile."""
     while True:
         descriptor = _opened(folder)
         try:
@@ -128,8 +127,8 @@ def _is_still(descriptor: int, folder: Path) -> bool:
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    """Lock the folder, waiting a while: a launch that was just stopped may still be saving."""
-    deadline = time.monotonic() + LOCK_PATIENCE_S
+    """Lock the folder, with retries: a launch that was just stopped may still be saving."""
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,6 +184,14 @@ def is_alive(manifest: Record) -> bool | None:
     return is_same and process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
+def is_of_earlier_session(beat: Record, manifest: Record) -> bool:
+    """Return whether a heartbeat is older than the trainer's process: the new one has not reported yet."""
+    beat_s, started_s = beat.get("boot_s"), manifest.get("trainer_started_after_boot_s")
+    if not isinstance(beat_s, int | float) or not isinstance(started_s, int | float):
+        return False
+    return beat.get("boot_id") == boot_id() and beat_s < started_s
+
+
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
     """Return whether a resumed run has nothing left to do.
 
@@ -195,14 +202,14 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
     return read_outcome(folder).get("status") == "finished" or _is_saved_to_the_end(run, folder)
 
 
-def goes_on(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
+def continues_run(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
     """Return whether the folder belongs to this run: it has its checkpoint, or the same run without one."""
     if resume is not None and resume.target and not resume.is_continued:
         return not resume.is_elsewhere
-    return _is_to_go_on(run) and _is_same_run(run, folder)
+    return _may_resume(run) and _is_same_run(run, folder)
 
 
-def _is_to_go_on(run: ResolvedRun) -> bool:
+def _may_resume(run: ResolvedRun) -> bool:
     return run.config.trainer.resume_from_checkpoint != NEVER
 
 
@@ -218,8 +225,7 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
     """Return whether the last step is saved: the trainer may be killed before it writes its outcome.
 
-    Only a checkpoint of the last step is read, which is the only one that can say so; one that is damaged
-    says nothing.
+    Only a checkpoint of the last step is read. A damaged one counts as not saved.
     """
     root, last_step = folder / CHECKPOINTS, run.config.trainer.max_steps
     if last_step not in checkpoint_steps(root):

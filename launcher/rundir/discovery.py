@@ -7,16 +7,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from launcher.rundir.directory import METRICS
 from launcher.rundir.records import parse_json
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.run_dir import MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 
 TRACES = (RESOLVED, MANIFEST, METRICS)
 """A folder with one of these is or was a run directory."""
 DEEPEST = 4
 MOST_FOLDERS = 20_000
-"""A search of a home directory ends here, with an error, and not after minutes."""
+"""Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +29,8 @@ class Found:
 def find_runs(root: Path) -> list[Found]:
     """Search a folder, which may be a run directory itself.
 
-    The search does not continue within run directories, nor behind links: a link may only be a run directory
-    itself. A directory with several names is found once.
+    The search does not enter run directories, and follows a link only if its target is a run directory. A
+    directory with several names is found once.
 
     Raises:
         ProjectError: the root is not a folder, or holds too many.

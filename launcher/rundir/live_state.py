@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launcher.rundir.directory import METRICS
-from launcher.rundir.records import MetricsTail, Record, last_beat
+from launcher.rundir.directory import is_of_earlier_session
+from launcher.rundir.records import MetricsTail, Record, last_beat, read_json, stamp
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_metric, show_mib
 from neobert.printable import printable
+from neobert.runfiles.run_dir import MANIFEST, METRICS
 
 LOSS = "train/loss"
 EVAL_LOSS = "eval/loss"
@@ -18,13 +19,15 @@ EVALUATION = "eval/"
 
 @dataclass(slots=True)
 class Watch:
-    """Reads a run's files a little at a time."""
+    """Incremental reader of a run's heartbeats, metrics and warnings."""
 
     folder: Path
     after_step: int
     max_steps: int | None = None
     metrics: MetricsTail = field(init=False)
     _before: Record = field(init=False)
+    _manifest: Record = field(default_factory=dict, init=False)
+    _manifest_stamp: tuple[int, int] | None = field(default=None, init=False)
     _shown_warnings: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -33,9 +36,12 @@ class Watch:
         self.metrics.skip_existing()
 
     def heartbeat(self) -> Record:
-        """Return the newest heartbeat of rank 0 of this launch; empty before the first."""
+        """Return the newest heartbeat of rank 0 of this session; empty before the first."""
         beat = last_beat(self.folder, 0)
-        return {} if _is_earlier(beat, self._before) else beat
+        if (newest := stamp(self.folder / MANIFEST)) != self._manifest_stamp:
+            self._manifest_stamp, self._manifest = newest, read_json(self.folder / MANIFEST)
+        is_earlier = _is_earlier(beat, self._before) or is_of_earlier_session(beat, self._manifest)
+        return {} if is_earlier else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
         """Return the messages of new kinds of warnings."""
@@ -46,7 +52,7 @@ class Watch:
 
 
 def _is_earlier(beat: Record, before: Record) -> bool:
-    """Return whether a heartbeat is from before. A resumed trainer continues the sequence numbers."""
+    """Return whether a heartbeat is older. A resumed trainer continues the sequence numbers."""
     seq, newest_seq = beat.get("seq"), before.get("seq")
     return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
 from collections import deque
@@ -14,70 +13,55 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from launcher.io.files import open_regular
-from neobert.runfiles.run_dir import OUTCOME
+from neobert.runfiles.json_values import is_count, is_number, is_text, is_texts, parse_object
+from neobert.runfiles.run_dir import OUTCOME, heartbeat_path
 
 Record = dict[str, Any]
 LAST_LINES_BYTES = 64 * 1024
 LARGEST_JSON_BYTES = 32 * 2**20
 LONGEST_LINE_BYTES = 2**20
-"""A line of metrics has about one kilobyte: longer ones are another program's, or an attack."""
-# Lines that name a value may say null for it: of so many, the newest that says more counts.
+"""A line of metrics has about 1 kB; far longer ones were not written by the trainer."""
+# A line may hold null for a requested value: this many lines are searched for a number.
 LAST_CANDIDATES = 64
-# The trainer writes the step first.
+# The trainer writes the step as the first key.
 STEP_FIRST = re.compile(rb'\{"step": (\d{1,18})[,}]')
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_number(value: object) -> bool:
-    return _is_count(value) or (isinstance(value, float) and math.isfinite(value))
-
-
 def _is_loss(value: object) -> bool:
-    return _is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
+    return is_count(value) or isinstance(value, float)  # NaN and infinity are what a person has to see
 
 
 def _is_exit_code(value: object) -> bool:
     return type(value) is int and 0 <= value < 256
 
 
-def _is_texts(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_text, value.values()))
-
-
-def _is_numbers(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_number, value.values()))
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, dict) and all(map(is_number, value.values()))
 
 
 Checks = Mapping[str, Callable[[object], bool]]
 BEAT_VALUES: Checks = {
-    **dict.fromkeys(("phase", "ts_utc", "last_progress_ts_utc"), _is_text),
+    **dict.fromkeys(("phase", "phase_doing", "ts_utc", "last_progress_ts_utc"), is_text),
     **dict.fromkeys(
         (
             *("seq", "step", "last_progress_step", "max_steps", "tokens_total", "recompiles"),
             *("phase_done", "phase_total"),
         ),
-        _is_count,
+        is_count,
     ),
-    **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), _is_number),
-    **dict.fromkeys(("gpu_mem_reserved_mib", "gpu_mem_total_mib", "host_rss_mib"), _is_number),
-    **dict.fromkeys(("boot_s", "mfu", "data_wait_ms", "learning_rate", "grad_norm"), _is_number),
-    **dict.fromkeys(("attention_kernel", "compute_dtype", "boot_id"), _is_text),
+    **dict.fromkeys(("tokens_per_second", "eta_s", "work_at_risk_min", "last_checkpoint_step"), is_number),
+    **dict.fromkeys(("gpu_mem_reserved_mib", "gpu_mem_total_mib", "host_rss_mib"), is_number),
+    **dict.fromkeys(("boot_s", "mfu", "data_wait_ms", "learning_rate", "grad_norm"), is_number),
+    **dict.fromkeys(("attention_kernel", "compute_dtype", "boot_id"), is_text),
     "loss": _is_loss,
-    **dict.fromkeys(("phase_longest_s", "warnings"), _is_numbers),
-    "warning_messages": _is_texts,
+    **dict.fromkeys(("phase_longest_s", "warnings"), _are_numbers),
+    "warning_messages": is_texts,
 }
 OUTCOME_VALUES: Checks = {
-    "status": _is_text,
+    "status": is_text,
     "exit_code": _is_exit_code,
-    "step": _is_count,
-    "message": _is_text,
+    "step": is_count,
+    "message": is_text,
 }
 
 
@@ -89,21 +73,13 @@ def sound_values(record: Record, checks: Checks) -> Record:
 def sound_metrics(record: Record) -> Record:
     """Drop values that cannot be metrics: anything but numbers, which may be NaN or infinite."""
     return {
-        name: value for name, value in record.items() if (_is_count if name == "step" else _is_loss)(value)
+        name: value for name, value in record.items() if (is_count if name == "step" else _is_loss)(value)
     }
 
 
 def parse_lines(text: str) -> Iterator[Record]:
     """Yield every line that is a whole JSON object."""
-    return (record for line in text.splitlines() if (record := _parse(line)) is not None)
-
-
-def _parse(line: str | bytes) -> Record | None:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return record if isinstance(record, dict) else None
+    return (record for line in text.splitlines() if (record := parse_object(line)) is not None)
 
 
 def read_json(path: Path) -> Record:
@@ -157,7 +133,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 def last_record(path: Path) -> Record:
     """Return the last whole line of a JSONL file; empty without one."""
     lines, _ = last_lines(path, LAST_LINES_BYTES)
-    return next((record for line in reversed(lines) if (record := _parse(line)) is not None), {})
+    return next((record for line in reversed(lines) if (record := parse_object(line)) is not None), {})
 
 
 def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
@@ -176,7 +152,7 @@ def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
 
 def last_beat(folder: Path, rank: int) -> Record:
     """Return the newest heartbeat of a rank, also while its file is being renamed."""
-    path = folder / f"heartbeat_rank{rank}.jsonl"
+    path = heartbeat_path(folder, rank)
     beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
     return sound_values(beat, BEAT_VALUES)
 
@@ -189,7 +165,7 @@ def read_metrics(path: Path) -> list[Record]:
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
     """Return the first and the last line of metrics with a value of that name; empty without any.
 
-    Of a file of any length, in constant memory: only lines that may be one of the two are parsed.
+    Memory is constant for a file of any length: only lines that may be one of the two are parsed.
     """
     naming = (line for line in iterate_lines(path) if json.dumps(name).encode() in line)
     first = next((record for line in naming if _has(record := metrics_of(line), name)), None)
@@ -213,7 +189,7 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 def metrics_of(line: bytes) -> Record | None:
     """Parse a line of metrics; None if it is torn or something else."""
-    record = _parse(line)
+    record = parse_object(line)
     return None if record is None else sound_metrics(record)
 
 
@@ -223,7 +199,7 @@ def _has(record: Record | None, name: str) -> bool:
 
 @dataclass(slots=True)
 class MetricsTail:
-    """Follow a metrics file from a step on. The trainer may cut the file back when it resumes."""
+    """Follow a metrics file from a step on. The trainer may truncate the file when it resumes."""
 
     path: Path
     after_step: int = -1
@@ -231,7 +207,7 @@ class MetricsTail:
     _inode: int = field(default=0, init=False)
 
     def skip_existing(self) -> None:
-        """Take what is there as read: it belongs to an earlier session."""
+        """Skip the existing lines, which belong to an earlier session."""
         try:
             status = self.path.stat()
         except OSError:
@@ -247,7 +223,7 @@ class MetricsTail:
         for line in self._whole_lines():
             step = STEP_FIRST.match(line)
             if step is not None and int(step[1]) <= after_step:
-                continue  # a history of days is passed over when the trainer has cut it back
+                continue  # skips a long history quickly after the trainer has truncated the file
             record = metrics_of(line) or {}
             if isinstance(record.get("step"), int) and record["step"] > after_step:
                 self.after_step = max(self.after_step, record["step"])

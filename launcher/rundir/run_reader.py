@@ -1,9 +1,7 @@
-"""Incremental reader of a run directory: what is shown of a run, once a second, at little cost."""
+"""Incremental reader of a run directory, cheap enough to update a display every second."""
 
 from __future__ import annotations
 
-import os
-import re
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,17 +10,23 @@ from typing import Any
 
 import psutil
 
-from launcher.rundir.directory import METRICS, is_claimed
+from launcher.rundir.directory import is_claimed
 from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, read_outcome, stamp
 from launcher.rundir.run_history import RunHistory
-from launcher.rundir.run_status import History, RunStatus, age_of, look_at
-from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
+from launcher.rundir.run_status import History, RunStatus, age_of, read_status
+from neobert.runfiles.run_dir import (
+    MANIFEST,
+    METRICS,
+    OUTCOME,
+    RESOLVED,
+    heartbeat_path,
+    ranks_with_heartbeat,
+)
 
-BEAT_FILE = re.compile(r"heartbeat_rank(\d{1,6})\.jsonl")
 MOST_RANKS = 1024
 RANKS_EVERY_S = 10.0
 OUTCOME_STANDS_S = 10.0
-"""Between a failure and the restart, the outcome of the failed session is there for a moment."""
+"""Between a failure and the restart, the outcome of the failed session exists briefly."""
 
 
 @dataclass(slots=True)
@@ -64,7 +68,7 @@ class Snapshot:
 
 @dataclass(slots=True)
 class RunReader:
-    """Reads a run directory a little at a time."""
+    """Reader of a run directory that reads only new content."""
 
     folder: Path
     history: RunHistory = field(init=False)
@@ -77,7 +81,7 @@ class RunReader:
     def __post_init__(self) -> None:
         path = self.folder / METRICS
         self._tail = MetricsTail(path)
-        self._tail.skip_existing()  # before the rest is read: a line in between is read twice and counts once
+        self._tail.skip_existing()  # first: later lines may be read twice, but none is missed
         self.history = RunHistory.read(path, "step")
         self._evaluations = self.history.evaluations()
         self._tail.after_step = self.history.last or -1
@@ -89,7 +93,7 @@ class RunReader:
         self._read_ranks(now)
         config, manifest = read_json(self.folder / RESOLVED), read_json(self.folder / MANIFEST)
         return Snapshot(
-            status=look_at(self.folder, now, History(evaluations=self._evaluations)),
+            status=read_status(self.folder, now, History(evaluations=self._evaluations)),
             ranks=self._ranks,
             history=self.history,
             restarts=[entry for entry in list_in(manifest, "restarts") if isinstance(entry, dict)],
@@ -110,10 +114,10 @@ class RunReader:
         now_s = time.monotonic()
         if self._listed_at_s is None or now_s - self._listed_at_s > RANKS_EVERY_S or not self._ranks:
             self._listed_at_s = now_s
-            for rank in _ranks_in(self.folder):
+            for rank in ranks_with_heartbeat(self.folder)[:MOST_RANKS]:
                 self._ranks.setdefault(rank, RankView({}, None))
         for rank, view in self._ranks.items():
-            newest = stamp(self.folder / f"heartbeat_rank{rank}.jsonl")
+            newest = stamp(heartbeat_path(self.folder, rank))
             if newest != self._stamps.get(rank) or newest is None:
                 self._stamps[rank] = newest
                 view.beat = last_beat(self.folder, rank)
@@ -136,14 +140,6 @@ class RunReader:
 
 def _exists(pid: Any) -> bool:
     return isinstance(pid, int) and 0 < pid < 2**22 and psutil.pid_exists(pid)
-
-
-def _ranks_in(folder: Path) -> list[int]:
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return []
-    return sorted(int(match[1]) for name in names if (match := BEAT_FILE.fullmatch(name)))[:MOST_RANKS]
 
 
 def _time_of(text: Any) -> datetime | None:

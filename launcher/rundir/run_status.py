@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launcher.rundir.directory import METRICS, is_alive
+from launcher.rundir.directory import is_alive, is_of_earlier_session
 from launcher.rundir.live_state import EVAL_LOSS, LOSS, SOURCE_LOSS
 from launcher.rundir.records import (
     Record,
@@ -25,7 +25,7 @@ from launcher.terminal.values import UNKNOWN, show_count, show_number
 from neobert.clock import boot_id, since_boot_s
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
-from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks import TASKS, Metric, known_metrics
 
 DIED = "died while in "
@@ -55,10 +55,10 @@ class RunStatus:
             unknown). A silent run is on another host and has not written for two minutes.
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
-        best: None also for a history that is longer than what is read of it.
+        best: None also if the history is longer than the part that is read.
         restarts: number of restarts in the latest launch.
         is_alive: None if the trainer runs on another host.
-        heartbeat_age_s: seconds since the last heartbeat.
+        heartbeat_age_s: time since the last heartbeat.
     """
 
     run: str
@@ -108,19 +108,20 @@ class History:
         )
 
 
-def look_at(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
+def read_status(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
     """Read the newest complete records of a run directory; the history only if it is not given."""
     beat, outcome = last_beat(folder, 0), read_outcome(folder)
     has_ended = (folder / OUTCOME).exists()
     manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
     alive = False if has_ended else is_alive(manifest)
     at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
+    is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
     history = history or History.of(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(
         run=str(folder),
-        state=_state(beat, outcome, alive, age_s, has_ended=has_ended),
-        phase=_phase(beat, outcome, alive, has_ended=has_ended),
+        state=_state(outcome, alive, age_s, has_ended=has_ended, is_starting=is_starting),
+        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended),
         step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
@@ -128,8 +129,8 @@ def look_at(folder: Path, now: datetime, history: History | None = None) -> RunS
         tokens_per_second=beat.get("tokens_per_second"),
         evaluation=evaluation_of(newest),
         evaluation_step=newest.get("step"),
-        best=_best(folder, config, history),
-        eta_s=None if has_ended else beat.get("eta_s"),
+        best=find_best(folder, config, history),
+        eta_s=None if has_ended or is_starting else beat.get("eta_s"),
         minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
         minutes_at_risk=at_risk_min,
         restarts=len(list_in(manifest, "restarts")),
@@ -187,8 +188,12 @@ def show_best(best: Best | None) -> str:
     return f"{label}{value} @{show_count(best.step)}"
 
 
-def _best(folder: Path, config: Record, history: History) -> Best | None:
-    """Return the best of the whole history; of a longer one, the evaluation of the best checkpoint."""
+def find_best(folder: Path, config: Record, history: History) -> Best | None:
+    """Return the best of the whole history; of a longer one, the evaluation of the best checkpoint.
+
+    Args:
+        config: content of the run's resolved.json.
+    """
     selecting = selecting_metric(config)
     if selecting is None:
         return None
@@ -212,7 +217,9 @@ def _linked_step(link: Path) -> int | None:
     return int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
 
 
-def _state(beat: Record, outcome: Record, alive: bool | None, age_s: float | None, *, has_ended: bool) -> str:
+def _state(
+    outcome: Record, alive: bool | None, age_s: float | None, *, has_ended: bool, is_starting: bool
+) -> str:
     if has_ended:
         status = outcome.get("status")
         return str(status) if status in ENDINGS else "ended"
@@ -220,7 +227,7 @@ def _state(beat: Record, outcome: Record, alive: bool | None, age_s: float | Non
         return "died"
     if alive is None and (age_s is None or age_s > SILENT_AFTER_S):
         return "silent"
-    return "running" if beat else "starting"
+    return "starting" if is_starting else "running"
 
 
 def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool) -> str:

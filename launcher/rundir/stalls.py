@@ -17,7 +17,7 @@ from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, 
 PATIENCE = 10
 # A rank that missed this many heartbeats is silent: it cannot even run the thread that writes them.
 MISSED_BEATS = 3
-LONGEST_BLINK_S = 5.0
+MAX_CALL_GAP_S = 5.0
 
 
 class AwakeClock:
@@ -33,9 +33,9 @@ class AwakeClock:
         self._seen_s = 0.0
 
     def __call__(self) -> float:
-        """Return the elapsed time while awake. Must be called more often than every `LONGEST_BLINK_S`."""
+        """Return the elapsed time while awake. Must be called more often than every `MAX_CALL_GAP_S`."""
         now_s = self._clock()
-        self._seen_s += min(now_s - self._read_at_s, LONGEST_BLINK_S)
+        self._seen_s += min(now_s - self._read_at_s, MAX_CALL_GAP_S)
         self._read_at_s = now_s
         return self._seen_s
 
@@ -50,7 +50,7 @@ class Stall:
         step: completed optimizer steps, as reported.
         silence_s: time since this rank's last progress.
         limit_s: limit of its phase.
-        is_mute: whether it writes no heartbeats either: it is stopped, or a call holds the GIL.
+        is_silent: whether it writes no heartbeats either: it is stopped, or a call holds the GIL.
     """
 
     rank: int
@@ -58,13 +58,13 @@ class Stall:
     step: int | None
     silence_s: float
     limit_s: float
-    is_mute: bool
+    is_silent: bool
 
     def __str__(self) -> str:
         """Describe the hang with rank, phase, duration and limit."""
         place = "before its first step" if self.step is None else f"after step {self.step}"
         times = f"{self.silence_s:.1f} s (limit {self.limit_s:.1f} s)"
-        if self.is_mute:  # the phase is the last reported one, which the rank may have left since
+        if self.is_silent:  # the phase is the last reported one, which the rank may have left since
             silence = f"and wrote no heartbeats; the last one was in {self.phase}"
             return f"rank {self.rank} made no progress {place} for {times}, {silence}"
         return f"rank {self.rank} made no progress in {self.phase} {place} for {times}"
@@ -79,7 +79,7 @@ class RankState:
     beat: Record = field(default_factory=dict)
 
     def update(self, beat: Record, now_s: float) -> None:
-        """Record a heartbeat that is newer than the previous one."""
+        """Record a heartbeat if it is newer than the previous one."""
         if _progress(beat) != _progress(self.beat):
             self.progressed_at_s = now_s
         self.beat, self.beaten_at_s = beat, now_s
@@ -101,7 +101,8 @@ class Watchdog:
             seq = beat.get("seq")
             if seq is not None and seq not in (known.beat.get("seq"), self._before[rank]):
                 known.update(beat, now_s)
-        # One rank may rightly wait for another, e.g. for the one that prepares the data: all must be late.
+        # A rank may wait for another, e.g. for the one that prepares the data, so all must exceed their
+        # limit.
         if all(now_s - known.progressed_at_s > self.limit_s(known.beat) for known in self.ranks.values()):
             return self._blame(now_s)
         return None
@@ -128,7 +129,7 @@ class Watchdog:
         return most_s + limits.heartbeat_interval_s
 
     def _blame(self, now_s: float) -> Stall:
-        """Blame the rank without heartbeats; without one, the rank that progressed least or stopped first."""
+        """Return the rank without heartbeats, else the one that progressed least or stopped first."""
         # A rank that cannot even write heartbeats is stopped or holds the GIL; the others only wait for it.
         rank, known = min(
             self.ranks.items(),
@@ -140,7 +141,7 @@ class Watchdog:
             step=known.beat.get("step"),
             silence_s=now_s - known.progressed_at_s,
             limit_s=self.limit_s(known.beat),
-            is_mute=self._is_mute(known, now_s),
+            is_silent=self._is_mute(known, now_s),
         )
 
     def _is_mute(self, known: RankState, now_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""One line on standard error, on a terminal, about work that takes seconds; it goes when the work ends."""
+"""Status line on standard error during work that takes seconds, on a terminal only; erased at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _current: list[Activity] = []
 
 
 class Activity:
-    """Text and elapsed time; a thread keeps the time on the line."""
+    """Text and elapsed time; a thread updates the time."""
 
     def __init__(self, text: str) -> None:
         self._text, self._since_s = text, time.monotonic()
@@ -27,10 +27,12 @@ class Activity:
         self._thread = threading.Thread(target=self._tick, name="activity", daemon=True)
         self._thread.start()
 
-    def show(self, text: str) -> None:
-        """Replace the text and restart the time."""
+    def show(self, text: str, *, is_same: bool = False) -> None:
+        """Replace the text; the time restarts unless it is the same work."""
         with self._writing:
-            self._text, self._since_s = text, time.monotonic()
+            self._text = text
+            if not is_same:
+                self._since_s = time.monotonic()
         self._draw()
 
     def close(self) -> None:
@@ -45,12 +47,13 @@ class Activity:
             self._is_over.wait(TICK_S)
 
     def _draw(self) -> None:
-        text = printable(f"{self._text}  {show_duration(round(time.monotonic() - self._since_s))}")
-        room = max(1, console.width(sys.stderr) - 1)
-        self._write(f"{ERASE}{console.paint(text[:room], 'dim', on=sys.stderr)}\r")
+        elapsed = f"  {show_duration(round(time.monotonic() - self._since_s))}"
+        room = max(1, console.width(sys.stderr) - 1 - len(elapsed))
+        text = f"{printable(self._text)[:room]}{elapsed}"
+        self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
     def _write(self, text: str) -> None:
-        """Leave the cursor at the start of the line: what is printed next takes its place."""
+        """Leave the cursor at the start of the line: the next output overwrites the line."""
         with self._writing:
             try:
                 sys.stderr.write(text)
@@ -61,7 +64,7 @@ class Activity:
 
 @contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Show a text, and what is announced in its place, while the block runs. Nothing without a terminal."""
+    """Show a text, or the latest announced one, while the block runs. Does nothing without a terminal."""
     if _current or not console.is_terminal(sys.stderr):
         yield
         return
@@ -70,6 +73,12 @@ def activity(text: str) -> Iterator[None]:
         yield
     finally:
         _current.pop().close()
+
+
+def show_progress(text: str) -> None:
+    """Show how much of the current activity is done, if standard error is a terminal."""
+    if _current:
+        _current[-1].show(text, is_same=True)
 
 
 def announce(text: str) -> None:

@@ -47,7 +47,7 @@ def write_commands(text: str) -> None:
 
 
 def unwritten(error: OSError) -> ProjectError:
-    """Return the error for a standard output that failed, and write nothing more to it."""
+    """Return the error for a failed standard output, and drop further writes to it."""
     silence(sys.stdout)
     return ProjectError(
         code=OUTPUT_FAILED,
@@ -93,9 +93,9 @@ def silence(stream: TextIO) -> None:
 
 
 def width(stream: TextIO | None = None) -> int:
-    """Return the columns of the terminal that standard output, or this stream, is; 0 without one.
+    """Return the terminal width of standard output or of another stream, in columns.
 
-    Lines may be of any length then.
+    Returns 0 for a pipe or a file, whose lines are not limited.
     """
     return shutil.get_terminal_size().columns if is_terminal(stream or sys.stdout) else 0
 

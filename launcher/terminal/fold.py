@@ -18,8 +18,8 @@ def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING
     """Break the lines that are longer than the terminal; excerpts of files, and paths, stay in one piece.
 
     Args:
-        terminal: columns; 0 for none, where lines may be of any length.
-        between: what stands between words, or between groups of them that belong together.
+        terminal: columns; 0 without a terminal, for lines of any length.
+        between: separator of words, or of groups of words that are kept together.
         hanging: indentation of the second line and later ones.
     """
     if not terminal:

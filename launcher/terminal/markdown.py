@@ -1,4 +1,4 @@
-"""Pages in Markdown for a terminal: headings, code blocks and inline code instead of their marks."""
+"""Rendering of Markdown pages on a terminal: headings, code blocks and inline code."""
 
 from __future__ import annotations
 

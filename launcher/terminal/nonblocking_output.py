@@ -14,10 +14,11 @@ from typing import TextIO, cast
 from launcher.terminal import console
 
 LIMIT_BYTES = 64 * 1024
-# A blocking pipe returns from `write` when all is written: in pieces, a reader that takes some is seen to.
+# `write` to a blocking pipe returns after all is written: small pieces show whether the reader makes
+# progress.
 PIECE_BYTES = 4096
-# How long the end of a launch waits for a reader that takes nothing.
-PATIENCE_S = 2.0
+# Time that the end of a launch waits for a reader that does not read.
+TIMEOUT_S = 2.0
 
 
 class Outlet:
@@ -65,7 +66,7 @@ class Outlet:
                 self._changed.notify_all()
 
     def finish(self) -> OSError | None:
-        """Wait for the reader, but no longer than `PATIENCE_S` for any piece; return an error of the end."""
+        """Wait for the reader, at most `TIMEOUT_S` for each piece; return the last error, if any."""
         self.flush()
         with self._changed:
             self._is_over = True
@@ -82,9 +83,7 @@ class Outlet:
         return self._is_writing or bool(self._queue)
 
     def _has_moved_on(self, num_pieces: int) -> bool:
-        return self._changed.wait_for(
-            lambda: self._num_pieces > num_pieces or not self._is_busy(), PATIENCE_S
-        )
+        return self._changed.wait_for(lambda: self._num_pieces > num_pieces or not self._is_busy(), TIMEOUT_S)
 
     def _run(self) -> None:
         while text := self._next():
@@ -112,7 +111,7 @@ class Outlet:
         while left:
             try:
                 left = left[write(self._descriptor, left[:PIECE_BYTES]) :]
-            except BlockingIOError:  # somebody else who has this pipe made it non-blocking
+            except BlockingIOError:  # another process that shares this pipe made it non-blocking
                 select.select([], [self._descriptor], [])
             with self._changed:
                 self._num_pieces += 1

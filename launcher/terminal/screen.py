@@ -1,4 +1,4 @@
-"""Full-screen display on a terminal, which is restored whatever ends it."""
+"""Full-screen display on a terminal, which is restored after errors and signals too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Screen:
         self._keyboard = keyboard
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Overwrite what is shown, in place and so without flicker. Lines must fit the terminal."""
+        """Overwrite the screen in place, which avoids flicker. Lines must fit the terminal."""
         text = f"{END_OF_LINE}\r\n".join(lines)
         sys.stdout.write(f"{HOME}{text}{END_OF_LINE}{END_OF_SCREEN}")
         sys.stdout.flush()
@@ -36,7 +36,7 @@ class Screen:
         if not select.select([self._keyboard], [], [], timeout_s)[0]:
             return ""
         pressed = os.read(self._keyboard, 16)
-        if not pressed:  # the terminal is gone, or somebody closed the input
+        if not pressed:  # the terminal was closed, or its input
             self._keyboard = None
         return pressed.decode("ascii", errors="replace")
 

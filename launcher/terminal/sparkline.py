@@ -10,7 +10,7 @@ from statistics import quantiles
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " ._-=+*%#"
 CLIPPED_SHARE = 50
-"""One value in this many, at either end, is left out of the scale: a first loss would flatten the rest."""
+"""The scale omits one value in this many at either end: an initial loss would flatten the rest."""
 
 
 def spark(values: Sequence[float | None], height: int, *, is_unicode: bool) -> list[str]:
@@ -48,7 +48,7 @@ def bucketed(
 ) -> list[float | None]:
     """Return the means of values in `width` equal ranges of [first, last]; positions ascend.
 
-    A range without a value repeats the one before it; those ahead of the first value and past the last are
+    A range without a value repeats the one before it; ranges before the first value or after the last are
     None.
     """
     means: list[float | None] = []

@@ -10,10 +10,10 @@ from launcher.terminal.fold import HANGING
 from neobert.printable import printable
 
 NARROWEST = 28
-"""Characters that a column gets at least."""
+"""Minimum width of a column, in characters."""
 
 COMFORTABLE = 48
-"""Characters below which sentences in a last column are not broken there, but go under the one before it."""
+"""Width below which sentences of the last column move to lines of their own under the row."""
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:

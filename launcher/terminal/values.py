@@ -85,8 +85,13 @@ def show_metric(name: str, value: float) -> str:
 
 
 def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the version of the output's schema, which changes when a field goes or changes its meaning."""
+    """Add the version of the output's schema, incremented when a field is removed or changes meaning."""
     return {"schema_version": SCHEMA_VERSION, **content}
+
+
+def result_json(content: Mapping[str, Any]) -> str:
+    """Write the result of a command, with the version of its schema."""
+    return to_json(versioned(content))
 
 
 def to_json(content: Any) -> str:
@@ -97,13 +102,14 @@ def to_json(content: Any) -> str:
     try:
         text = json.dumps(content, indent=2, allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(content), indent=2)
+        text = json.dumps(finite(content), indent=2)
     return text.replace("##[", "#\\u0023[")
 
 
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {name: _finite(value) for name, value in content.items()}
+def finite(content: Any) -> Any:
+    """Replace each number that is not finite by None, because JSON has no such numbers."""
+    if isinstance(content, Mapping):
+        return {name: finite(value) for name, value in content.items()}
     if isinstance(content, list | tuple):
-        return [_finite(value) for value in content]
+        return [finite(value) for value in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content

@@ -126,7 +126,7 @@ class Arm:
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
-        """Build the hooks between steps; their figures start from here."""
+        """Build the hooks between steps; their means start from here."""
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [
@@ -156,7 +156,7 @@ class Arm:
 
 
 def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return the sum of a step's parts over the step; None without trainer.timing_breakdown."""
+    """Return the share of a step's time in its parts; None without trainer.timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None

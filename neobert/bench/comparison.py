@@ -58,7 +58,7 @@ class Comparison(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Return faster, slower or no difference shown; with too few rounds, none of these."""
+        """Return the result as text: faster, slower, no difference, or too few rounds."""
         if self.interval.coverage < WANTED_COVERAGE:
             return "too few rounds for a verdict"
         if not self.interval.excludes_equality:

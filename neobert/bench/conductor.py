@@ -1,4 +1,4 @@
-"""Turns of the configs that are measured, each in a child process, and the report."""
+"""Alternating turns of the measured configs, each in its own child process, and the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neobert.receipt import utc_now
 
 KIND, FORMAT_VERSION = "neobert-bench", 1
 ARM = "neobert.bench.arm"
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 Turns = dict[str, list[dict[str, Any]]]
 
 
@@ -161,7 +161,7 @@ class Worker:
 
     def _failure(self) -> ProjectError:
         with suppress(subprocess.TimeoutExpired):  # a child that only closed its output hangs, and is killed
-            self._child.wait(PATIENCE_S)
+            self._child.wait(TIMEOUT_S)
         self._child.kill()
         code = self._child.wait()
         reported = read_error_file(self._error_file)
@@ -173,6 +173,6 @@ class Worker:
                 reported.place,
                 reported.exit_code,
             )
-        hint = "the reason is printed above; if memory ran out, measure one config at a time"
+        hint = "see the output above; if memory ran out, measure one config at a time"
         message = f"arm {self.name} ended with exit code {code}"
         return ProjectError("bench-arm-failed", message, hint, exit_code=EXIT_TRAINING_FAILED)

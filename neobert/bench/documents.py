@@ -62,8 +62,9 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = tokenizer.cls_id, tokenizer.sep_id
-    columns = examples_of(config).synthetic_columns(len(lengths), generator)
-    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
+    columns = examples_of(config).synthetic_columns(lengths, generator)
+    per_token = frozenset(name for name, values in columns.items() if len(values) == len(tokens))
+    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns, per_token)
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:

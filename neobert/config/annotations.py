@@ -20,7 +20,7 @@ NOT_GIVEN = object()
 
 
 def unwrap(annotation: Any) -> tuple[Any, bool]:
-    """Strip bounds and null: the bare type, and whether null is allowed."""
+    """Return the annotation without bounds and null, and whether null is allowed."""
     is_optional = False
     while True:
         if is_union(annotation):
@@ -35,7 +35,7 @@ def unwrap(annotation: Any) -> tuple[Any, bool]:
 
 
 def without_null(annotation: Any) -> Any:
-    """Return an optional annotation without null; bounds stay."""
+    """Return an optional annotation without null, with its bounds."""
     parts = tuple(part for part in get_args(annotation) if part is not type(None))
     return Union[parts]  # noqa: UP007  (built from a tuple)
 
@@ -113,6 +113,6 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
 
 
 def choices_of(annotation: Any) -> tuple[str, ...]:
-    """Return the closed set that a key takes its value from, or nothing."""
+    """Return the allowed values of a key; empty if they are not a closed set."""
     bare, _ = unwrap(annotation)
     return get_args(bare) if get_origin(bare) is Literal else ()

@@ -1,4 +1,8 @@
-"""The table of decays: values of `scheduler.name`, as functions of the share of the decay that is done."""
+"""Table of decays: values of `scheduler.name`.
+
+Each is a function from the progress of the decay, in [0, 1], to the rate, which is 1 at the peak and 0 at the
+floor.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,22 @@ from collections.abc import Callable, Mapping
 
 
 def cosine(progress: float) -> float:
-    """Return the share of the way from floor to peak that is left: half a cosine wave."""
+    """Return (1 + cos(pi * progress)) / 2."""
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def linear(progress: float) -> float:
-    """Return the share of the way from floor to peak that is left: a straight line."""
+    """Return 1 - progress."""
     return 1 - progress
 
 
 def sqrt(progress: float) -> float:
-    """Return the share of the way from floor to peak that is left: slow at first, steep at the end."""
+    """Return sqrt(1 - progress): slow at first, steep at the end."""
     return math.sqrt(1 - progress)
 
 
 def one_minus_sqrt(progress: float) -> float:
-    """Return the share of the way from floor to peak that is left: steep at first (arXiv:2405.18392)."""
+    """Return 1 - sqrt(progress): steep at first, slow at the end (arXiv:2405.18392)."""
     return 1 - math.sqrt(progress)
 
 

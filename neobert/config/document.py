@@ -66,7 +66,7 @@ def _read_text(text: str, path: Path, kind: OriginKind) -> tuple[Node, list[Flaw
 def _read_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise UnreadableError("is a directory, not a config file", "give a .yaml or .toml file in it")
+            raise UnreadableError("is a directory, not a config file", "pass a .yaml or .toml file in it")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def _decode(content: bytes) -> str:
     if content.startswith(UTF16_OR_32):
         raise UnreadableError("is UTF-16 or UTF-32 text", "save it as UTF-8")
     if b"\x00" in content:
-        raise UnreadableError("is a binary file", "give a .yaml or .toml file")
+        raise UnreadableError("is a binary file", "pass a .yaml or .toml file")
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:

@@ -53,7 +53,7 @@ PROFILE_KEYS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Value that the schema rejects, with its location. `kind` is one of the four names above."""
+    """Value that the schema rejects, with its location. `kind` is one of the constants above."""
 
     kind: str
     path: Path

@@ -74,7 +74,7 @@ def sections(root: Any = RunConfig) -> tuple[str, ...]:
 
 @cache
 def path_keys() -> Mapping[Path, tuple[str, ...]]:
-    """Return the keys that hold a path, each with its values that are not paths."""
+    """Return the keys that hold a path, each with its reserved values, e.g. `auto`, which are not paths."""
     marked = ((path, found.metadata) for path, found in _fields_of_sections())
     return {path: about.get("words", ()) for path, about in marked if about.get("is_path")}
 

@@ -25,7 +25,7 @@ from neobert.config.translations import no_effect_of, translation_of
 TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
 OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
-UNSAID: dict[str, Scalar] = {"trainer.save_steps": 0}
+OTHER_DEFAULTS: dict[str, Scalar] = {"trainer.save_steps": 0}
 """Values of keys that such a file omits, in the trainer that it was written for."""
 ATTENTION: dict[Scalar, str | int] = {
     True: "flash_attn_varlen",
@@ -59,7 +59,7 @@ def carried(document: Document) -> Document | None:
     foreign = dict(_translated(document.root))
     if not foreign:
         return None
-    values = _unsaid(document.root, {**foreign, **own}) | foreign | own
+    values = _other_defaults(document.root, {**foreign, **own}) | foreign | own
     return replace(document, root=_tree(document.root, values), flaws=())
 
 
@@ -119,11 +119,11 @@ def _names() -> frozenset[str]:
 
 def _translated_value(target: str, node: Node) -> Node:
     value = node.value
-    return node if isinstance(value, dict | tuple) else replace(node, value=in_our_words(target, value))
+    return node if isinstance(value, dict | tuple) else replace(node, value=translated_choice(target, value))
 
 
-def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
-    """Return omitted values: a file with another section for the loop does not mean the profile's."""
+def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
+    """Return the other trainer's defaults for omitted keys, if its loop section is in the file."""
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):
         return {}
@@ -134,7 +134,7 @@ def _unsaid(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     if not above:
         return {}
     place = max(above, key=lambda origin: origin.line)
-    return {tuple(key.split(".")): Node(value, place, place) for key, value in UNSAID.items()}
+    return {tuple(key.split(".")): Node(value, place, place) for key, value in OTHER_DEFAULTS.items()}
 
 
 def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
@@ -151,8 +151,8 @@ def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
     return Node(entries, root.origin, root.key)
 
 
-def in_our_words(target: str, value: Scalar) -> Scalar:
-    """Translate another trainer's value of `target`; any other value stays."""
+def translated_choice(target: str, value: Scalar) -> Scalar:
+    """Return our spelling of another trainer's value for `target`; other values are returned unchanged."""
     for theirs, ours in WORDS.get(target, {}).items():
         if theirs == value and type(theirs) is type(value):
             return ours
@@ -172,7 +172,7 @@ def is_legal(target: str, value: Any) -> bool:
 
 
 def advice_for_entry(path: Path, value: Any) -> str:
-    """Return what to write for an entry of another trainer, with the value; empty if nothing is known."""
+    """Return the edit for an entry of another trainer, with the value; empty if none is known."""
     if value is None and not advice_for_key(path) and join(path).rpartition(".")[2] not in _names():
         return ""
     if reason := no_effect_of(str(path[-1]), value):
@@ -192,7 +192,7 @@ def with_value(advice: str, value: object) -> str:
 
 
 def _value_text(target: str, value: Any) -> str:
-    translated = in_our_words(target, value)
+    translated = translated_choice(target, value)
     if (
         value is not None
         and is_legal(target, translated)

@@ -21,7 +21,7 @@ IN_BF16 = "the kernels here read the weights themselves, in bf16, so converted l
 LOW_PRECISION = f"not offered: {IN_BF16}; remove the section"
 
 UPLOAD = "not offered: a checkpoint is a folder that `hf upload` takes; remove the line"
-ADAPTERS = "not offered: all weights are trained; peft trains adapters on a checkpoint; remove the line"
+ADAPTERS = "write adapter.type: lora, for a task with labels"
 QUANTISED = "not offered: weights are trained in fp32 or bf16; remove the line"
 DECODERS = "not offered: chats and instructions are for decoders; remove the line"
 CHECKPOINT_OR_SIZES = (
@@ -60,7 +60,7 @@ KEYS = {
     "trainer.seed": "write seed at the top level",
     "trainer.compile": "write trainer.torch_compile",
     "trainer.epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
-    "trainer.early_stopping": "remove the line; a run goes on to trainer.max_steps",
+    "trainer.early_stopping": "remove the line; a run ends at trainer.max_steps",
     "trainer.save_model": "remove the line; a checkpoint always holds the model",
     "trainer.torch_compile_dynamic": STATIC,
     "trainer.enforce_full_packed_batches": "remove the line; every packed microbatch has the same shape",
@@ -80,12 +80,12 @@ KEYS = {
     "dataset.alpha": FINE_TUNING,
     "datacollator.return_packed_seqlens": "remove the line; every batch carries its boundaries",
     "dataset.trust_remote_code": "remove the line; data sets with code are not loaded",
-    "tokenizer.padding": "remove the line; packed batches have no padding, padded rows what they need",
+    "tokenizer.padding": "remove the line; packed rows have no padding, others the length of the longest",
     "tokenizer.truncation": "write dataset.long_documents",
     "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
     "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
-    "model.pad_token_id": "remove the line; it is the tokenizer's",
+    "model.pad_token_id": "remove the line; the tokenizer defines it",
     "model.base_scale": NGPT,
     "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
     "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
@@ -251,7 +251,7 @@ NAMES = {
     "pad_to_max_length": "remove the line; packed rows need no padding",
     "max_train_samples": "write dataset.train_split, such as train[:1000]",
     "overwrite_cache": "remove the line; text that changed is prepared again",
-    "use_fast_tokenizer": "remove the line; tokenizers are fast ones",
+    "use_fast_tokenizer": "remove the line; only fast tokenizers are used",
     "tokenizer_name": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "tokenizer_config": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "tokenizer_type": "remove the line; the tokenizer's files name its type",
@@ -273,13 +273,12 @@ NAMES = {
     "wandb_watch": "remove the line; the norm of the gradients is always recorded",
     "wandb_run_id": "remove the line; a resumed run continues its Weights & Biases run",
     "wandb_log_model": "remove the line; checkpoints stay in trainer.output_dir",
-    "adapter": ADAPTERS,
-    "lora_r": ADAPTERS,
-    "lora_alpha": ADAPTERS,
-    "lora_dropout": ADAPTERS,
-    "lora_target_modules": ADAPTERS,
-    "lora_target_linear": ADAPTERS,
-    "lora_model_dir": ADAPTERS,
+    "lora_r": f"{ADAPTERS}, and adapter.r",
+    "lora_alpha": f"{ADAPTERS}, and adapter.alpha",
+    "lora_dropout": f"{ADAPTERS}, and adapter.dropout",
+    "lora_target_modules": f"{ADAPTERS}, and adapter.target_modules",
+    "lora_target_linear": f"{ADAPTERS}; all linear layers of the blocks are its default",
+    "lora_model_dir": "not offered: an adapter starts from zero; merge it into model.pretrained_checkpoint",
     "load_in_8bit": QUANTISED,
     "load_in_4bit": QUANTISED,
     "train_on_inputs": DECODERS,
@@ -290,7 +289,7 @@ NAMES = {
     "run_name": "write wandb.name",
     "resume": "write trainer.resume_from_checkpoint: auto, or a path",
     "resume_from": "write trainer.resume_from_checkpoint: auto, or a path",
-    "device": "remove the line; CUDA is used where there is one, and the profile says what it requires",
+    "device": "remove the line; a GPU is used if there is one, and the profile names the required device",
     "num_gpus": "write distributed.nproc_per_node",
     "n_gpus": "write distributed.nproc_per_node",
     "accelerate_config_file": SHARDING,
@@ -329,7 +328,7 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("task", "mlm"): "write pretrain",
     ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
     ("task", "contrastive"): "not offered: sentence-transformers trains on a checkpoint of task: pretrain",
-    ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` tells how many "
+    ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` shows how many "
     "an epoch has",
     ("trainer.metric_for_best_model", "loss"): "write eval/loss",
     ("trainer.metric_for_best_model", "eval_loss"): "write eval/loss",
@@ -362,4 +361,4 @@ def advice_for_value(dotted: str, value: object) -> str:
     """Return the replacement of a value of another trainer or version; empty if there is none."""
     if isinstance(value, str | bool):
         return VALUES.get((dotted, value), "")
-    return VALUES.get((dotted, -1), "") if value == -1 else ""  # 1 and 0 would find True and False
+    return VALUES.get((dotted, -1), "") if value == -1 else ""  # 1 and 0 are equal to True and False

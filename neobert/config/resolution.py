@@ -103,7 +103,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 
 
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
-    """Resolve layers of another trainer, without values that the schema rejects; None if none is of one."""
+    """Resolve files of another trainer, without the values that the schema rejects; None for other files."""
     from neobert.config.migrated_files import carried, without
 
     translated = [carried(document) for document in layers]

@@ -36,7 +36,7 @@ class Schedule:
 
 
 def schedule_of(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
-    """Resolve percentages and defaults; what does not fit together is left as it is, for a rule to name."""
+    """Resolve percentages and defaults. Inconsistent values are kept; rules report them."""
     total = scheduler.total_steps or max_steps
     warmup = _steps(scheduler.warmup_percent, scheduler.warmup_steps, total)
     decay = _steps(scheduler.decay_percent, scheduler.decay_steps, total)
@@ -109,7 +109,7 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
 
 
 def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
-    """Return the steps in which a rank uses at least so many microbatches."""
+    """Return the steps in which a rank uses at least this number of microbatches."""
     most = range(math.ceil(microbatches) + 1)
     return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
 

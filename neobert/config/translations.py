@@ -117,7 +117,7 @@ WITHOUT_EFFECT: dict[tuple[str, Any], str] = {
     ("eval_strategy", "steps"): CADENCE,
     ("evaluation_strategy", "steps"): CADENCE,
     ("logging_strategy", "steps"): CADENCE,
-    ("max_steps", -1): "trainer.max_epochs limits the epochs, and trainer.max_steps the steps",
+    ("max_steps", -1): "a run always ends at trainer.max_steps, or earlier at trainer.max_epochs",
     ("report_to", "none"): "no tracker is used unless trackers names it",
     ("push_to_hub", False): "nothing is uploaded",
     ("group_by_length", False): "documents are packed",
@@ -145,4 +145,4 @@ def no_effect_of(name: str, value: Any) -> str:
         return ""
     reason = WITHOUT_EFFECT.get((name, value), "")
     known = next((each for key, each in WITHOUT_EFFECT if (key, each) == (name, value)), None)
-    return reason if type(known) is type(value) else ""  # 0 would find False
+    return reason if type(known) is type(value) else ""  # 0 is equal to False

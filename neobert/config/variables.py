@@ -131,7 +131,7 @@ class _Resolver:
         self.num_characters += len(text)
         if self.num_characters > MOST_TEXT:
             raise _UnresolvedError(
-                f"variables expand to more than {MOST_TEXT} characters", "shorten the values"
+                f"variables expand to more than {MOST_TEXT} characters", "shorten the values under variables:"
             )
         if REMAINDER.search(text):
             hint = "a whole value is $variables.name; inside text it is {$variables.name}"

@@ -18,22 +18,22 @@ from neobert.tasks import spec_of
 
 
 class Examples(Protocol):
-    """Data layer of a task."""
+    """Interface of a task's data layer."""
 
     @property
     def rows(self) -> RowFormat:
-        """The fields that are read of each row."""
+        """Fields read from each row."""
 
     def encoder(self, tokenizer: TokenizerBundle) -> Encoder:
-        """Build the encoder. It goes to other processes, so it must pickle."""
+        """Build the encoder. It is sent to tokenizer workers, so it must be picklable."""
 
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
         """Build the rule that labels microbatches."""
 
     def synthetic_columns(
-        self, num_segments: int, generator: np.random.Generator
+        self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Draw side columns for synthetic segments, for measurements of speed."""
+        """Draw side columns for synthetic segments of these lengths [N], for measurements of speed."""
 
     def check(self, label: str, counts: Counts) -> None:
         """Raise `ProjectError` for a split that cannot be trained on; `label` names it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CODE
+from neobert.runfiles.model_folder import CODE, read_json
 
 POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
 """Names of sentence-transformers, and those of `config.pooling`."""
@@ -19,7 +18,7 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Settings of embeddings. None: not declared."""
+    """Settings of embeddings that a folder declares; None where it declares none."""
 
     pooling: str | None
     normalizes: bool
@@ -84,34 +83,14 @@ def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
     raise ProjectError(
         CODE,
         f"declares pooling {printable(', '.join(map(str, names)) or 'none')}",
-        f"one of {', '.join(POOLINGS)} is supported",
+        f"set exactly one of {', '.join(POOLINGS)}",
         str(folder / place / "config.json"),
     )
 
 
 def _older(settings: Mapping[str, Any]) -> list[str]:
-    """Return the poolings that are true in the keys of releases before 6."""
+    """Return the poolings enabled in the keys of releases before 6."""
     prefix = "pooling_mode_"
     spelled = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
     chosen = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]
     return [spelled.get(name, name) for name in chosen]
-
-
-def read_json(path: Path, *, may_lack: bool = False, is_list: bool = False) -> Any:
-    """Read a JSON object, or a list of objects. Raises `ProjectError` for anything else."""
-    if may_lack and not path.is_file():
-        return [] if is_list else {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ProjectError(CODE, f"cannot be read: {printable(str(error))}", place=str(path)) from error
-    is_right = (
-        isinstance(content, list) and all(isinstance(each, dict) for each in content)
-        if is_list
-        else isinstance(content, dict)
-    )
-    if not is_right:
-        raise ProjectError(
-            CODE, f"is not a JSON {'list of objects' if is_list else 'object'}", place=str(path)
-        )
-    return content

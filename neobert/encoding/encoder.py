@@ -21,6 +21,7 @@ from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextCounts, TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.model.heads import pool
+from neobert.progress import OnProgress, unreported
 from neobert.runfiles.model_folder import CODE, model_folder
 
 Embeddings = NDArray[np.float32]
@@ -97,13 +98,17 @@ class Encoder:
             tokens_per_run=tokens_per_run,
         )
 
-    def encode(self, texts: Sequence[str]) -> Embeddings:
-        """Return the embeddings [N, D] of texts, fp32, in their order."""
+    def encode(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Embeddings:
+        """Return the embeddings [N, D] of texts, fp32, in their order.
+
+        Args:
+            on_progress: called with the number of texts of each run that was queued.
+        """
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
         waiting: tuple[NDArray[np.int64], Tensor] | None = None
         done = 0
         for sequences in self._tokenized(texts):
-            started = self._start(sequences)
+            started = self._start(sequences, on_progress)
             # A chunk is read back while the device computes the next one.
             if waiting is not None:
                 embeddings[waiting[0]] = waiting[1].cpu().numpy()
@@ -127,13 +132,16 @@ class Encoder:
                 self.counts.add(counts)
                 yield sequences
 
-    def _start(self, sequences: Sequence[Tokens]) -> tuple[NDArray[np.int64], Tensor]:
+    def _start(
+        self, sequences: Sequence[Tokens], on_progress: OnProgress
+    ) -> tuple[NDArray[np.int64], Tensor]:
         """Queue the work of a chunk; return the order of its embeddings and these, on the device."""
         order: list[NDArray[np.int64]] = []
         parts: list[Tensor] = []
         for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
             order.append(indices)
             parts.append(self._embed([sequences[index] for index in indices]))
+            on_progress(len(indices))
         return np.concatenate(order), torch.cat(parts)
 
     @torch.no_grad()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -21,12 +20,13 @@ from neobert.encoding.shards import NPY, PARQUET, Shards
 from neobert.encoding.texts import Texts, open_texts, whole_digest
 from neobert.encoding.tokens import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
+from neobert.progress import Progress, report_to_launcher
 from neobert.runfiles.model_folder import model_folder
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of a job. None: as the folder declares it, or as the device prefers it.
+    """Arguments of a job; None selects the folder's setting, or the default of the device.
 
     Attributes:
         output: .npy or .parquet file.
@@ -76,7 +76,11 @@ def run(request: Request) -> dict[str, Any]:
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
     texts = open_texts(Path(request.texts), request.column, request.split)
     shards = Shards(output)
-    shards.begin(_identity(request, texts))
+    with shards.begin(_identity(request, texts)):
+        return _encode_all(request, shards)
+
+
+def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
     size = request.processes or max(1, torch.cuda.device_count())
     shares = _shares(request, size)
     first = shares[0]
@@ -88,7 +92,7 @@ def run(request: Request) -> dict[str, Any]:
     shards.merge(first.num_shards, first.hidden_size)
     seconds = max(share.seconds for share in shares)
     return {
-        "output": str(output),
+        "output": str(shards.output),
         "embeddings": [counts.texts, first.hidden_size],
         **asdict(counts),
         **first.settings,
@@ -99,7 +103,7 @@ def run(request: Request) -> dict[str, Any]:
 
 
 def _identity(request: Request, texts: Texts) -> dict[str, Any]:
-    """Describe all that the embeddings depend on."""
+    """Return the inputs that determine the embeddings, as JSON values."""
     settings = asdict(request)
     for name in ("folder", "texts", "output", "processes"):
         del settings[name]
@@ -107,7 +111,7 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
 
 
 def model_identity(path: Path) -> dict[str, Any]:
-    """Describe the files of a model that its outputs depend on."""
+    """Return sizes and digests of the model files that determine its outputs."""
     folder = model_folder(path)
     declared = ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json")
     return {
@@ -124,7 +128,7 @@ def _shares(request: Request, size: int) -> list[Share]:
     if size == 1:
         return [encode_share(request, 0, 1)]
     try:
-        with ProcessPoolExecutor(size, multiprocessing.get_context("spawn")) as ranks:
+        with ProcessPoolExecutor(size, multiprocessing.get_context("spawn"), report_to_launcher) as ranks:
             return list(ranks.map(encode_share, [request] * size, range(size), [size] * size))
     except BrokenProcessPool as error:
         message = "a process was killed, probably because memory ran out"
@@ -146,15 +150,20 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
     started_s, number, done = time.perf_counter(), -1, TextCounts()
+    # Of several processes, each encodes some of the shards.
+    total = texts.known_count() if size == 1 else None
+    place = "" if size == 1 else f" in process {rank + 1} of {size}"
+    progress = Progress(f"encoding{place}", "texts", total)
     for number, group in enumerate(_groups(texts, request.texts_per_shard)):
-        if number % size != rank or shards.has(number):
+        if number % size != rank:
+            continue
+        if shards.has(number):
+            progress.skip(len(group))
             continue
         encoder.counts = TextCounts()
-        embeddings = encoder.encode(group)
+        embeddings = encoder.encode(group, progress.advance)
         shards.write(number, embeddings, encoder.counts)
         done.add(encoder.counts)
-        seconds = time.perf_counter() - started_s
-        _report_progress(number, done.texts / seconds, done.tokens / seconds)
     settings = {
         "pooling": encoder.pooling,
         "normalized": encoder.normalizes,
@@ -177,11 +186,3 @@ def _groups(texts: Texts, size: int) -> Iterator[list[str]]:
     reader = iter(texts)
     while group := list(islice(reader, size)):
         yield group
-
-
-def _report_progress(number: int, texts_per_s: float, tokens_per_s: float) -> None:
-    print(
-        f"shard {number + 1}: {texts_per_s:,.0f} texts/s, {tokens_per_s:,.0f} tokens/s",
-        file=sys.stderr,
-        flush=True,
-    )

@@ -14,7 +14,6 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoModelForMaskedLM
 
 from neobert.config.schema import (
     DataCollatorConfig,
@@ -23,19 +22,18 @@ from neobert.config.schema import (
     RunConfig,
     TrainerConfig,
 )
-from neobert.encoding.declared import read_json
 from neobert.encoding.runs import Run
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.weights import own_weights, read_weights
-from neobert.families.hf.build import PARTS
+from neobert.families.hf.build import PARTS, read_masked_lm, refuse_absent
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
 from neobert.plurals import listed
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CODE
+from neobert.runfiles.model_folder import CODE, read_json
 
 ENCODER = "model."
 KERNEL_MULTIPLE = 128
@@ -44,10 +42,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class InferenceModel(ABC):
-    """An encoder and its masked-language-model head. Nothing here keeps a gradient.
+    """An encoder and its masked-language-model head, without gradients.
 
     Attributes:
-        device: where runs have to be.
+        device: device that runs must be on.
         hidden_size: D.
         max_length: longest sequence in tokens.
         kernels: kernels of blocks and attention, for reports.
@@ -63,7 +61,7 @@ class InferenceModel(ABC):
 
     @abstractmethod
     def hidden(self, run: Run) -> Tensor:
-        """Return the final hidden states [T, D] of a run on the device; those of filler mean nothing."""
+        """Return the final hidden states [T, D] of a run; those of filler tokens are undefined."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
@@ -171,7 +169,7 @@ def load_model(
     if kind not in PARTS:
         known = ", ".join([NeoBERTConfig.model_type, *PARTS])
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
-        raise ProjectError(CODE, message, "give a folder of a supported model_type", str(folder))
+        raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
 
 
@@ -184,7 +182,9 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, TypeError) as error:
         message = f"config.json describes no NeoBERT: {printable(str(error))}"
-        raise ProjectError(CODE, message, "give a folder of this project", str(folder)) from error
+        raise ProjectError(
+            CODE, message, "pass a folder that this project has written", str(folder)
+        ) from error
     is_tied = bool(settings.tie_word_embeddings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
     if not needs_decoder:
@@ -200,7 +200,7 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     missing = sorted(wanted.keys() - state.keys())
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
     if missing or other:
-        hint = "the checkpoint has no decoder: give one of a pretraining run" if DECODER in missing else ""
+        hint = "the checkpoint has no decoder: pass one of a pretraining run" if DECODER in missing else ""
         message = f"weights are missing or of another shape: {listed([*missing, *other])}"
         raise ProjectError("EXP005", message, hint or "take a complete checkpoint", str(folder))
     model.load_state_dict(state, strict=False, assign=True)
@@ -210,22 +210,10 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
 def _load_transformers(
     folder: Path, kind: str, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> PaddedModel:
-    try:
-        model, report = AutoModelForMaskedLM.from_pretrained(
-            folder,
-            dtype=torch.float32,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        message = f"the weights cannot be loaded: {printable(str(error))}"
-        raise ProjectError("EXP005", message, "give a folder with model.safetensors", str(folder)) from error
+    model, absent = read_masked_lm(folder, "pass a folder with model.safetensors")
     base = f"{model.base_model_prefix}."
-    missing = sorted(name for name in report["missing_keys"] if needs_decoder or name.startswith(base))
-    if missing:
-        message = f"the checkpoint lacks weights of the model: {listed(missing)}"
-        raise ProjectError("EXP005", message, "take a complete checkpoint", str(folder))
+    needed = [name for name in absent if needs_decoder or name.startswith(base)]
+    refuse_absent(needed, folder, "take a complete checkpoint")
     limit = int(model.config.max_position_embeddings)
     return PaddedModel(model, PARTS[kind].head(model), limit, device, dtype)
 

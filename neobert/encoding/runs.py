@@ -39,7 +39,7 @@ class Run:
 
     @property
     def longest(self) -> int:
-        """Bound of the segments, filler included."""
+        """Length of the longest segment, filler included."""
         return max(*self.lengths, len(self.input_ids) - self.num_tokens)
 
     def to(self, device: torch.device) -> Run:

@@ -1,7 +1,7 @@
 """Embeddings on disk: shards while a job runs, one file at its end.
 
 OUTPUT.parts/manifest.json   what is encoded and how; another job does not continue these shards
-OUTPUT.parts/00000.npy       embeddings of the first texts, written in one step
+OUTPUT.parts/00000.npy       embeddings of the first texts, written atomically
 OUTPUT.parts/00000.json      their counts, written before them
 """
 
@@ -11,7 +11,8 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from neobert.atomic_write import write_atomically
 from neobert.encoding.tokens import TextCounts
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
 
 MANIFEST = "manifest.json"
@@ -37,29 +39,28 @@ class Shards:
         self.output = output
         self.folder = output.with_name(f"{output.name}.parts")
 
-    def begin(self, identity: Mapping[str, Any]) -> None:
-        """Create the folder, or continue the shards of the same job.
+    @contextmanager
+    def begin(self, identity: Mapping[str, Any]) -> Iterator[None]:
+        """Create the folder, or continue the shards of the same job; no other process writes them meanwhile.
 
-        Raises `ProjectError` for shards of another job.
+        Raises `ProjectError` for shards of another job, and if another process holds the folder. A job that
+        wrote no shard leaves nothing to continue.
         """
-        content = json.dumps(identity, indent=1, sort_keys=True)
-        manifest = self.folder / MANIFEST
-        if manifest.is_file():
-            earlier = json.loads(manifest.read_text(encoding="utf-8"))
-            changed = [
-                name for name, value in json.loads(content).items() if earlier.get(name, None) != value
-            ]
-            if changed:
-                raise ProjectError(
-                    "encode-parts",
-                    f"these shards belong to another job: {listed(sorted(changed))} changed",
-                    "remove the folder, or name another output",
-                    str(self.folder),
-                    EXIT_USAGE,
-                )
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(manifest, content.encode())
+        try:
+            with held(self.folder):
+                self._refuse_another_job(identity)
+                content = json.dumps(identity, indent=1, sort_keys=True)
+                write_atomically(self.folder / MANIFEST, content.encode())
+                try:
+                    yield
+                finally:
+                    if not self._has_any():  # nothing to continue, or the job has merged them
+                        shutil.rmtree(self.folder, ignore_errors=True)
+        except FolderInUseError:
+            hint = "wait until that process ends, or name another output"
+            raise ProjectError(
+                "encode-running", "another process is writing this output", hint, str(self.output)
+            ) from None
 
     def has(self, number: int) -> bool:
         """Return whether a shard is complete."""
@@ -85,7 +86,7 @@ class Shards:
         return total
 
     def merge(self, num_shards: int, hidden_size: int) -> None:
-        """Write the output in one step, and remove the shards."""
+        """Write the output atomically, and remove the shards."""
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
         try:
             writes = _write_npy if self.output.suffix == NPY else _write_parquet
@@ -95,8 +96,36 @@ class Shards:
             partial.unlink(missing_ok=True)
         shutil.rmtree(self.folder)
 
+    def _refuse_another_job(self, identity: Mapping[str, Any]) -> None:
+        if not self._has_any():
+            return
+        changed = _changed(self.folder / MANIFEST, json.loads(json.dumps(identity)))
+        if changed:
+            raise ProjectError(
+                "encode-parts",
+                f"these shards belong to another job: {changed}",
+                "remove the folder, or name another output",
+                str(self.folder),
+                EXIT_USAGE,
+            )
+
+    def _has_any(self) -> bool:
+        return any(self.folder.glob(f"*{NPY}"))
+
     def _file(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:05d}{suffix}"
+
+
+def _changed(manifest: Path, identity: Mapping[str, Any]) -> str:
+    """Return what differs from the job of the shards; empty if nothing does."""
+    try:
+        earlier = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        earlier = None
+    if not isinstance(earlier, dict):
+        return f"{MANIFEST} cannot be read"
+    changed = sorted(name for name, value in identity.items() if earlier.get(name) != value)
+    return f"{listed(changed)} changed" if changed else ""
 
 
 def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:

@@ -1,9 +1,10 @@
-"""Texts to encode: the lines of a text file, a column of a table, or the rows of a data set."""
+"""Texts to encode: lines of a text file, a column of a table, or rows of a data set, local or on the Hub."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,13 +12,16 @@ from neobert.config.schema import DatasetConfig
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.local_files import READABLE
+from neobert.data.sources.parts import known_count
 from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
 from neobert.data.sources.text_files import TEXT as TEXT_KIND
 from neobert.data.sources.text_files import kind_of, opened, read_rows
 from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.hub_names import is_hub_name
 
 COLUMN_OPTION = "--column"
+BLOCK_BYTES = 1 << 20
 
 
 class Texts(Protocol):
@@ -26,21 +30,38 @@ class Texts(Protocol):
     def __iter__(self) -> Iterator[str]:
         """Read them from the beginning."""
 
+    def known_count(self) -> int | None:
+        """Count the texts where that takes little time next to reading them; else None."""
+
     def identity(self) -> Any:
         """Describe the content as JSON: equal means the same texts."""
 
 
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
-    """Open a file, or one split of a folder of files or of a saved data set. Raises `ProjectError`."""
+    """Open a file, or one split of a folder of files, of a saved data set, or of one on the Hub.
+
+    Raises `ProjectError`.
+    """
     if path.is_dir():
-        return _DataSet(path, column, split)
+        return _DataSet(DatasetConfig(path=str(path), text_column=column, train_split=split))
+    if is_hub_name(str(path)):
+        return _on_hub(DatasetConfig(name=str(path), text_column=column, train_split=split))
     if not path.is_file():
-        raise ProjectError("encode-texts", "does not exist", "give a file or a folder", str(path), EXIT_USAGE)
+        raise ProjectError("encode-texts", "does not exist", "pass a file or a folder", str(path), EXIT_USAGE)
     kind = kind_of(path)
     if kind is None:
         message = f"is not one of {READABLE}"
         raise ProjectError("encode-texts", message, "convert it to .txt or .jsonl", str(path), EXIT_USAGE)
     return _Lines(path) if kind == TEXT_KIND else _Table(path, column)
+
+
+def _on_hub(config: DatasetConfig) -> Texts:
+    """Open a data set by its name. Errors name the arguments of commands, not the keys of a run file."""
+    try:
+        return _DataSet(config)
+    except ProjectError as error:
+        hint = f"no such path here: give one, or check the name, {COLUMN_OPTION} and --split"
+        raise replace(error, hint=hint, place=str(config.name), exit_code=EXIT_USAGE) from error
 
 
 class _Lines:
@@ -53,6 +74,15 @@ class _Lines:
         with opened(self._path) as handle:
             for _, line in whole_lines(line_pieces(handle, self._path), self._path):
                 yield line.rstrip("\r\n")
+
+    def known_count(self) -> int:
+        """Count the lines that end with LF, and what is after the last of them."""
+        with opened(self._path) as handle:
+            blocks = iter(lambda: handle.read(BLOCK_BYTES), b"")
+            num_ends, last = 0, b"\n"
+            for block in blocks:
+                num_ends, last = num_ends + block.count(b"\n"), block[-1:]
+        return num_ends + (last != b"\n")
 
     def identity(self) -> Any:
         return whole_digest(self._path)
@@ -68,6 +98,9 @@ class _Table:
         field = Field(TEXT, COLUMN_OPTION, self._column, CANDIDATES)
         return (row[TEXT] for row in read_rows(self._path, RowFormat((field,), tsv_quotes=False)))
 
+    def known_count(self) -> None:
+        """Give no count."""
+
     def identity(self) -> Any:
         return [whole_digest(self._path), self._column]
 
@@ -75,12 +108,15 @@ class _Table:
 class _DataSet:
     """The rows of one split, as training reads them."""
 
-    def __init__(self, path: Path, column: str | None, split: str) -> None:
-        config = DatasetConfig(path=str(path), text_column=column, train_split=split)
+    def __init__(self, config: DatasetConfig) -> None:
         self._source = open_corpus(config, describe=whole_digest).train
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())
+
+    def known_count(self) -> int | None:
+        """Count where the source has an index, or was counted before."""
+        return known_count(self._source)
 
     def identity(self) -> Any:
         return [self._source.identity(), self._source.column]

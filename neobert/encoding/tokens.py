@@ -56,7 +56,7 @@ class TextTokenizer:
         return cls(load_tokenizer(TokenizerConfig(path=str(folder))), max_length, num_rows)
 
     def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
-        """Return the tokens of each text, and what became of the texts."""
+        """Return the tokens of each text, and the counts of texts and truncated tokens."""
         counts, room = TextCounts(), self.max_length - NUM_MARKERS
         sequences: list[Tokens] = []
         for ids in self._segments.token_ids(texts):

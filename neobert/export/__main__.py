@@ -13,7 +13,8 @@ from neobert.json_program import serve
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Export as requested."""
     folders = [Path(folder) for folder in request["folders"]]
-    return export(folders, request["formats"], Path(request["output"]), request["pooling"])
+    results = [Path(file) for file in request["results"]]
+    return export(folders, request["formats"], Path(request["output"]), request["pooling"], results)
 
 
 if __name__ == "__main__":

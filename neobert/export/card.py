@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
-from neobert.model import NeoBERTForSequenceClassification
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 
@@ -63,6 +62,21 @@ classify({{"text": "the first text of a pair", "text_pair": "the second"}})
 and transformers. A program that has `neobert-launch` installed and runs `import neobert.model` first needs no
 such trust.
 """
+TAGGER = """
+Labels of words: {labels}.
+
+```python
+from transformers import pipeline
+
+settings = {{"aggregation_strategy": "first", "trust_remote_code": True}}
+tag = pipeline("token-classification", model="PATH_OR_NAME", **settings)
+tag("one text")
+```
+
+The first token of each word was trained to have the word's label. `AutoModelForTokenClassification` gives the
+logits; it needs `trust_remote_code=True` and nothing but torch and transformers. A program that has
+`neobert-launch` installed and runs `import neobert.model` first needs no such trust.
+"""
 CLASS_METRICS, SCORE_METRICS = "accuracy, f1, matthews_correlation", "pearsonr, spearmanr"
 
 
@@ -86,7 +100,9 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 def model_card(model: PreTrainedModel) -> str:
     """Render README.md for a model."""
-    num_parameters = sum(parameter.numel() for parameter in model.parameters())
+    # The weights of an adapter (peft's lora_A, lora_B) are merged into the exported ones.
+    parameters = (each for name, each in model.named_parameters() if ".lora_" not in name)
+    num_parameters = sum(parameter.numel() for parameter in parameters)
     if not isinstance(model, NeoBERTPreTrainedModel):
         return TRANSFORMERS_CARD.format(
             name=type(model).__name__.removeprefix("FSDP"),
@@ -96,7 +112,7 @@ def model_card(model: PreTrainedModel) -> str:
             num_parameters=num_parameters,
             vocab_size=model.config.vocab_size,
         )
-    of_head = (_classifier if isinstance(model, NeoBERTForSequenceClassification) else _masked_lm)(model)
+    of_head = _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(model)
     return CARD.format(num_parameters=num_parameters, **model.config.to_dict(), **of_head)
 
 
@@ -112,8 +128,7 @@ def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
 
 def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
-    names = [printable(str(name)) for _, name in sorted(model.config.id2label.items())]
-    labels = "It gives a text a score." if is_score else f"Labels: {', '.join(names)}."
+    labels = "It gives a text a score." if is_score else f"Labels: {_labels(model)}."
     return {
         "task": "text-classification",
         "metrics": f"metrics: [{SCORE_METRICS if is_score else CLASS_METRICS}]\n",
@@ -121,3 +136,23 @@ def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
         "purpose": " for regression" if is_score else " classifier",
         "usage": CLASSIFIER.format(labels=labels),
     }
+
+
+def _tagger(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+    return {
+        "task": "token-classification",
+        "metrics": "metrics: [accuracy, precision, recall, f1]\n",
+        "tag": "token-classification",
+        "purpose": " for labels of words",
+        "usage": TAGGER.format(labels=_labels(model)),
+    }
+
+
+def _labels(model: NeoBERTPreTrainedModel) -> str:
+    return ", ".join(printable(str(name)) for _, name in sorted(model.config.id2label.items()))
+
+
+_CARDS = {
+    "NeoBERTForSequenceClassification": _classifier,
+    "NeoBERTForTokenClassification": _tagger,
+}

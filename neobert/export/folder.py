@@ -1,4 +1,4 @@
-"""Write a folder that transformers loads, whether this project is installed or not.
+"""Writer of folders that transformers loads without this project.
 
 The modeling code of NeoBERT travels in the folder; a model of transformers needs none.
 """
@@ -70,7 +70,7 @@ def write_hf_folder(
 
 
 def portable_config(model: PreTrainedModel) -> str:
-    """Render config.json without any choice of this machine's; for NeoBERT with the map to its code."""
+    """Return config.json without machine-specific settings; for NeoBERT with the auto_map to its code."""
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(model.dtype).removeprefix("torch.")

@@ -1,9 +1,9 @@
-"""Two spellings of one set of weights: the published layout ("hub") and that of its best-known fork.
+"""Two layouts of the same weights: the published layout ("hub") and that of its best-known fork.
 
 hub   ffn.w12 holds the rows of gate, then of up; the decoder is untied and has a bias.
 fork  ffn.w1 is gate and ffn.w2 is up; the decoder is the embedding, without a bias.
 
-This project writes w12, tied or untied as configured. Conversions move bits and never arithmetic.
+This project writes w12, tied or untied as configured. Conversions copy values and compute nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GATE, UP, GATE_AND_UP = ".ffn.w1.weight", ".ffn.w2.weight", ".ffn.w12.weight"
 
 
 def join_gates(state: Mapping[str, Tensor]) -> StateDict:
-    """Put w1 (gate) over w2 (up) as w12, and leave every other tensor as it is."""
+    """Concatenate w1 (gate) and w2 (up) to w12; other tensors are unchanged."""
     joined: StateDict = {}
     for name, tensor in state.items():
         if name.endswith(GATE):
@@ -38,7 +38,7 @@ def join_gates(state: Mapping[str, Tensor]) -> StateDict:
 
 
 def split_gates(state: Mapping[str, Tensor]) -> StateDict:
-    """Cut w12 into w1 (gate, the first half of the rows) and w2 (up)."""
+    """Split w12 into w1 (gate, the first half of the rows) and w2 (up)."""
     cut: StateDict = {}
     for name, tensor in state.items():
         if name.endswith(GATE_AND_UP):
@@ -53,14 +53,14 @@ def split_gates(state: Mapping[str, Tensor]) -> StateDict:
 def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in state:
         message = f"The other half of a gated feed-forward is missing: {name}."
-        raise ProjectError("EXP002", message, "Take a whole checkpoint: its shards are all needed.")
+        raise ProjectError("EXP002", message, "Use a complete checkpoint: all shards are needed.")
     return state[name]
 
 
 def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
     """Drop a decoder that equals the embedding bit for bit and has no bias, or a bias of zeros.
 
-    Raises `ProjectError` where that would lose something.
+    Raises `ProjectError` if the decoder has other values.
     """
     decoder, bias = state.get(DECODER), state.get(DECODER_BIAS)
     if decoder is not None and not torch.equal(decoder, _embedding(state)):
@@ -73,7 +73,7 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 def _embedding(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
         message = f"These are not the weights of a NeoBERT: {EMBEDDING} is missing."
-        raise ProjectError("EXP002", message, "Take the checkpoint of a NeoBERT, with its encoder.")
+        raise ProjectError("EXP002", message, "Use the checkpoint of a NeoBERT, with its encoder.")
     return state[EMBEDDING]
 
 
@@ -87,7 +87,7 @@ def _decoder_would_be_lost(reason: str) -> ProjectError:
 
 
 def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
-    """Give a tied state dict a decoder of its own: a copy of the embedding, and a bias of zeros."""
+    """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros."""
     embedding = _embedding(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
         message = "The decoder is untied already."
@@ -99,10 +99,10 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 
 def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
-    """Respell a fork's weights as the published layout; the model computes the same."""
+    """Convert a fork's weights to the published layout; the model computes the same."""
     return untie_decoder(join_gates(state))
 
 
 def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
-    """Respell published weights as the fork's layout, where their decoder is the embedding."""
+    """Convert published weights to the fork's layout. Raises `ProjectError` for an untied decoder."""
     return tie_decoder(split_gates(state))

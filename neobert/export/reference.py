@@ -1,4 +1,4 @@
-"""Outputs of the model itself, which what another library reads from an exported folder must equal."""
+"""Reference outputs of the model, with which those of an exported folder are compared."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Texts of mixed lengths and what the model gives for them, in one padded batch.
+    """Texts of mixed lengths and the model's outputs for them, in one padded batch.
 
     Attributes:
         outputs: input_ids and attention_mask [B, S], last_hidden_state [B, S, D] (zero where padded), and
@@ -70,7 +70,7 @@ def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
 
 
 def differences(expected: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return the largest difference by output, relative as `LIMIT` says; infinite for another shape."""
+    """Return the largest difference by output, relative as for `LIMIT`; infinite for another shape."""
     return {name: _difference(array, found.get(name)) for name, array in expected.items()}
 
 

@@ -1,10 +1,9 @@
-"""Write exported folders, each verified before it gets its name."""
+"""Export of folders, each verified before it is renamed to its final name."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import import_module
@@ -19,29 +18,55 @@ from neobert import __version__
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.export.formats.writer import Writer
 from neobert.export.reference import LIMIT, Reference, make_reference
+from neobert.export.results import add_sections, evaluation_section, read_reports, training_section
 from neobert.export.source import Source, open_source
 from neobert.export.verify import compare, read_elsewhere
 from neobert.export_formats import FORMATS
+from neobert.file_modes import share_like_folder
+from neobert.folder_lock import FolderInUseError, held
+from neobert.progress import LOG
 
 CONVERSION = "conversion.json"
 SCHEMA_VERSION = 1
 
 
 def export(
-    folders: Sequence[Path], formats: Sequence[str], output: Path, pooling: str | None
+    folders: Sequence[Path],
+    formats: Sequence[str],
+    output: Path,
+    pooling: str | None,
+    results: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Export the mean of checkpoint folders in each format to OUTPUT/FORMAT; return what was compared.
 
+    Args:
+        results: reports of `evaluate` on these weights, for the model cards.
+
     Raises `ProjectError`: before anything is written EXP011 where the model cannot have a format, later
-    EXP006 and EXP010 where a written folder does not give what the model gives, and EXP012 where it cannot be
-    written; it is then removed.
+    EXP006 and EXP010 where the outputs of a written folder differ from the model's, and EXP012 where it
+    cannot be written. A failed folder is removed.
     """
     source = open_source(folders, pooling)
     writers = {name: writer_of(name) for name in formats}
     refuse_unsuitable(source, writers)
+    card = card_sections(source, results)
     reference = make_reference(source)
-    output.mkdir(parents=True, exist_ok=True)
-    return {name: export_one(name, writers[name], source, reference, output) for name in formats}
+    try:
+        with held(output):
+            return {
+                name: export_one(name, writers[name], source, reference, output, card) for name in formats
+            }
+    except FolderInUseError:
+        hint = "wait until it ends, or name another --output"
+        raise ProjectError(
+            "EXP012", "another process is exporting to this folder", hint, str(output)
+        ) from None
+
+
+def card_sections(source: Source, results: Sequence[Path]) -> tuple[str, str]:
+    """Return the sections of the model card with figures. Raises `ProjectError` for unusable results."""
+    weights = " ".join(digest for origin in source.origin for digest in origin["weights_sha256"].values())
+    return training_section(source.origin), evaluation_section(read_reports(results, weights))
 
 
 def writer_of(name: str) -> Writer:
@@ -51,7 +76,7 @@ def writer_of(name: str) -> Writer:
 
 
 def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
-    """Raise `ProjectError` EXP011 with the reason of each format that this model cannot have."""
+    """Raise `ProjectError` EXP011 with the reason for each format that does not support this model."""
     reasons = {name: writer.refusal(source) for name, writer in writers.items()}
     refused = {name: reason for name, reason in reasons.items() if reason}
     if refused:
@@ -66,19 +91,23 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
 
 
 def export_one(
-    name: str, writer: Writer, source: Source, reference: Reference, output: Path
+    name: str, writer: Writer, source: Source, reference: Reference, output: Path, card: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Write a folder under a temporary name, read it back with its consumer's library, then rename it."""
-    print(f"{name}: writing and reading back", file=sys.stderr, flush=True)
+    LOG.info("writing %s and reading it back", name)
     partial, folder = output / f".tmp-{name}", output / name
-    shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+    if folder.exists():  # written since the command began
+        raise ProjectError("EXP012", "already there", "name a new --output", str(folder))
+    shutil.rmtree(partial, ignore_errors=True)  # left over from a killed export
     try:
         partial.mkdir()
         stated = writer.write(source, partial)
+        add_sections(partial, *card)
         found, versions = read_elsewhere(writer.reader, partial, reference)
         gaps = compare(writer.expected(source, reference), found, folder)
         report = describe(name, source, stated, gaps, versions)
         (partial / CONVERSION).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        share_like_folder(partial)
         partial.rename(folder)
     except (OSError, SafetensorError) as error:
         raise ProjectError(

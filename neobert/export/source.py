@@ -22,6 +22,7 @@ from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, sha256
+from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 
 CONFIG = "config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
@@ -55,7 +56,7 @@ class Source:
 
     @property
     def is_neobert(self) -> bool:
-        """Return whether the model is this project's own, whose weights other layouts know."""
+        """Return whether the model is this project's own, which has other layouts of its weights."""
         return isinstance(self.model, NeoBERTPreTrainedModel)
 
     @property
@@ -74,7 +75,7 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
     """Read one checkpoint folder, or several and take the mean of their weights.
 
     Args:
-        pooling: takes the place of `config.pooling`; None keeps it.
+        pooling: replaces `config.pooling`; None keeps it.
 
     Raises `ProjectError` EXP001 (no tokenizer), EXP004 and EXP005 (weights), EXP007 (config) or TOK002.
     """
@@ -103,7 +104,7 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Describe a source: its folder's name, SHA-256 of its weights and, of a checkpoint, step and config."""
+    """Describe a source: its folder's name, SHA-256 of its weights, and a checkpoint's progress."""
     weights = {file.name: sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
@@ -112,7 +113,15 @@ def origin_of(folder: Path) -> dict[str, Any]:
         "weights_sha256": weights,
         "step": saved.get("step"),
         "config_digest": saved.get("config_digest"),
+        "metrics": saved.get("metrics", {}),
+        "tokens_total": _tokens(folder),
     }
+
+
+def _tokens(folder: Path) -> int | None:
+    """Return the tokens that a checkpoint was trained on; None for a folder of another program."""
+    file = folder / STATE_DIR / STATE
+    return json.loads(file.read_bytes()).get("tokens_total") if file.is_file() else None
 
 
 def _build(folder: Path) -> PreTrainedModel:
@@ -170,7 +179,7 @@ def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None
 
 
 def _files_of(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:
-    """Write the tokenizer with its settings and its special tokens, whatever its own folder held."""
+    """Return the tokenizer's files, with its settings and special tokens written in full."""
     with TemporaryDirectory(prefix="neobert-export-") as folder:
         tokenizer.save_pretrained(folder)
         special = {role: str(getattr(tokenizer, role)) for role in ROLES if getattr(tokenizer, role)}

@@ -60,7 +60,7 @@ def token_ids(reference: Reference) -> list[list[int]]:
 
 
 def clean_environment(work_dir: str) -> dict[str, str]:
-    """Return the environment of a reader: no network, no GPU, no settings of this project, modules apart."""
+    """Return the environment of a reader: no network, no GPU, no settings or modules of this project."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEOBERT_", "PYTHON"))}
     return kept | {
         "CUDA_VISIBLE_DEVICES": "",
@@ -78,7 +78,7 @@ def compare(expected: Arrays, found: Arrays, folder: Path) -> dict[str, float]:
         raise ProjectError(
             "EXP006",
             f"the consumer's library differs from the model: {_listed(beyond)} (limit {LIMIT:g})",
-            "the folder was removed: it would give wrong results",
+            "the folder was removed: its results would be wrong",
             folder.name,
             EXIT_TRAINING_FAILED,
         )

@@ -1,4 +1,4 @@
-"""Read weights in either layout into a model: all of them, or an error that names what does not fit."""
+"""Strict loading of weights in either layout: all of them, or an error that names each mismatch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from neobert.printable import printable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-ANOTHER = "Take another checkpoint, or write this one again."
+ANOTHER = "Use another checkpoint, or write this one again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class Unsupported(NamedTuple):
 
 
 def supports_all(_config: RunConfig) -> Iterator[Unsupported]:
-    """Name nothing: the family does all that the trainer offers, or other rules judge it."""
+    """Return no keys: the family supports all that the trainer offers, or rules check it."""
     yield from ()
 
 

@@ -32,7 +32,7 @@ class ParameterCount:
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Total number of parameters."""
         return self.linear + self.vectors + self.embeddings + self.decoder
 
 
@@ -41,11 +41,11 @@ class Kept(NamedTuple):
 
     Attributes:
         values: numbers in the compute type.
-        fp32_values: numbers in fp32, whatever the blocks compute in.
+        fp32_values: numbers in fp32, regardless of the compute type.
         scores: numbers in the compute type per token of the segment that is attended to.
         fp32_scores: numbers in fp32 per token of the segment that is attended to.
         is_bf16: the kernels compute in bf16 alone.
-        reason: what these numbers are, for people.
+        reason: description of these numbers, for reports.
     """
 
     values: int
@@ -68,30 +68,26 @@ class ModelShape:
     """Size and structure of a model before it is built.
 
     Attributes:
-        architecture: name of the model for people: `NeoBERT`, `bert`.
+        architecture: name of the model in reports: `NeoBERT`, `bert`.
         hidden_size: width of the residual stream.
         attention_width: channels of all query heads; usually hidden_size.
-        num_kv_heads: heads of keys and values; fewer than num_heads under grouped-query attention.
         feed_forward_width: width inside the feed-forward, per matrix.
-        is_gated: a gate and an up projection instead of one projection.
         vocab_size: rows of the embedding.
         window: sliding-window attention of some blocks; None: every token attends to the whole segment.
         max_positions: longest sequence in tokens that the model accepts.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
         kept: activations that a block keeps, by the kernels that run it (`kept_by`).
+        adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
     """
 
     architecture: str
     hidden_size: int
     num_layers: int
     num_heads: int
-    num_kv_heads: int
     attention_width: int
     feed_forward_width: int
-    is_gated: bool
     vocab_size: int
-    has_tied_embeddings: bool
     direction: Literal["bidirectional", "causal"]
     window: Window | None
     positions: Literal["rotary", "learned"]
@@ -100,6 +96,23 @@ class ModelShape:
     decoder_products: int
     initial_rms: float
     kept: Mapping[str, Kept]
+    adapter_parameters: int = 0
+
+    @property
+    def trained(self) -> ParameterCount:
+        """Parameters with a gradient: all, or those of the adapters (as `linear`) and of the head."""
+        if not self.adapter_parameters:
+            return self.parameters
+        return ParameterCount(self.adapter_parameters, 0, 0, self.parameters.decoder)
+
+    @property
+    def product_flops(self) -> int:
+        """FLOPs of the blocks' matrix products per token, forward and backward.
+
+        6 per weight, 2 of them for its gradient, which a frozen one has not.
+        """
+        per_weight = 4 if self.adapter_parameters else 6
+        return per_weight * self.parameters.linear + 6 * self.adapter_parameters
 
     @property
     def head_size(self) -> int:
@@ -127,7 +140,7 @@ class ModelShape:
     def block_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of all blocks, forward and backward, over segments of these lengths."""
         lengths = tuple(lengths)
-        return 6 * self.parameters.linear * sum(lengths) + self.attention_flops(lengths)
+        return self.product_flops * sum(lengths) + self.attention_flops(lengths)
 
     def block_bytes(self, kernels: str, compute_bytes: int, segment: int) -> int:
         """Return the bytes per token that one block keeps, in segments of `segment` tokens."""
@@ -137,5 +150,11 @@ class ModelShape:
         return value_bytes * values + FP32_BYTES * (kept.fp32_values + kept.fp32_scores * segment)
 
     def state_bytes(self, optimizer_values: int) -> int:
-        """Return the bytes of fp32 weights and of the numbers that the optimizer keeps."""
-        return FP32_BYTES * (self.parameters.total + optimizer_values)
+        """Return the bytes of fp32 weights and of the numbers that the optimizer keeps, in a checkpoint.
+
+        One with adapters holds the merged weights and the frozen ones: a sum does not give its terms back.
+        """
+        weights = self.parameters.total
+        if self.adapter_parameters:
+            weights += self.parameters.total + self.trained.total
+        return FP32_BYTES * (weights + optimizer_values)

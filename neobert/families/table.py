@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neobert.adapters.spec import adapter_parameters
 from neobert.config.schema import RunConfig
 from neobert.families.family import Family
 from neobert.families.hf.spec import HF
@@ -23,7 +24,8 @@ def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
 
     Raises `ProjectError` MOD006 where the section `model` does not describe one.
     """
-    return family_of(config).read_shape(config.model, vocab_size, longest_row(config))
+    shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
+    return replace(shape, adapter_parameters=adapter_parameters(config))
 
 
 def longest_row(config: RunConfig) -> int:

@@ -98,8 +98,8 @@ def run_backward(
 ) -> tuple[Tensor, Tensor | None]:
     """Gradient of the product before rotation, [T, 3 * H * E].
 
-    With rstd [T], the rows come out scaled by it, beside the sums of (gradient * value) over each head before
-    scaling, [H, T]: what the gradient of a norm folded into the product needs.
+    With rstd [T], the rows are scaled by it, and the sums of (gradient * value) over each head before
+    scaling, [H, T], are returned too: the gradient of a norm folded into the product needs them.
     """
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 

@@ -31,7 +31,7 @@ def norm_rotate(acc, rstd, rotary):
 
 @gemm_epilogue(reduces={"squares": ColVecReduce("squares", scaled=True)})
 def residual_squares(acc, c):
-    """Add the residual stream; leave partial sums of squares, from which the next norm's rstd follows."""
+    """Add the residual stream; store partial sums of squares, from which the next norm's rstd follows."""
     y = acc + c
     return {"D": y, "squares": (y, y)}
 
@@ -55,5 +55,5 @@ def swiglu_gradient(acc, c, rstd):
 
 @gemm_epilogue(ops={"correction": ColVecLoad("correction")})
 def norm_gradient(acc, c, x, correction):
-    """Gradient of the residual stream: through the norm (acc and its correction along x) and past it (c)."""
+    """Gradient of the residual stream: through the norm (acc, correction along x) and around it (c)."""
     return {"D": acc + c + x * correction}

@@ -54,7 +54,7 @@ def run_backward(
         cu_seqlens_q=cu_seqlens, cu_seqlens_k=cu_seqlens, max_seqlen_q=max_seqlen, max_seqlen_k=max_seqlen,
         dq=grads[0], dk=grads[1], dv=grads[2],
     )  # fmt: skip
-    # This kernel knows no rotation: its gradient is rotated back by a pass of its own, in place.
+    # This kernel does not rotate: its gradient is rotated back in a separate pass, in place.
     if rstd is None:
         return rotate(grad_qkv, rotary, num_heads, sign=-1, in_place=True), None
     return grad_qkv, _finish(qkv, grad_qkv, rstd, rotary, num_heads)

@@ -1,9 +1,10 @@
-"""A whole encoder block whose elementwise work happens where its matrix products end.
+"""An encoder block whose elementwise operations run in the epilogues of its matrix products.
 
-T packed tokens, D hidden, H heads, I intermediate. Between two products nothing passes over memory by itself:
+T packed tokens, D hidden, H heads, I intermediate. No elementwise operation makes its own pass over memory:
 rotation, residual addition, the sums of squares of the next norm, SwiGLU and both norms' gradients are
-epilogues (`neobert.kernels.epilogues`), attention rotates its gradient back on the way out. The residual
-stream keeps its reciprocal root mean square beside it: a block takes (x, rstd) and returns the next pair.
+epilogues (`neobert.kernels.epilogues`), and attention rotates its gradient back before storing it. The
+residual stream is passed with its reciprocal root mean square: a block takes (x, rstd) and returns the next
+pair.
 
 `neobert.kernel_table` lists what it needs: heads of 64, because the rotation's epilogue covers a head's
 queries, keys and values in one tile of 192 columns, and a Hopper card, for which the tiles were chosen.

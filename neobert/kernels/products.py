@@ -1,4 +1,4 @@
-"""The matrix products of an encoder block, each with what happens to its result on the way out.
+"""The matrix products of an encoder block, each with its epilogue.
 
 T tokens, N rows and D columns of a weight. The epilogues themselves are in `neobert.kernels.epilogues`; here
 each gets its buffers, its tile and a name.
@@ -29,7 +29,7 @@ class Tile:
     pingpong: bool
 
     def arguments(self) -> dict[str, Any]:
-        """Name the fields as quack's call does."""
+        """Return the fields under the names of quack's arguments."""
         return asdict(self)
 
 

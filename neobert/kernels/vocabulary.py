@@ -1,13 +1,13 @@
-"""The two ends of the model: the lookup of tokens, and the decoder with its cross-entropy.
+"""First and last operation of the model: the token lookup, and the decoder with its cross-entropy.
 
 M rows to score (a row with a negative label counts for nothing), D hidden, V vocabulary.
 
-A compiler takes the backward of torch's own lookup apart into additions by atomics, in another order every
-time; the one here repeats to the bit.
+torch.compile lowers the backward of torch's own lookup to atomic additions in varying order; the one here is
+deterministic.
 
 The loss holds one chunk of logits at a time. Its gradients are computed with it, chunk by chunk: the logits
-of a chunk are turned into their gradient and multiplied while they are there, so that the backward pass needs
-no logits and only scales. The loss is summed, so its gradient by the logits, softmax - onehot, does not
+of a chunk are turned into their gradient and multiplied while they are in memory, so that the backward pass
+needs no logits and only scales. The loss is summed, so its gradient by the logits, softmax - onehot, does not
 depend on the other chunks.
 """
 

@@ -1,4 +1,4 @@
-"""The model. Importing it makes `AutoModel` and its kin know the type "neobert"."""
+"""The model. Importing it registers the type "neobert" with transformers' auto classes."""
 
 import transformers
 from transformers import AutoConfig
@@ -7,7 +7,11 @@ from neobert.model import modeling_neobert
 from neobert.model.build import build_model_config, materialize
 from neobert.model.configuration_neobert import AUTO_MAP, NeoBERTConfig
 from neobert.model.encoder import NeoBERT
-from neobert.model.modeling_neobert import NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model.modeling_neobert import (
+    NeoBERTForSequenceClassification,
+    NeoBERTForTokenClassification,
+    NeoBERTLMHead,
+)
 
 AutoConfig.register("neobert", NeoBERTConfig, exist_ok=True)
 NeoBERTConfig.register_for_auto_class()
@@ -23,6 +27,7 @@ __all__ = [
     "NeoBERT",
     "NeoBERTConfig",
     "NeoBERTForSequenceClassification",
+    "NeoBERTForTokenClassification",
     "NeoBERTLMHead",
     "build_model_config",
     "materialize",

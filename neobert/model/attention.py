@@ -1,12 +1,12 @@
-"""The attention kernels behind one shape: `attend(q, k, v) -> context`. Copied into every checkpoint folder.
+"""Attention kernels with one interface: `attend(q, k, v) -> context`. Copied into every checkpoint folder.
 
-A model makes one `attend` a forward and gives it to all its blocks. Padded rows go through SDPA with a mask.
-Packed runs go through the backend that was requested, and no other: what cannot run raises, with the reason.
-With `attn_implementation` a function that is registered with transformers takes the place of both.
+A model makes one `attend` per forward and passes it to all its blocks. Padded rows go through SDPA with a
+mask. Packed runs go through the backend that was requested, and no other: what cannot run raises, with the
+reason. With `attn_implementation` a function that is registered with transformers replaces both.
 
-The kernel that each block ran is noted where it is called (`recording`). A traced graph does not call Python
-again, so it is noted at trace time, and the graph then always runs this kernel. Blocks that share one graph
-are noted once, at the first of them.
+`recording` collects the kernel that each block ran. A traced graph does not call Python again, so its kernel
+is recorded at trace time, and the graph then always runs this kernel. Blocks that share one graph are
+recorded once, at the first of them.
 
 Shapes: B rows, S row length, T packed tokens, K segments, N heads, H channels of a head.
 """
@@ -36,7 +36,7 @@ _layer = 0
 
 @contextmanager
 def recording(kernels: dict[int, str]) -> Iterator[None]:
-    """Write into kernels, by the number of the block, what runs or is traced inside."""
+    """Record in `kernels`, by block number, the kernels that run or are traced in the block."""
     global _notes
     outer, _notes = _notes, kernels
     try:
@@ -47,23 +47,23 @@ def recording(kernels: dict[int, str]) -> Iterator[None]:
 
 @torch.compiler.assume_constant_result
 def enter_layer(number: int) -> None:
-    """Note which block runs next."""
+    """Set the number of the block that runs next."""
     global _layer
     _layer = number
 
 
 @torch.compiler.assume_constant_result
 def note_kernel(name: str) -> None:
-    """Note the attention kernel that the block runs."""
-    # Outside of a recording nothing is written, so that an evaluation leaves the notes of training alone.
+    """Record the attention kernel that the current block runs."""
+    # Nothing is written outside of `recording`, so that an evaluation does not change the record of training.
     if _notes is not NOWHERE:
         _notes[_layer] = name
 
 
 def summarize(kernels: Mapping[int, str]) -> str | None:
-    """Name the one kernel of all blocks, or each with its blocks (`sdpa: 3, torch_varlen: 0-2 4-27`).
+    """Return the kernel of all blocks, or each kernel with its blocks (`sdpa: 3, torch_varlen: 0-2 4-27`).
 
-    None where nothing has run.
+    None if nothing has run.
     """
     names = sorted(set(kernels.values()))
     if len(names) < 2:
@@ -73,7 +73,7 @@ def summarize(kernels: Mapping[int, str]) -> str | None:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Write rising numbers with their runs joined: 0-2 4."""
+    """Format ascending numbers as ranges: 0-2 4."""
     starts = [number for number in numbers if number - 1 not in numbers]
     ends = [number for number in numbers if number + 1 not in numbers]
     return " ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
@@ -90,7 +90,7 @@ class RegisteredAttention:
         name: the model's `attn_implementation`.
         mask: what the function hides in rows: [B, S] for FlashAttention, tiles for flex_attention, else
             [B, 1, S, S], added to the scores.
-        arguments: handed on to the function, such as the bounds of packed segments.
+        arguments: passed to the function, such as the bounds of packed segments.
     """
 
     name: str
@@ -98,7 +98,7 @@ class RegisteredAttention:
     arguments: Mapping[str, Any]
 
     def in_block(self, block: nn.Module) -> Attend:
-        """Return the attention of one block, which the function may look into."""
+        """Return the attention of one block, whose attributes the function may read."""
         return partial(self._attend, block)
 
     def _attend(self, block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class RegisteredAttention:
 def registered_mask(
     name: str, attention_mask: Tensor | None, dtype: torch.dtype
 ) -> Tensor | BlockMask | None:
-    """Bring a mask to what the registered function takes: see `RegisteredAttention.mask`."""
+    """Convert a mask to the form of the registered function: see `RegisteredAttention.mask`."""
     mask = normalize_mask(attention_mask)
     if mask is None or "flash" in name:
         return attention_mask
@@ -140,7 +140,7 @@ def padded_attention(mask: Tensor | None) -> Attend:
 
 
 def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
-    """Do the same by hand, and append each block's softmax [B, N, S, S] to the list."""
+    """Attend without a kernel, and append each block's softmax [B, N, S, S] to the list."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         note_kernel("eager")
@@ -154,7 +154,7 @@ def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over keys; a query that may attend to nothing gets zeros, as SDPA gives it."""
+    """Softmax over keys; a query without any key gets zeros, as in SDPA."""
     if mask is None:
         return scores.softmax(-1)
     is_open = mask if mask.dtype == torch.bool else mask > -torch.inf
@@ -166,7 +166,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def normalize_mask(mask: Tensor | None) -> Tensor | None:
-    """Bring a mask [B, S] or [B, 1 or N, 1 or S, S] to what SDPA takes.
+    """Convert a mask [B, S] or [B, 1 or N, 1 or S, S] to the form of SDPA.
 
     bool: True attends. Integers: 1 attends. Floats are added to the scores: 0 attends, minus infinity hides.
     """
@@ -253,7 +253,7 @@ def same_segment(position_ids: Tensor) -> Tensor:
 
 
 def positions_in_segments(cu_seqlens: Tensor, num_tokens: int) -> Tensor:
-    """Count positions [T] from zero in each segment, without asking the device for a number."""
+    """Return positions [T], from zero in each segment, without a device synchronization."""
     # searchsorted instead of a loop over segments: nothing is read back from the device.
     index = torch.arange(num_tokens, device=cu_seqlens.device)
     segment = torch.searchsorted(cu_seqlens[1:], index, right=True)

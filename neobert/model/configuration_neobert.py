@@ -128,7 +128,7 @@ class NeoBERTConfig(PretrainedConfig):
 
 def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
-        raise ValueError(f"{name} is {value!r}; it is one of {', '.join(choices)}")
+        raise ValueError(f"{name} is {value!r}, expected one of {', '.join(choices)}")
     return value
 
 

@@ -41,7 +41,7 @@ PACKED = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k")
 
 
 class NeoBERT(NeoBERTPreTrainedModel):
-    """The encoder."""
+    """NeoBERT encoder without a head."""
 
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^decoder\."]
 
@@ -62,7 +62,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return self.encoder
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
-        """Put another token embedding in place."""
+        """Replace the token embedding."""
         self.encoder = value
 
     @can_return_tuple
@@ -89,7 +89,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             max_seqlen: no segment is longer than this; read from cu_seqlens where it is left out.
             token_type_ids: accepted because BERT's tokenizers return them; not used.
             kwargs: `cu_seq_lens_q` and `max_length_q`, as transformers names the bounds; all of them are
-                handed on to a registered attention function.
+                passed to a registered attention function.
 
         Returns:
             last_hidden_state [B, S, D] or [T, D]; hidden_states: the embeddings and every block's output, the
@@ -136,7 +136,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
 
     @property
     def _is_served(self) -> bool:
-        """Return whether a serving engine attends, which keeps the texts of its one row apart."""
+        """Return whether a serving engine attends, which isolates the texts of its single row."""
         return self._registered is not None and not self._registered.startswith(("flash", "flex", "kernels-"))
 
     def _attend_rows(
@@ -198,7 +198,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return RegisteredAttention(name, None, {**kwargs, **bounds})
 
     def _backend(self, x: Tensor) -> str:
-        """Name the kernel for packed runs: the configured one, or of several the one for this device."""
+        """Return the kernel for packed runs: the configured one, or the best of several for this device."""
         requested = str(self.config.attn_backend)
         if requested in ATTENTION:
             return requested
@@ -241,7 +241,7 @@ def _given(value: bool | None, default: bool | None) -> bool:
 
 
 def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Find the segments of one row: their bounds, or in a graph, which knows no lengths, their mask."""
+    """Return the bounds of the segments of one row, or their mask in a graph, where lengths are unknown."""
     positions = position_ids.flatten()
     if torch.compiler.is_compiling():
         return None, same_segment(positions)

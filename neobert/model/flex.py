@@ -1,7 +1,7 @@
 """torch's flex_attention over packed documents and padded rows. Copied into every checkpoint folder.
 
-The mask is a list of tiles, made once a microbatch for all blocks. It is found from cu_seqlens without asking
-the device for a number, and has the shape of the run: one program for all microbatches.
+The mask is a list of tiles, made once per microbatch for all blocks. It is found from cu_seqlens without
+asking the device for a number, and has the shape of the run: one program for all microbatches.
 
 Shapes: T packed tokens, N heads, H channels of a head, K segments.
 """
@@ -21,7 +21,10 @@ _compiled: Callable[..., Any] | None = None
 
 
 def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
-    """Let tokens see those of their own segment. cu_seqlens [K+1] from 0 to T, empty segments allowed."""
+    """Return the mask that limits attention to a token's own segment.
+
+    cu_seqlens [K+1] from 0 to T, empty segments allowed.
+    """
     segment, counts, indices = document_tiles(cu_seqlens, num_tokens)
 
     def in_one_segment(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001

@@ -81,7 +81,7 @@ def token_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -
 
 
 def share(total: Tensor, num_items: Tensor | int) -> Tensor:
-    """Divide a sum by the number of labels that it is a part of the mean over; without any it is zero."""
+    """Divide a sum over some labels by the number of all; zero without any label."""
     return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
 
 
@@ -95,7 +95,7 @@ def problem_of(labels: Tensor, num_labels: int) -> str:
 def classification_loss(
     logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
 ) -> Tensor:
-    """One class a row, squared errors, or independent labels; in fp32: the mean, or a sum's share."""
+    """Loss in fp32 of one class per row, scores, or independent labels: the mean, or a share of it."""
     logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
     if problem == "single_label_classification":
         loss = F.cross_entropy(logits, labels.flatten(), reduction=reduction)
@@ -108,7 +108,7 @@ def classification_loss(
 def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
     """Mean cross-entropy in fp32 of the first and last token of an answer: logits [B, S], positions [B].
 
-    An answer outside of the row, which truncation cut off, counts for nothing.
+    An answer outside of the row, which truncation cut off, is ignored.
     """
     length = start.shape[1]
 

@@ -18,10 +18,10 @@ from .configuration_neobert import NeoBERTConfig
 def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
     """Build the rotation of these positions [...]: cosines and sines, fp32 [..., 1, H/2, 2].
 
-    It is made once a forward and kept by nobody: no buffer that a meta-device start could leave unfilled,
-    and no longest position. Positions are exact in fp32 up to 2**24.
+    It is computed in every forward. A buffer would limit the positions, and a model built on the meta device
+    could leave it unfilled. Positions are exact in fp32 up to 2**24.
     """
-    # fp32 whatever the model computes in: in bf16 positions above 256 are no longer distinct.
+    # always fp32: in bf16 positions above 256 are no longer distinct.
     exponents = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float32) / head_dim
     angles = positions.to(torch.float32)[..., None, None] * theta**-exponents
     return torch.stack((angles.cos(), angles.sin()), dim=-1)
@@ -59,7 +59,7 @@ class RMSNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., D] -> [..., D]."""
         if self.liger is not None:
-            # "gemma" is liger's name for: all of it in fp32, then cast back.
+            # "gemma" is liger's name for computing in fp32 and casting back.
             return self.liger.apply(x, self.weight, self.eps, 0.0, "gemma", False)
         # The mean of squares of a wide bf16 row has too few bits left to divide by.
         wide, weight = x.to(torch.float32), self.weight.to(torch.float32)
@@ -120,14 +120,14 @@ class EncoderBlock(GradientCheckpointingLayer):
 
 
 def build_norm(config: NeoBERTConfig) -> RMSNorm | nn.LayerNorm:
-    """RMSNorm, or LayerNorm for the ablation: the same names, and a bias only there."""
+    """Build RMSNorm, or for the ablation LayerNorm, which has the same names and a bias."""
     if config.rms_norm:
         return RMSNorm(config.hidden_size, config.norm_eps, config.kernel_backend)
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
 
 
 def build_ffn(config: NeoBERTConfig) -> nn.Module:
-    """SwiGLU, or the GELU feed-forward for the ablation."""
+    """Build SwiGLU, or the GELU feed-forward for the ablation."""
     width = config.ffn_width
     if config.hidden_act == "swiglu":
         return SwiGLU(config.hidden_size, width, config.kernel_backend)
@@ -136,7 +136,7 @@ def build_ffn(config: NeoBERTConfig) -> nn.Module:
 
 
 def residual_output(in_features: int, out_features: int) -> nn.Linear:
-    """Linear layer whose output is added to the residual stream: `init: scaled` starts it smaller.
+    """Build a linear layer whose output is added to the residual stream: `init: scaled` starts it smaller.
 
     A mark and not a class of its own, because quantization of torch selects layers by their exact class.
     """

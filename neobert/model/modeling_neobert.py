@@ -49,7 +49,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         self.post_init()
 
     def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
-        """Raise where the configuration ties a decoder of its own, or the caller unties a shared one."""
+        """Raise ValueError if the config ties a separate decoder, or the caller unties a shared one."""
         if requested is False and "decoder.weight" in info["missing_keys"]:
             raise ValueError(
                 "the checkpoint has no decoder of its own, but tie_word_embeddings=False requires one: "
@@ -67,7 +67,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         return self.decoder
 
     def set_output_embeddings(self, value: nn.Linear) -> None:
-        """Put another decoder in place."""
+        """Replace the decoder."""
         self.decoder = value
 
     @can_return_tuple
@@ -122,7 +122,7 @@ class _TaskModel(NeoBERTPreTrainedModel):
 
 
 class _PooledModel(_TaskModel):
-    """The encoder with a classifier over one pooled vector a text (config.pooling: avg, cls or max)."""
+    """The encoder with a classifier over one pooled vector per text (config.pooling: avg, cls or max)."""
 
     fresh_parts = ("dense.", "classifier.")
 
@@ -163,7 +163,7 @@ class NeoBERTForSequenceClassification(_PooledModel):
 
         Segments are those of cu_seqlens, or of position_ids that restart in a single row without a mask.
         labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for many at once.
-        config.problem_type says it where it is set; otherwise the first labels set it, and it is saved.
+        config.problem_type selects the loss; if it is None, the first labels set it, and it is saved.
         num_items_in_batch as for `NeoBERTLMHead`; of several labels a row each is an item.
         """
         encoded = self.model(
@@ -288,7 +288,7 @@ class NeoBERTForQuestionAnswering(_TaskModel):
     ) -> QuestionAnsweringModelOutput:
         """Score where answers begin and end: logits [B, S] each. Arguments as for `NeoBERT`.
 
-        start_positions, end_positions: [B], tokens of the row; one outside of it counts for nothing.
+        start_positions, end_positions: [B], tokens of the row; one outside of it is ignored.
         """
         encoded = self.model(
             input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs

@@ -1,4 +1,4 @@
-"""Objectives: modules from a microbatch to a summed loss."""
+"""Objectives: modules that map a microbatch to a summed loss."""
 
 from neobert.objectives.build import build_objective
 from neobert.objectives.masked_lm import MaskedLMObjective, check_labels

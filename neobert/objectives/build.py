@@ -21,8 +21,8 @@ def build_objective(
 ) -> MaskedLMObjective:
     """Build the masked-language-model loss on the kernels that were resolved.
 
-    One rank alone runs a packed step as one graph. Among several, each block is a graph of its own, so that
-    its gradients are there, and on their way, while the blocks before it are still computing theirs.
+    A single rank runs a packed step as one graph. With several ranks each block is a separate graph, so that
+    its gradients are exchanged while the backward pass of earlier blocks still runs.
 
     Raises `ProjectError` ATT001 if trainer.torch_compile is set and packed SDPA cannot be compiled.
     """

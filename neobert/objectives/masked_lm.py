@@ -28,14 +28,14 @@ class Score(NamedTuple):
 
 
 class MaskedLMObjective(Objective):
-    """Sum the cross-entropy over the targets; what the sum is divided by is the caller's to know.
+    """Sum the cross-entropy over the targets; the caller divides the sum.
 
     With `masked_logits_only` the decoder runs on the M targets alone, else on every token, which costs more
-    and gives the same. The cross-entropy is computed in fp32, whatever the encoder computes in.
+    and gives the same. The cross-entropy is always computed in fp32.
 
-    With a capacity the decoder gets that many rows in every microbatch, those behind the targets without a
-    label: shapes then never change, and the whole objective can be compiled. Microbatches of the evaluation
-    may be of another size, and have a capacity of their own.
+    With a capacity the decoder gets that many rows in every microbatch, with no label after the targets:
+    shapes then never change, and the whole objective can be compiled. Microbatches of the evaluation may be
+    of another size, and have a capacity of their own.
 
     With `z_loss` each target adds that times the squared logsumexp of its logits, in training alone.
     """
@@ -82,7 +82,7 @@ class MaskedLMObjective(Objective):
         return [*encoder.transformer_encoder, *ends]
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the work that does not go through the forward of the module whose parameters it reads."""
+        """Return work that reads a module's parameters without calling its forward: see `ModuleWork`."""
         return [self._decode]
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
@@ -91,7 +91,7 @@ class MaskedLMObjective(Objective):
         Args:
             num_targets: labels that are not -100, counted on the host, to avoid a device sync.
             labels: int64 [T] or [B, S], -100 where nothing is predicted. One outside the vocabulary raises
-                `IndexError` on a CPU; `check_labels` finds it before a GPU would trip over it.
+                `IndexError` on a CPU; `check_labels` finds it before it fails on a GPU.
             inputs: what the encoder takes, packed or padded.
         """
         num_rows = rows_for(num_targets, self.capacity, labels.numel())
@@ -143,7 +143,7 @@ class MaskedLMObjective(Objective):
         return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
 
     def look_up(self, input_ids: Tensor) -> Tensor:
-        """Return the embeddings [..., D] of ids [...], in a way that repeats in compiled steps as well."""
+        """Return the embeddings [..., D] of ids [...]; the gradient is deterministic, compiled or not."""
         table = self.model.model.encoder
         return embedding(input_ids, table.weight, table.padding_idx)
 
@@ -174,7 +174,7 @@ def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tenso
     """
     places = torch.nonzero_static(labels != IGNORED, size=num_rows).squeeze(1)
     is_target = places >= 0
-    # Fillers are all different: one row that many of them came from would queue up their gradients.
+    # Fillers are distinct rows: the gradients of many copies of one row would be added one after another.
     places = torch.where(is_target, places, torch.arange(num_rows, device=places.device))
     picked = torch.where(is_target, labels.index_select(0, places), IGNORED)
     return hidden.index_select(0, places), picked

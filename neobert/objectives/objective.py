@@ -1,7 +1,7 @@
-"""The interface of an objective: the module that the loop trains and others look into.
+"""Interface of an objective, the module that the loop trains.
 
-With it the work whose gradients ranks exchange during the rest of the backward pass, and the static number of
-rows that the decoder gets in a packed microbatch, so that nothing recompiles.
+`ModuleWork` is work whose gradients ranks exchange during the rest of the backward pass. The number of rows
+that the decoder gets in a packed microbatch is static, so that nothing recompiles.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ModuleWork:
     function: Callable[..., Any]
 
     def __call__(self, *arguments: Any) -> Any:
-        """Do the work."""
+        """Call the function."""
         return self.function(*arguments)
 
     def compile(self, backend: str) -> None:
@@ -67,14 +67,17 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Any:
-        """Return what the task's metrics add up. Arguments as for `forward`; no gradient is kept."""
+        """Return the terms that the task's metrics sum up.
+
+        Arguments as for `forward`; no gradient is kept.
+        """
 
     @abstractmethod
     def units(self) -> list[nn.Module]:
         """Return the modules whose parameters are needed together and belong to no other: see `World`."""
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the work that does not go through the forward of the module whose parameters it reads."""
+        """Return work that reads a module's parameters without calling its forward: see `ModuleWork`."""
         return []
 
 

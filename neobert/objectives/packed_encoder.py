@@ -53,12 +53,12 @@ class KernelObjective(MaskedLMObjective):
         self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in blocks]
 
     def compile_parts(self, backend: str) -> None:
-        """Compile embedding, blocks and loss by themselves."""
+        """Compile embedding, blocks and loss as separate graphs."""
         for work in self.module_work():
             work.compile(backend)
 
     def module_work(self) -> list[ModuleWork]:
-        """Return all of the step: it reads every parameter from outside of its module."""
+        """Return the whole step: it reads all parameters without calling their modules' forward."""
         return [self._embed, *self._steps, self._decode]
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
@@ -114,7 +114,7 @@ def fused_step(
     num_heads: int,
     eps: float,
 ) -> Stream:
-    """Run a block whose elementwise work happens in its products: (x, rstd) to the next such pair.
+    """Run a block with its elementwise operations in epilogues: (x, rstd) to the next such pair.
 
     max_seqlen: 0 for this project's attention, else the bound of the segments for FlashAttention 4.
     """

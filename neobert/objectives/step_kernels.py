@@ -48,7 +48,7 @@ class StepKernels:
 
     @property
     def modules(self) -> str:
-        """Name the norm and activation kernels of the model's own modules."""
+        """Return the name of the norm and activation kernels of the model's own modules."""
         return "torch" if self.replace_blocks else self.name
 
 

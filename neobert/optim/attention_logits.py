@@ -27,8 +27,8 @@ Span = tuple[int, int]
 class LogitMeter:
     """Runs an encoder's blocks once more, without a graph, and reads the logits on the way.
 
-    The blocks run as a template on the meta device with the weights put in: neither a compiled graph nor what
-    spreads the weights over ranks takes notice, and no kernel has to report what it never stores.
+    The blocks run as a template on the meta device with the weights inserted. Compiled graphs and sharding
+    are not affected, and kernels need not return logits, which they never store.
     """
 
     def __init__(self, encoder: NeoBERT, chunk_size: int) -> None:

@@ -28,7 +28,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
 
 
 def skips_on_device(optimizer: Optimizer) -> bool:
-    """Return whether `step` reads `found_inf`, by the attribute that torch's GradScaler asks for.
+    """Return whether `step` reads `found_inf`, by the attribute that torch's GradScaler checks.
 
     torch sets it for its fused optimizers. A test holds every optimizer of the table to its answer.
     """
@@ -38,8 +38,8 @@ def skips_on_device(optimizer: Optimizer) -> bool:
 def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
     """Step the optimizer, or leave weights and state as they are where `is_bad` (a boolean scalar) is true.
 
-    None: the host has checked this step already. An optimizer that cannot skip on the device costs a wait for
-    it: it must not run over weights that the guard has condemned, whatever its author has thought of.
+    None: the host has checked this step already. An optimizer that cannot skip on the device waits for the
+    verdict on the host, because it must not update the weights after a bad step.
     """
     if is_bad is not None and skips_on_device(optimizer):
         optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way

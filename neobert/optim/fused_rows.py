@@ -17,11 +17,11 @@ WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
-    """Take weights [..., rows, D] apart.
+    """Split weights [..., rows, D] into their matrices.
 
-    Gives [..., 1, rows, D], for gate and up [..., 2, rows / 2, D], for Q, K and V [..., 3, N H, D].
-    The rows of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all. By
-    head they come apart in that order, [..., 3 N, H, D].
+    Gives [..., 1, rows, D], for gate and up [..., 2, rows / 2, D], for Q, K and V [..., 3, N H, D]. The rows
+    of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all. Split by head
+    they keep that order, [..., 3 N, H, D].
     """
     if layout == QKV:
         return weight.unflatten(-2, (num_heads, 3, -1)).transpose(-4, -3).flatten(-3, -2)
@@ -30,13 +30,13 @@ def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
 
 
 def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
-    """Put together what `split_rows` took apart."""
+    """Invert `split_rows`."""
     if layout == QKV:
         return parts.unflatten(-2, (num_heads, -1)).transpose(-4, -3).flatten(-4, -2)
     return parts.flatten(-3, -2)
 
 
 def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
-    """Spread factors a head [N] over the rows of qkv: [3 N H, 1]. Values get 1."""
+    """Repeat factors per head [N] for the rows of qkv: [3 N H, 1]. Rows of values get 1."""
     factors = torch.stack((queries, keys, torch.ones_like(keys)), dim=1)
     return factors.flatten().repeat_interleave(head_dim)[:, None]

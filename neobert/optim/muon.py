@@ -1,25 +1,22 @@
 """Muon for the matrices of the blocks and AdamW for the rest, as one optimizer.
 
-Two optimizers would be two schedules, and two states to save beside one model.
+Two optimizers would need two schedules and two saved states.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
 from torch.optim.adamw import adamw
 
 from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
+from neobert.optim.guarded import Group, GuardedOptimizer
 from neobert.optim.newton_schulz import orthogonalize, rate_factor
 from neobert.parallel import full_tensor, gradients_of, own_part, part_like
-
-Group = dict[str, Any]
 
 MUON, ADAMW = "muon", "adamw"
 
@@ -39,20 +36,13 @@ DEFAULTS: Group = {
 }
 
 
-class MuonWithAdamW(Optimizer):
+class MuonWithAdamW(GuardedOptimizer):
     """Groups of the rule "muon" get `torch.optim.Muon`'s update, those of "adamw" the fused AdamW.
 
-    A Muon group says how its weights are laid out (`layout`, `num_heads`): what is stacked in one weight is
-    orthogonalised apart. Matrices of one shape in a group are orthogonalised together. Weights that are
-    spread over ranks are gathered for that, in bf16, and every rank computes the same whole update.
-
-    A `found_inf` tensor above zero makes the step leave weights and state as they are, without a wait for the
-    device.
+    A Muon group describes the layout of its weights (`layout`, `num_heads`): matrices stacked in one weight
+    are orthogonalised separately. Matrices of one shape in a group are orthogonalised together. Sharded
+    weights are gathered for that, in bf16, and every rank computes the same whole update.
     """
-
-    found_inf: Tensor | None = None
-    # torch's name for an optimizer whose `step` reads `found_inf`: `step_unless` asks for it.
-    _step_supports_amp_scaling = True
 
     def __init__(self, groups: Iterable[Group]) -> None:
         super().__init__(groups, dict(DEFAULTS))
@@ -60,19 +50,10 @@ class MuonWithAdamW(Optimizer):
             if group["rule"] == MUON and any(each.ndim != 2 for each in group["params"]):
                 raise ValueError("Muon takes matrices only")
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            update = self._update_by_muon if group["rule"] == MUON else self._update_by_adamw
-            parameters = [each for each in group["params"] if each.grad is not None]
-            if parameters:
-                update(group, parameters)
-        return loss
+    def update(self, group: Group, parameters: list[nn.Parameter]) -> None:
+        """Update the parameters of a group and their state, by the rule of the group."""
+        update = self._update_by_muon if group["rule"] == MUON else self._update_by_adamw
+        update(group, parameters)
 
     def _update_by_adamw(self, group: Group, parameters: list[nn.Parameter]) -> None:
         states = [self._moments(each) for each in parameters]
@@ -104,35 +85,19 @@ class MuonWithAdamW(Optimizer):
 
     def _update_by_muon(self, group: Group, parameters: list[nn.Parameter]) -> None:
         directions = self._directions(group, parameters)
-        shrink: float | Tensor = 1 - group["lr"] * group["weight_decay"]
-        if self.found_inf is not None:
-            shrink = torch.where(self.found_inf > 0, 1.0, shrink)
-        torch._foreach_mul_([own_part(each) for each in parameters], shrink)
+        torch._foreach_mul_([own_part(each) for each in parameters], self.shrinkage(group))
         for alike, updates, factor in _orthogonal_updates(group, parameters, directions):
-            if self.found_inf is not None:
-                updates = torch.where(self.found_inf > 0, 0.0, updates)
-            for parameter, update in zip(alike, updates, strict=True):
+            for parameter, update in zip(alike, self.zero_if_bad(updates), strict=True):
                 part = own_part(part_like(update, parameter))
                 own_part(parameter).add_(part, alpha=-group["lr"] * factor)
 
     def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
-        """Move the momenta on, and return where they point; parts of this rank."""
+        """Update the momenta, and return the update directions; shards of this rank."""
         weight = group["momentum"]
-        momenta = [own_part(self._momentum(each)) for each in parameters]
-        gradients = [own_part(each) for each in gradients_of(parameters)]
-        if self.found_inf is not None:
-            # A momentum that is drawn towards itself stays, to the last bit.
-            is_bad = self.found_inf > 0
-            pairs = zip(momenta, gradients, strict=True)
-            gradients = [torch.where(is_bad, momentum, gradient) for momentum, gradient in pairs]
+        momenta = [own_part(self.momentum(each, "momentum_buffer")) for each in parameters]
+        gradients = self.momentum_targets(momenta, [own_part(each) for each in gradients_of(parameters)])
         torch._foreach_lerp_(momenta, gradients, 1 - weight)
         return torch._foreach_lerp(gradients, momenta, weight) if group["nesterov"] else momenta
-
-    def _momentum(self, parameter: nn.Parameter) -> Tensor:
-        state = self.state[parameter]
-        if not state:
-            state["momentum_buffer"] = torch.zeros_like(parameter)
-        return state["momentum_buffer"]
 
 
 def _orthogonal_updates(
@@ -155,7 +120,7 @@ def _orthogonal_updates(
 
 
 def _gather(part: Tensor, parameter: Tensor) -> Tensor:
-    """Return the whole of what each rank holds a part of, split as the parameter is. All ranks call it."""
+    """Return the whole tensors of which each rank holds a shard like the parameter's. All ranks call it."""
     if not isinstance(parameter, DTensor):
         return part
     part = part.to(torch.bfloat16)  # half the bytes to send

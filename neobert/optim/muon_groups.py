@@ -1,4 +1,4 @@
-"""Parameter groups of Muon with AdamW: the matrices of the blocks are Muon's, all else is AdamW's."""
+"""Parameter groups of Muon with AdamW: Muon updates the matrices of the blocks, AdamW the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orthogonalising many matrices at once, as `torch.optim.Muon` does one (arXiv:2502.16982).
+"""Batched orthogonalisation of matrices by the iteration of `torch.optim.Muon` (arXiv:2502.16982).
 
 torch keeps its iteration in a private function of one matrix; 28 blocks would call it 196 times a step. The
 tests hold each matrix of a batch equal to what torch's gives it.
@@ -22,7 +22,7 @@ EPS = 1e-7
 def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
     """Bring the singular values of [K, R, C] near one in bf16; zeros stay zeros.
 
-    Raises `ValueError` for fp16: gradients that small have lost their directions before they come here.
+    Raises `ValueError` for fp16, in which small gradients underflow before they are orthogonalised.
     """
     if matrices.dtype == torch.float16:
         raise ValueError("Muon cannot orthogonalize fp16 matrices: train in fp32 or bf16")
@@ -38,7 +38,7 @@ def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
 
 
 def rate_factor(adjust_lr_fn: str, num_rows: int, num_columns: int) -> float:
-    """Return what the learning rate of a matrix is multiplied by: "original" or "match_rms_adamw"."""
+    """Return the factor of a matrix's learning rate: "original" or "match_rms_adamw"."""
     if adjust_lr_fn == "original":
         return math.sqrt(max(1.0, num_rows / num_columns))
     return 0.2 * math.sqrt(max(num_rows, num_columns))

@@ -1,4 +1,4 @@
-"""QK-Clip (arXiv:2507.20534): hold attention logits below a threshold by shrinking the weights behind them.
+"""QK-Clip (arXiv:2507.20534): hold attention logits below a threshold by shrinking the query and key weights.
 
 Muon lets the norms of query and key weights grow where AdamW does not, and logits with them, until the
 softmax chooses one token and training diverges.
@@ -38,7 +38,7 @@ class QKClip:
         """The largest logits that were last measured, before they were cut: [L, N]."""
 
     def is_due(self, step: int) -> bool:
-        """Tell whether this step, counted from one, is measured."""
+        """Return whether the logits of this step, counted from one, are measured."""
         return step % self._interval == 0
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ from neobert.config.schema import SchedulerConfig
 def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: int) -> LambdaLR:
     """Build the schedule of a run of `max_steps`.
 
-    It is stepped once per optimizer step, whatever the accumulation or the ranks.
+    It is stepped once per optimizer step, for any accumulation and number of ranks.
     """
     schedule = schedule_of(config, max_steps)
     return LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, schedule))

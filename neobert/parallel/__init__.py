@@ -1,4 +1,4 @@
-"""The processes of a run and what they share. Nothing else in the project touches accelerate or FSDP2."""
+"""Processes of a run: ranks, collectives, replication and sharding. The only user of accelerate and FSDP2."""
 
 from neobert.parallel.sharding import full_tensor, gradients_of, load_full_state, own_part, part_like
 from neobert.parallel.world import World, use_all_cores

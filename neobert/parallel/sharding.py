@@ -1,4 +1,4 @@
-"""Parameters, gradients and optimizer state in parts, one a rank (FSDP2), and how they become whole again."""
+"""Sharding of parameters, gradients and optimizer state over the ranks (FSDP2), and their gathering."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.nn.utils import get_total_norm
 
 
 def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
-    """Leave each rank its part of every parameter, in place; what no unit has is the objective's own.
+    """Shard every parameter over the ranks, in place; those outside all units belong to the objective.
 
     Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and
     each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
@@ -24,8 +24,8 @@ def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exch
     Args:
         objective: module whose `units` share no parameter, and whose `module_work` is the work that reads the
             parameters of a unit without going through its forward.
-        overlaps_exchange: whether units are gathered and reduced beside the work of others; else the
-            objective is the only one, gathered before its forward and reduced behind its backward.
+        overlaps_exchange: whether units are gathered and reduced during the work of others; else the
+            objective is the only unit, gathered before its forward and reduced after its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
@@ -45,7 +45,7 @@ def _between_hooks(module: nn.Module, function: Any) -> Any:
 
 
 def hold_back(module: FSDPModule, is_last: bool) -> None:
-    """Reduce and part again only after the last microbatch of a step; until then nothing is sent."""
+    """Reduce and reshard only after the last microbatch of a step; until then nothing is sent."""
     module.set_is_last_backward(is_last)
     module.set_requires_gradient_sync(is_last)
     module.set_reshard_after_backward(is_last)
@@ -53,7 +53,7 @@ def hold_back(module: FSDPModule, is_last: bool) -> None:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Gather every parameter for a block, so that ranks may go through it unequally often."""
+    """Gather every parameter for a block in which ranks may run the module unequal numbers of times."""
     units = [each for each in module.modules() if isinstance(each, FSDPModule)]
     for unit in units:
         unit.unshard()
@@ -65,7 +65,7 @@ def whole(module: nn.Module) -> Iterator[None]:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return what this rank holds of a tensor."""
+    """Return this rank's shard of a tensor; a tensor that is not sharded itself."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -75,7 +75,7 @@ def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
 
 
 def total_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of all tensors, each rank having its part of every one. All ranks call it."""
+    """Return the norm of all tensors, of which each rank holds a shard. All ranks call it."""
     square = get_total_norm([own_part(each) for each in tensors]).square()
     dist.all_reduce(square)
     return square.sqrt()
@@ -87,7 +87,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Take this rank's part of a tensor that every rank has, split as the parameter is. Sends nothing."""
+    """Return this rank's shard, like the parameter's, of a tensor that every rank has. Sends nothing."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor
@@ -95,7 +95,7 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 
 def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """Return the model's whole tensors on the CPU; with keep false only help the others to theirs."""
+    """Return the model's whole tensors on the CPU; with `keep` false, only take part in the gathering."""
     state = {}
     for name, tensor in model.state_dict().items():
         tensor = full_tensor(tensor.detach())
@@ -106,6 +106,6 @@ def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_full_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy whole tensors, which every rank has, into the model's parts, strictly."""
+    """Copy whole tensors, which every rank has, into the model's shards, strictly."""
     parts = {name: part_like(state[name], own) for name, own in model.state_dict().items() if name in state}
     model.load_state_dict({**state, **parts})

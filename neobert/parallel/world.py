@@ -1,4 +1,4 @@
-"""One process among those of a run: its rank, its device, and what the ranks tell each other."""
+"""One process of a run: its rank, its device, and communication with the other ranks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from torch.nn.utils import get_total_norm
 from neobert.errors import ProjectError
 from neobert.parallel import sharding
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
+from neobert.units import BYTES_PER_MIB
 
 T = TypeVar("T")
-MIB = 2**20
 
 ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
 # Tokenising a large text takes hours; torch gives up on a silent rank after half an hour.
@@ -30,11 +30,10 @@ PREPARATION_LIMIT = timedelta(days=7)
 
 
 class World:
-    """The processes that torchrun's environment announces, or this one alone.
+    """Processes of a run, as torchrun's environment describes them, or this one alone.
 
-    Ranks agree on numbers of the host through gloo, so that a GPU never has to be waited for; gradients
-    travel over the device's own backend. No method may be called by some ranks only, nor on the way out of a
-    failure.
+    Host values are exchanged through gloo, without a wait for the GPU; gradients through the backend of the
+    device. All ranks call the same methods in the same order, and none after a failure.
     """
 
     def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
@@ -96,7 +95,7 @@ class World:
         return self._accelerator.autocast()
 
     def holding_gradients(self, module: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
-        """Keep gradients on this rank until the last microbatch of a step."""
+        """Exchange gradients only after the last microbatch of a step."""
         if isinstance(module, FSDPModule):
             sharding.hold_back(module, is_last)
         if is_last or not isinstance(module, DistributedDataParallel):
@@ -115,7 +114,7 @@ class World:
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Have every parameter there for a block in which ranks may run the module unequally often."""
+        """Gather all parameters for a block in which ranks may run the module unequal numbers of times."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor]:
@@ -145,7 +144,7 @@ class World:
         return gathered or []
 
     def on_main(self, decide: Callable[[], T]) -> T:
-        """Let rank 0 decide and tell the others. Where it fails, torchrun ends the rest."""
+        """Compute a value on rank 0 and send it to the others. If rank 0 fails, torchrun ends them."""
         if self.size == 1:
             return decide()
         answer = [decide() if self.is_main else None]
@@ -154,7 +153,10 @@ class World:
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """Run a block on rank 0, then on the others, which find what it made. A failure releases nobody."""
+        """Run a block on rank 0, then on the others, which use its files.
+
+        If rank 0 fails, the others wait.
+        """
         if not self.is_main:
             self._wait_patiently()
         yield
@@ -166,14 +168,14 @@ class World:
             dist.barrier(group=self._patient_group)
 
     def wait_for_all(self) -> None:
-        """Wait until every rank has come this far."""
+        """Wait until every rank has called this."""
         if self.size > 1:
             dist.barrier(group=self._host_group)
 
 
 def gradients_mib(module: nn.Module) -> int:
-    """Return what a module's gradients take, rounded up: a bucket that holds them all."""
-    return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / MIB)
+    """Return the size of a module's gradients in MiB, rounded up, for one bucket that holds them all."""
+    return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / BYTES_PER_MIB)
 
 
 def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
@@ -185,7 +187,7 @@ def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
 def use_all_cores() -> None:
     """Compute on every core this process may use, its share where the node has several ranks.
 
-    OMP_NUM_THREADS, where it is set, has the last word; torch reads it by itself.
+    OMP_NUM_THREADS takes precedence if it is set; torch reads it.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

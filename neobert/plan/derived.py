@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from neobert.units import BYTES_PER_MIB
+
 T = TypeVar("T")
 
 
@@ -27,7 +29,7 @@ class Measured:
     Attributes:
         step_time_s: seconds per optimizer step, or None where only memory was measured.
         memory_mib: peak memory of the fullest device, or None.
-        source: origin of the numbers, for people.
+        source: origin of the numbers, for reports.
     """
 
     step_time_s: float | None
@@ -41,12 +43,6 @@ class EpochSize:
 
     num_microbatches: int
     source: str
-
-
-BYTES_PER_MIB = 2**20
-MIB_PER_GIB = 1024
-SECONDS_PER_MINUTE = 60
-SECONDS_PER_HOUR = 3600
 
 
 def mib(num_bytes: float) -> float:

@@ -14,9 +14,10 @@ from pathlib import Path
 from neobert.config.schedules import steps_of
 from neobert.config.schema import DatasetConfig, RunConfig, TrainerConfig
 from neobert.families.table import longest_row
-from neobert.plan.derived import BYTES_PER_MIB, Derived, EpochSize
+from neobert.plan.derived import Derived, EpochSize
 from neobert.plan.size import PACKED_FILL, num_processes, segment_tokens
 from neobert.tasks import spec_of
+from neobert.units import BYTES_PER_MIB
 
 HEADED = (".csv", ".tsv")
 ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
@@ -38,7 +39,10 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
     per_step = f"{trainer.gradient_accumulation_steps * world:,} per step"
     reason = f"{trainer.max_epochs:g} epochs x {epoch.num_microbatches:,} microbatches / {per_step}"
     if steps > trainer.max_steps:
-        return Derived(trainer.max_steps, f"trainer.max_steps, before {steps:,} steps: {reason}")
+        return Derived(
+            trainer.max_steps,
+            f"trainer.max_steps, below {steps:,} steps of trainer.max_epochs: {reason}",
+        )
     return Derived(steps, f"{reason}; {epoch.source}")
 
 
@@ -49,7 +53,7 @@ def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) 
 
 
 def epoch_size(config: RunConfig) -> EpochSize | None:
-    """Estimate an epoch from the lines of local training files; None where these do not tell."""
+    """Estimate an epoch from the lines of local training files; None if these are not enough."""
     num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
     if num_texts < 1:
         return None

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan.derived import MIB_PER_GIB, EpochSize
+from neobert.plan.derived import EpochSize
 from neobert.plan.vocabulary import TokenizerSize
+from neobert.units import MIB_PER_GIB
 
 TERA = 1e12
 GIGA = 1e9

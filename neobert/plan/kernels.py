@@ -51,7 +51,7 @@ def block_obstacle(
     model = section_of(config)
     for key, width in (("hidden_size", model.hidden_size), ("intermediate_size", feed_forward_width(model))):
         if width % kernel.width_multiple:
-            message = f"{kernel.name} needs widths that {kernel.width_multiple} divides, not {width}"
+            message = f"{kernel.name} needs widths divisible by {kernel.width_multiple}, not {width}"
             return Obstacle(message, f"change model.{key}, or set {to_auto}")
     # Not rounded down: heads that do not divide the width fit no kernel of this project.
     exact = environment._replace(head_size=model.hidden_size / model.num_attention_heads)
@@ -93,7 +93,7 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
         best = next((kernel for kernel in choices if not kernel.obstacle(environment)), choices[0])
         return Derived(best.name, f"best for {kernels} kernels and rows of {length} tokens")
     if not config.datacollator.pack_sequences:
-        reason = family_of(config).modules or "padded rows use SDPA, whatever model.attn_backend is"
+        reason = family_of(config).modules or "padded rows use SDPA for any model.attn_backend"
         return Derived(padded_attention(config), reason)
     _, named = requested_kernels(config)
     if named != "auto":

@@ -61,15 +61,18 @@ def plan_memory(
     """Derive each part of the memory of one device, and the total: their sum, or the measured peak."""
     parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
     shared = "" if kept_share(config) == 1 else ", sharded over the ranks (fsdp2)"
-    state, tokens = f"{shape.parameters.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
+    weights = shape.parameters.total + shape.adapter_parameters
+    trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {
-        "weights_mib": Derived(parts.weights_mib, f"{state} fp32 weights and, in bf16, their copy{shared}"),
-        "gradients_mib": Derived(parts.gradients_mib, f"{state} fp32 gradients{shared}"),
-        "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.parameters).reason),
+        "weights_mib": Derived(
+            parts.weights_mib, f"{weights:,} fp32 weights and, in bf16, their copy{shared}"
+        ),
+        "gradients_mib": Derived(parts.gradients_mib, f"{trained} fp32 gradients{shared}"),
+        "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.trained).reason),
         "activations_mib": Derived(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
@@ -90,14 +93,15 @@ def predict_memory(
     kernels: str,
 ) -> Memory:
     """Predict the peak of a training step on one device."""
-    counts, compute_bytes = shape.parameters, _compute_bytes(config)
+    counts, compute_bytes = shape.trained, _compute_bytes(config)
+    weights = shape.parameters.total + shape.adapter_parameters
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     share = kept_share(config)
     gathered = FP32_BYTES if share < 1 else 0
     leaves_by_block = exchange_overlaps(kernels) and config.trainer.gradient_accumulation_steps == 1
     gradients_kept = share if leaves_by_block else 1.0
     return Memory(
-        weights_mib=mib(counts.total * (FP32_BYTES * share + gathered + compute_copy)),
+        weights_mib=mib(weights * (FP32_BYTES * share + gathered + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
         optimizer_mib=mib(state_values(config, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from neobert.config.schedules import microbatches_before
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
-from neobert.plan.derived import SECONDS_PER_HOUR, Derived, Measured, Values
+from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plan.size import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plurals import counted
 from neobert.tasks import spec_of
+from neobert.units import SECONDS_PER_HOUR
 
 FORWARD_SHARE = 1 / 3
 """Of a training step's work: the backward pass is twice the forward one."""
@@ -58,8 +59,14 @@ def _flops_per_token(config: RunConfig, shape: ModelShape, max_length: int) -> D
     kind = "the assumed mean document" if is_packed else "a padded row"
     return Derived(
         flops_per_token(config, shape, segment),
-        f"6 x {shape.parameters.linear:,} + the decoder on {scored} + attention over {segment}, {kind}",
+        f"{_products(shape)} + the decoder on {scored} + attention over {segment}, {kind}",
     )
+
+
+def _products(shape: ModelShape) -> str:
+    if not shape.adapter_parameters:
+        return f"6 x {shape.parameters.linear:,}"
+    return f"4 x {shape.parameters.linear:,} frozen + 6 x {shape.adapter_parameters:,} in adapters"
 
 
 def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> Derived[float]:
@@ -93,7 +100,7 @@ def _mfu(
 
 def _cost(price: float | None, hours: float, world: int) -> Derived[float | None]:
     if price is None:
-        return Derived(None, "guard.price_per_gpu_hour is not given")
+        return Derived(None, "guard.price_per_gpu_hour is not set")
     gpus = counted(world, "GPU")
     return Derived(hours * world * price, f"{hours:,.1f} h x {gpus} x {price:g} per GPU-hour")
 

@@ -6,9 +6,10 @@ import math
 
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
-from neobert.plan.derived import SECONDS_PER_MINUTE, Derived, Values, mib
+from neobert.plan.derived import Derived, Values, mib
 from neobert.plan.memory import state_values
 from neobert.plurals import counted
+from neobert.units import SECONDS_PER_MINUTE
 
 FOLDER_MIB = 4.0
 TREE_MARGIN = 1.2
@@ -25,7 +26,7 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
         math.ceil(trainer.max_steps / interval.value),
         f"every {interval.value:,} of {trainer.max_steps:,} steps",
     )
-    moments = state_values(config, shape.parameters)
+    moments = state_values(config, shape.trained)
     size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
     kept = kept_checkpoints(trainer, num_saves.value)
     return {

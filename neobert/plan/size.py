@@ -28,7 +28,7 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
             counts.total,
             f"{shape.num_layers} blocks of width {shape.hidden_size}: {counts.linear:,} in matrices, "
             f"{counts.vectors:,} in norms and biases, {counts.embeddings:,} embedding, "
-            f"{counts.decoder:,} in the decoder",
+            f"{counts.decoder:,} in the decoder{_trained(shape)}",
         ),
         "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),
         "min_hidden_size": Derived(
@@ -37,6 +37,12 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
             "narrower products are memory-bound",
         ),
     }
+
+
+def _trained(shape: ModelShape) -> str:
+    if not shape.adapter_parameters:
+        return ""
+    return f"; {shape.trained.total:,} are trained: {shape.adapter_parameters:,} in adapters, and the head"
 
 
 def num_processes(config: RunConfig) -> int:
@@ -73,7 +79,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
 
 
 def _whole_steps(trainer: TrainerConfig) -> str:
-    """Say how many steps the microbatches of a run would make if all had the whole batch."""
+    """Format the number of steps that the run's microbatches would make at the full batch size."""
     if trainer.batch_size_warmup_steps == 0:
         return f"{trainer.max_steps:,} steps"
     whole = microbatches_before(trainer.max_steps, trainer) / trainer.gradient_accumulation_steps
@@ -98,11 +104,11 @@ def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float
     """Return training FLOPs per token, forward and backward, in segments of `segment` tokens."""
     head = spec_of(config).head(config, shape)
     scored = 6 * head.weights * head.scored(1, segment)
-    return 6 * shape.parameters.linear + scored + shape.attention_flops([segment]) / segment
+    return shape.product_flops + scored + shape.attention_flops([segment]) / segment
 
 
 def ridge_width(assumptions: Assumptions) -> float:
-    """Return the width at which the qkv product is as bound by memory as by compute.
+    """Return the width at which the qkv product is equally bound by memory and compute.
 
     T x D times D x 3D does 6 T D^2 FLOPs on 8 T D bytes in bf16, which is 0.75 D per byte; the ridge is where
     that meets peak over bandwidth.

@@ -22,7 +22,7 @@ from neobert.train import read_config
 
 
 def main(arguments: list[str]) -> int:
-    """Run the suite; return 0 where there is a result, of whatever kind."""
+    """Run the suite; return 0 if there is a result, including a failure of the probes."""
     request = _parse(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
@@ -45,7 +45,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def answer(path: Path, device: str | None, *, every: bool, label: str | None = None) -> dict[str, Any]:
-    """Return what was measured, or why nothing could be: `unsupported` says so."""
+    """Return the measurements, or `unsupported` with the reason why there are none."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}

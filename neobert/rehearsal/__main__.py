@@ -1,8 +1,10 @@
-"""One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed RESOLVED.json FOLDER`.
+"""One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed|resumed_again RESOLVED.json FOLDER`.
 
-FOLDER belongs to the rehearsal alone. It holds the run directory; every rank writes its stage to
-`stage_rank<k>` and its results to `fresh_rank<k>.json` or `resumed_rank<k>.json`. Then it hangs on purpose,
-between two steps, until it is killed.
+FOLDER belongs to the rehearsal alone. It holds the run directories of the unbroken run and of both resumed
+ones; every rank of a part writes its stage to `PART_stage_rank<k>` and its results to `PART_rank<k>.json`.
+Then it hangs on purpose, between two steps, until it is killed. The unbroken run also stops at
+`measured_rank<k>.json`, until its parent has read that and removed it, and it measures nothing while the
+parent runs other checks, during which there is a file `others_at_work`.
 """
 
 from __future__ import annotations
@@ -16,10 +18,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neobert.atomic_write import write_atomically
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plan.epochs import epoch_size, plan_steps
-from neobert.rehearsal.script import FOLDER, Script, lay_out, rehearsed, script_for, stand_ins
+from neobert.rehearsal.script import (
+    FOLDER,
+    RESUMED_FOLDER,
+    copy_as_it_is,
+    lay_out,
+    rehearsed,
+    script_for,
+    stand_ins,
+)
 from neobert.train import configure_logging, leave, read_config, report, unexpected
 from neobert.training.loop.signals import Signals
 
@@ -28,11 +39,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("neobert.rehearsal")
 
-RESUMED = "resumed"
-PATIENCE_S = 120.0
+FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
+MEASURED, OTHERS = "measured", "others_at_work"
+TIMEOUT_S = 120.0
 POLL_S = 0.02
 
 Linger = Callable[["Trainer"], None]
+Hold = Callable[["Trainer", Path], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -52,31 +65,73 @@ def main(arguments: list[str]) -> int:
 
 def hang(trainer: Trainer) -> None:
     """Wait to be killed, without further steps."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    deadline_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()
         time.sleep(POLL_S)
     raise ProjectError(
         "REH002",
-        f"the rehearsal was not ended within {PATIENCE_S:g} s of its last step",
+        f"the rehearsal was not ended within {TIMEOUT_S:g} s of its last step",
         exit_code=EXIT_TRAINING_FAILED,
     )
 
 
-def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals, linger: Linger = hang) -> int:
+def hold(trainer: Trainer, measured: Path) -> None:
+    """Wait until the measurements have been read and removed, without further steps."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while measured.exists() and time.monotonic() < deadline_s:
+        trainer.signals.raise_if_requested()
+        time.sleep(POLL_S)
+
+
+def rehearse(
+    name: str,
+    requested: RunConfig,
+    folder: Path,
+    signals: Signals,
+    linger: Linger = hang,
+    hold: Hold = hold,
+) -> int:
     """Lay the run directory out, and run the session with an observer. `linger` ends the rehearsal."""
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.measurements import recording_reads
+    from neobert.rehearsal.observers import Fresh, Resumed
     from neobert.training.loop.session import run_session
 
     script = script_for(plan_steps(requested, epoch_size(requested)).value)
-    replaced = stand_ins(requested, folder / FOLDER, script, is_resumed=name == RESUMED)
+    is_resumed, is_last = name != FRESH, name == RESUMED_AGAIN
+    target = folder / (RESUMED_FOLDER if is_resumed else FOLDER)
+    replaced = stand_ins(requested, target, script, is_resumed=is_resumed, is_last=is_last)
     config = rehearsed(requested, replaced)
     rank = int(os.environ.get("RANK", "0"))
-    run_dir = lay_out(config) if rank == 0 else Path(config.trainer.output_dir)
-    out, stage = folder / f"{name}_rank{rank}.json", folder / f"stage_rank{rank}"
-    observer = _observer(name, script, out, stage, linger)
+    if name == RESUMED and rank == 0:
+        copy_as_it_is(folder / FOLDER, target)
+    run_dir = lay_out(config) if rank == 0 else target
+    out, stage = folder / f"{name}_rank{rank}.json", folder / f"{name}_stage_rank{rank}"
+    measured = folder / f"{MEASURED}_rank{rank}.json"
+
+    def wait_until_alone(trainer: Trainer) -> None:
+        if (folder / OTHERS).exists():
+            say("waiting for the other checks")
+        while (folder / OTHERS).exists():
+            trainer.signals.raise_if_requested()
+            time.sleep(POLL_S)
+
+    def pause(trainer: Trainer, seen: dict[str, Any]) -> None:
+        _write(measured, seen)
+        hold(trainer, measured)
+
+    def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
+        _write(out, seen)
+        linger(trainer)
+
+    def say(text: str) -> None:
+        stage.write_text(text, encoding="utf-8")
+
+    observer: Any = Resumed(script, finish, say, is_last=is_last)
+    if name == FRESH:
+        observer = Fresh(script, finish, say, wait_until_alone, pause)
     stage.write_text("preparing the text, building the model", encoding="utf-8")
     with recording_reads() as keys:
         observer.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
@@ -88,23 +143,8 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals, li
     return EXIT_TRAINING_FAILED
 
 
-def _observer(name: str, script: Script, out: Path, stage: Path, linger: Linger) -> Any:
-    from neobert.rehearsal.observers import Fresh, Resumed
-
-    def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
-        _write(out, seen)
-        linger(trainer)
-
-    def say(text: str) -> None:
-        stage.write_text(text, encoding="utf-8")
-
-    return (Resumed if name == RESUMED else Fresh)(script, finish, say)
-
-
 def _write(path: Path, seen: dict[str, Any]) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(seen, default=sorted), encoding="utf-8")
-    partial.replace(path)
+    write_atomically(path, json.dumps(seen, default=sorted).encode())
 
 
 if __name__ == "__main__":

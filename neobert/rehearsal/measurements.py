@@ -28,8 +28,8 @@ from neobert.families.table import shape_of
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trials import WorstCase, first_batches
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.memory import BYTES_PER_MIB
 from neobert.training.telemetry.metrics import LOSS
+from neobert.units import BYTES_PER_MIB
 
 MOST_DOCUMENTS = 200_000
 # Index of the first factor among the arguments.
@@ -110,7 +110,7 @@ def _documents(prepared: PreparedData) -> TokenStore | None:
 
 
 def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
-    """Yield the tokens of documents as 64-bit integers, whatever the type in the store."""
+    """Yield the tokens of documents as 64-bit integers, for any type in the store."""
     stride = -(-len(store) // most)
     for number in range(0, len(store), stride):
         yield store.tokens[store.offsets[number] : store.offsets[number + 1]].astype("<i8").tobytes()

@@ -33,10 +33,12 @@ from neobert.rehearsal.trials import (
     wait_for_checkpoint,
 )
 from neobert.runfiles.phases import SAVE
+from neobert.runfiles.run_dir import METRICS, heartbeat_path
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import METRICS, heartbeat_path, read_rows
-from neobert.training.telemetry.memory import BYTES_PER_MIB, memory_fields
+from neobert.training.telemetry.jsonl_writer import read_rows
+from neobert.training.telemetry.memory import memory_fields
+from neobert.units import BYTES_PER_MIB
 
 Finish = Callable[[Trainer, dict[str, Any]], None]
 Say = Callable[[str], None]
@@ -44,11 +46,18 @@ Say = Callable[[str], None]
 
 @dataclass
 class Fresh:
-    """Observer of a run from its first step. `finish` gets the measurements and does not return."""
+    """Observer of a run from its first step.
+
+    `wait_until_alone` returns once no other check is running, before anything is measured.
+    `pause` gets what other processes would change, once it is measured, and returns when they may start;
+    `finish` gets all measurements and does not return.
+    """
 
     script: Script
     finish: Finish
     say: Say
+    wait_until_alone: Callable[[Trainer], None]
+    pause: Finish
     seen: dict[str, Any] = field(default_factory=dict)
     allocated: list[int] = field(default_factory=list)
 
@@ -56,9 +65,11 @@ class Fresh:
         """Run the worst batch before the first step, and observe every step after it."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
-        self.say("trying the worst batch")
+        self.say("running the worst batch")
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
+        self.worst.step(trainer)
+        self.wait_until_alone(trainer)
         self.worst.run(trainer)
         with recording_products() as flops:
             self.worst.run(trainer)
@@ -86,7 +97,7 @@ class Fresh:
             self.conclude(trainer)
 
     def conclude(self, trainer: Trainer) -> None:
-        """Read the run's own files, then run the trials, the last of which ends the run."""
+        """Read the run's own files and the memory, then run the trials, the last of which ends the run."""
         self.seen["save_s"] = self._save_s(trainer)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
@@ -95,23 +106,25 @@ class Fresh:
             "speed": speed_of(trainer, rows, self.script) if trainer.world.is_main else None,
             "evaluation": evaluation_of(trainer, rows, beats),
             "attention": attention_of(trainer, self.seen.pop("has_mask_with_packing")),
-            "overlap": train_eval_overlap(prepare(trainer.config)) if trainer.world.is_main else None,
             "beats": beats[-1:],
         }
         retries = self._retries(trainer)
-        self.say("trying the worst batch with the optimizer's state in memory")
+        self.say("running the worst batch with the optimizer's state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
+        self.seen |= self._own_memory(trainer)
+        self.pause(trainer, self.seen)
+        if trainer.world.is_main:
+            self.seen["overlap"] = train_eval_overlap(prepare(trainer.config))
         self.say("comparing accumulated gradients")
         self.seen["accumulation"] = accumulation_error(trainer)
         self.say("overfitting one batch")
         losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
-        self.say("asking questions whose answer is known")
+        self.say("testing predictions with known answers")
         answers = trainer.task.probe(Examined(trainer), self.worst.train)
         self.seen["answers"] = [answer._asdict() for answer in answers]
-        self.seen |= self._self_portrait(trainer)
         self.finish(trainer, self.seen)
 
     def _save_s(self, trainer: Trainer) -> float:
@@ -139,7 +152,7 @@ class Fresh:
             "growth_mib_per_step": (last - first) / BYTES_PER_MIB / max(1, steps),
         }
 
-    def _self_portrait(self, trainer: Trainer) -> dict[str, Any]:
+    def _own_memory(self, trainer: Trainer) -> dict[str, Any]:
         """Return the memory of this process as a heartbeat would, for a comparison from outside."""
         device = trainer.world.device
         is_on_gpu = trainer.world.is_on_gpu
@@ -154,11 +167,16 @@ class Fresh:
 
 @dataclass
 class Resumed:
-    """Observer of a resumed run, for as many steps as are compared."""
+    """Observer of a resumed run, for as many steps as are compared.
+
+    Attributes:
+        is_last: no other run resumes from a checkpoint of this one, so it saves none.
+    """
 
     script: Script
     finish: Finish
     say: Say
+    is_last: bool = False
     seen: dict[str, Any] = field(default_factory=dict)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
@@ -166,7 +184,7 @@ class Resumed:
         self.start = trainer.progress.step
         self.say(f"resumed at step {self.start}")
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
-        draw_from_generators()  # as the unbroken run did between its save and its next step
+        draw_from_generators()  # as the uninterrupted run did between its save and its next step
         if trainer.config.trainer.torch_compile:
             WorstCase(trainer).run(trainer)  # compilers draw numbers too
         self.trace = Trace(trainer)
@@ -174,12 +192,14 @@ class Resumed:
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
     def look(self, trainer: Trainer, _report: StepReport) -> None:
-        """Record a step; after the last one, wait for its checkpoint and finish."""
+        """Record a step; after the last one, wait for its checkpoint, if it saves one, and finish."""
         step = trainer.progress.step
         if step == self.start:
             return
         self.trace.note(trainer)
         if step == self.start + self.script.compared:
-            wait_for_checkpoint(trainer.checkpoints / str(step))
-            end = {"trace": self.trace.lines(), "state_at_end": state_digests(trainer)}
-            self.finish(trainer, self.seen | end)
+            self.seen["trace"] = self.trace.lines()
+            if not self.is_last:
+                self.seen["state_at_end"] = state_digests(trainer)
+                wait_for_checkpoint(trainer.checkpoints / str(step))
+            self.finish(trainer, self.seen)

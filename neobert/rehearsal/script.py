@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +18,9 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, utc_now, write_receipt
-from neobert.runfiles.run_dir import RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 
-FOLDER = "run"
+FOLDER, RESUMED_FOLDER = "run", "resumed"
 MOST_COMPARED = 4
 PARTS_BEFORE_SAVE = 5
 PARTS = PARTS_BEFORE_SAVE + 2
@@ -33,7 +36,7 @@ class Script:
     Attributes:
         compared: steps that are repeated after each resume.
         saved: step of the checkpoint that the first resume starts from; the second starts `compared` later.
-        total: steps of the unbroken run, which both are compared with.
+        total: steps of the uninterrupted run, which both are compared with.
         planned: steps of the requested run, which its schedule is made for.
     """
 
@@ -57,15 +60,21 @@ def script_for(max_steps: int) -> Script:
     return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 
 
-def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bool) -> dict[str, Any]:
-    """Return the keys that a rehearsal replaces: output folder and intervals."""
+def stand_ins(
+    config: RunConfig, folder: Path, script: Script, *, is_resumed: bool, is_last: bool = False
+) -> dict[str, Any]:
+    """Return the keys that a rehearsal replaces: output folder and intervals.
+
+    `is_last`: nothing resumes from the run, so it saves nothing.
+    """
+    saves_every = script.compared if is_resumed else script.saved
     batches = config.trainer.eval_max_batches or EVAL_BATCHES
     return {
         "trainer.output_dir": str(folder),
         "trainer.overwrite_output_dir": False,
         "trainer.resume_from_checkpoint": "auto" if is_resumed else "never",
         "trainer.continue_from": None,
-        "trainer.save_steps": script.compared if is_resumed else script.saved,
+        "trainer.save_steps": script.planned if is_last else saves_every,
         "trainer.save_total_limit": 0,
         "trainer.eval_steps": 0,
         "trainer.eval_max_batches": min(batches, EVAL_BATCHES),
@@ -79,7 +88,7 @@ def stand_ins(config: RunConfig, folder: Path, script: Script, *, is_resumed: bo
         "trackers": (),
         "wandb.enabled": False,
         "watchdog.heartbeat_interval_s": BEAT_S,
-        "guard.on_degradation": "warn",  # ATT002 and PRF002 judge what was seen
+        "guard.on_degradation": "warn",  # ATT002 and PRF002 judge the measurements
         "distributed.nnodes": 1,
     }
 
@@ -100,6 +109,19 @@ def lay_out(config: RunConfig) -> Path:
     (folder / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
     write_receipt(_receipt(config), folder / RECEIPT)
     return folder
+
+
+def copy_as_it_is(run_dir: Path, target: Path) -> None:
+    """Copy the directory of a run that may go on, as its crash would leave it; checkpoints are linked."""
+
+    def copy(source: str, place: str) -> None:
+        if CHECKPOINTS in Path(source).parts:
+            with suppress(OSError):  # a file system without hard links
+                os.link(source, place)
+                return
+        shutil.copy2(source, place)
+
+    shutil.copytree(run_dir, target, symlinks=True, copy_function=copy)
 
 
 def _receipt(config: RunConfig) -> Receipt:

@@ -94,7 +94,7 @@ class Trace:
 
 
 def draw_from_generators() -> None:
-    """Use every generator, so that generator state that a resume loses shows without dropout too."""
+    """Draw from every generator, so that lost generator state is detected in runs without dropout too."""
     random.random()
     np.random.random()
     torch.rand(1)

@@ -67,14 +67,27 @@ class WorstCase:
             stretched = full_of_text(first, sizes.per_device_eval_batch_size)
             self.evaluation = task.worst_case(stretched, False)
 
+    def step(self, trainer: Trainer) -> None:
+        """Run forward and backward. Raises `torch.OutOfMemoryError`."""
+        with aside(trainer):
+            self._train(trainer)
+
+    def evaluate(self, trainer: Trainer) -> None:
+        """Evaluate."""
+        with aside(trainer):
+            self._evaluate(trainer)
+
     def run(self, trainer: Trainer) -> None:
         """Run forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
-            step = trainer.task.step or steps.accumulate
-            step(trainer, [self.train], max(1, self.train.num_targets))
+            self._train(trainer)
             self._evaluate(trainer)
             if trainer.world.is_on_gpu:
                 torch.cuda.synchronize(trainer.world.device)
+
+    def _train(self, trainer: Trainer) -> None:
+        step = trainer.task.step or steps.accumulate
+        step(trainer, [self.train], max(1, self.train.num_targets))
 
     def _evaluate(self, trainer: Trainer) -> None:
         if self.evaluation is not None:
@@ -180,11 +193,11 @@ def train_on(trainer: Trainer, batch: Any) -> list[float]:
 
 
 class Examined:
-    """The trainer at the end of its rehearsal, as a task's probe asks it: see `Examiner`."""
+    """The trainer at the end of its rehearsal, for a task's probe: see `Examiner`."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        # Labels that the run never had may cost more than any before: no loss spike of the run.
+        # Labels that the run never had may have a higher loss than any before: not a spike of the run.
         report = trainer.run_dir / "nonfinite_of_probe.json"
         trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
 

@@ -18,7 +18,7 @@ from neobert.runfiles.resume_policy import Difference, structural_differences
 KEY = "trainer.continue_from"
 FILE_NAME = "continued.json"
 UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.init")
-"""Keys of the model that say how its weights began, which a checkpoint has behind it."""
+"""Keys of the model's initial weights, which have no effect on a trained checkpoint."""
 TEXT_SECTIONS = ("dataset", "tokenizer")
 HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.checkpoint.folders import LATEST, find
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.printable import printable
+from neobert.runfiles.checkpoint.folders import LATEST, checkpoint_steps, find
+from neobert.runfiles.checkpoint.manifest import sha256
+from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 
 CODE = "model-folder"
+CONFIG = "config.json"
 
 
 def model_folder(path: Path) -> Path:
@@ -16,14 +21,50 @@ def model_folder(path: Path) -> Path:
 
     Raises `ProjectError`.
     """
-    if (path / "config.json").is_file():
+    require_model_folder(path)
+    if (path / CONFIG).is_file():
         return path
-    if (path / CHECKPOINTS).is_dir() and (found := find(path / CHECKPOINTS, LATEST)) is not None:
-        return found[0]
-    raise ProjectError(
-        CODE,
-        "is not a model folder: it has no config.json",
-        "give an exported folder, a checkpoint folder or a run directory",
-        str(path),
-        EXIT_USAGE,
+    found = find(path / CHECKPOINTS, LATEST)
+    assert found is not None
+    return found[0]
+
+
+def require_model_folder(path: Path) -> None:
+    """Raise `ProjectError` for a path that holds no model, without verifying the files of one that does."""
+    if (path / CONFIG).is_file() or checkpoint_steps(path / CHECKPOINTS):
+        return
+    hint = "give an exported folder, a checkpoint folder or a run directory"
+    if not path.is_dir():
+        message = "is a file, not a model folder" if path.exists() else "no such folder"
+    elif (path / RESOLVED).is_file():
+        message, hint = "the run has no checkpoint yet", "wait for its first checkpoint (trainer.save_steps)"
+    else:
+        message = "is not a model folder: it has no config.json"
+    raise ProjectError(CODE, message, hint, str(path), EXIT_USAGE)
+
+
+def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: bool = False) -> Any:
+    """Read a JSON object, or a list of objects, from a model's folder.
+
+    Raises `ProjectError` for anything else. With `may_lack` a missing file reads as an empty one.
+    """
+    if may_lack and not path.is_file():
+        return [] if is_list else {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ProjectError(code, f"cannot be read: {printable(str(error))}", place=str(path)) from error
+    is_right = (
+        isinstance(content, list) and all(isinstance(each, dict) for each in content)
+        if is_list
+        else isinstance(content, dict)
     )
+    if not is_right:
+        kind = "list of objects" if is_list else "object"
+        raise ProjectError(code, f"is not a JSON {kind}", place=str(path))
+    return content
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 of each weight file of a model's folder, in the order of their names."""
+    return " ".join(sha256(file) for file in sorted(folder.glob("*.safetensors")))

@@ -46,6 +46,7 @@ class PhaseTracker:
     Attributes:
         last: replaced as a whole, because another thread reads it.
         longest_s: by phase, of this session.
+        doing: progress within the phase as text; empty where there is none.
         parts: of the phase: how many are done, and how many there are; None where that is not known.
     """
 
@@ -54,6 +55,7 @@ class PhaseTracker:
         self._since_s = clock()
         self.last = Mark(START, None, time.time())
         self.longest_s: dict[str, float] = {}
+        self.doing = ""
         self.parts: tuple[int | None, int | None] = (None, None)
 
     def enter(self, phase: str, step: int | None = None) -> None:
@@ -72,6 +74,11 @@ class PhaseTracker:
     def tick(self) -> None:
         """Mark progress within the phase."""
         self.enter(self.last.phase)
+
+    def describe(self, doing: str) -> None:
+        """Mark progress within the phase, and state it."""
+        self.doing = doing
+        self.tick()
 
     def stopping_s(self) -> float:
         """Return the time before its end at which a run must stop training, to finish a step and save."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import re
 import signal
 from contextlib import suppress
 from pathlib import Path
@@ -20,11 +21,14 @@ CODE = "TRN002"
 RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
+METRICS = "metrics.jsonl"
+LOGS = "logs"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.
 HALT = ".HALT"
 OUTCOME = "outcome.json"
 Status = Literal["finished", "preempted", "interrupted", "failed"]
 DUMP_SIGNAL = signal.SIGUSR2
+HEARTBEAT_NAME = re.compile(r"heartbeat_rank([0-9]{1,6})\.jsonl")
 
 
 def current_path(path: Path, descriptor: int) -> Path | None:
@@ -89,9 +93,23 @@ def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, mess
     write_atomically(run_dir / OUTCOME, json.dumps(content).encode() + b"\n")
 
 
+def heartbeat_path(run_dir: Path, rank: int) -> Path:
+    """Return the file of a rank's heartbeats."""
+    return run_dir / f"heartbeat_rank{rank}.jsonl"
+
+
+def ranks_with_heartbeat(run_dir: Path) -> list[int]:
+    """Return the ranks that have a file of heartbeats, in order."""
+    try:
+        names = os.listdir(run_dir)
+    except OSError:
+        return []
+    return sorted({int(match[1]) for name in names if (match := HEARTBEAT_NAME.fullmatch(name))})
+
+
 def stacks_path(run_dir: Path, rank: int) -> Path:
     """Return the file of a rank's stack dumps."""
-    return run_dir / "logs" / f"rank_{rank}.stacks"
+    return run_dir / LOGS / f"rank_{rank}.stacks"
 
 
 def dump_on_request(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Questions whose right answer is known, for tasks whose examples are segments of a store."""
+"""Probes with known answers, for tasks whose examples are segments of a store."""
 
 from __future__ import annotations
 
@@ -13,18 +13,26 @@ from neobert.data.batches.targets import IGNORED
 from neobert.training.loop.task import Answer, Examiner
 
 TINY = 1e-30
+PADDED_SHARE = 2
+"""Padded rows take at most this multiple of the tokens of the packed run."""
 
 
-def attention_answers(examiner: Examiner, batch: Microbatch, *, labels_tokens: bool) -> Iterator[Answer]:
+def attention_answers(
+    examiner: Examiner, batch: Microbatch, *, token_classes: int | None
+) -> Iterator[Answer]:
     """Test that a text attends to its own later tokens, and neither to other texts nor to padding.
 
     Args:
         batch: full of text; every second segment or row is tested.
-        labels_tokens: tokens are labelled, and not segments.
+        token_classes: choices of a token's label; None: segments are labelled, and not tokens.
     """
     batch = batch if batch.attention_mask is None else with_padding(batch)
     is_own, is_early = asked_tokens(batch)
-    labelled = with_early_labels(batch, is_own & is_early) if labels_tokens else with_half_of_labels(batch)
+    labelled = (
+        with_half_of_labels(batch)
+        if token_classes is None
+        else with_early_labels(batch, is_own & is_early, token_classes)
+    )
     before = examiner.loss(labelled)
     effect = abs(examiner.loss(with_other_tokens(labelled, is_own & ~is_early)) - before)
     leak = abs(examiner.loss(with_other_tokens(labelled, ~is_own)) - before)
@@ -66,11 +74,11 @@ def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
     return segment, lengths[segment]
 
 
-def with_early_labels(batch: Microbatch, is_asked: Tensor) -> Microbatch:
-    """Label the tested tokens with their own ids, at most as many as the batch had targets."""
+def with_early_labels(batch: Microbatch, is_asked: Tensor, num_classes: int) -> Microbatch:
+    """Label the tested tokens by their own ids, at most as many as the batch had targets."""
     places = is_asked.flatten().nonzero().squeeze(1)[: batch.num_targets]
     labels = torch.full_like(batch.labels, IGNORED)
-    labels.view(-1)[places] = batch.input_ids.flatten()[places]
+    labels.view(-1)[places] = batch.input_ids.flatten()[places] % num_classes
     return replace(batch, labels=labels, num_targets=len(places))
 
 
@@ -85,3 +93,30 @@ def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
     """Replace tokens by others of the same microbatch."""
     others = batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape)
     return replace(batch, input_ids=torch.where(is_other, others, batch.input_ids))
+
+
+def in_rows(batch: Microbatch) -> Microbatch:
+    """Copy the first texts of a full packed row into padded rows."""
+    assert batch.cu_seqlens is not None
+    most = max(1, PADDED_SHARE * len(batch.input_ids) // batch.max_seqlen)
+    lengths = batch.cu_seqlens[: batch.num_segments + 1].diff()[:most].long()
+    is_token = torch.arange(int(lengths.max())) < lengths[:, None]
+
+    def rows(values: Tensor, filler: float = 0) -> Tensor:
+        grid = torch.full(is_token.shape, filler, dtype=values.dtype)
+        grid[is_token] = values[: int(lengths.sum())]
+        return grid
+
+    labels_tokens = batch.labels.shape == batch.input_ids.shape
+    labels = rows(batch.labels, IGNORED) if labels_tokens else batch.labels[: len(lengths)]
+    return replace(
+        batch,
+        input_ids=rows(batch.input_ids),
+        position_ids=rows(batch.position_ids),
+        attention_mask=is_token,
+        cu_seqlens=None,
+        labels=labels,
+        num_tokens=int(lengths.sum()),
+        num_targets=int(is_target(labels.numpy()).sum()),
+        num_segments=len(lengths),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ from neobert.training.state.train_state import Progress
 
 
 @dataclass(frozen=True, slots=True)
-class RankData:
+class RankData(ABC):
     """The microbatches of one rank.
 
     Attributes:
@@ -39,6 +40,10 @@ class RankData:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", shape_of(self.config, self.vocab_size))
+
+    @abstractmethod
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
 
     def batches(self, cursor: Cursor, moments: Iterator[Moment]) -> TrainStream:
         """Yield this rank's training microbatches from a cursor on, for the given steps."""
@@ -102,5 +107,5 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
 
 
 def describe(batch: Microbatch) -> dict[str, Any]:
-    """Return what finds a microbatch's samples again."""
+    """Return the sample ids and the cursor by which a microbatch's samples can be found."""
     return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

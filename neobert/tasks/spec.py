@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 
-LARGE = 100.0
+DECIMALS = ((10.0, 4), (100.0, 2))
+"""Decimals of a value below each limit; a larger one has a single decimal."""
 """A perplexity above this needs no four decimals."""
+
+MASKING_KEYS = (
+    *(f"datacollator.mlm_probability{suffix}" for suffix in ("", "_final", "_over", "_eval")),
+    "datacollator.mask_all",
+    "trainer.masked_logits_only_loss",
+)
+"""Keys that only a task with masked tokens reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +37,15 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """Name for people, without the prefix."""
+        """Name in reports, without the prefix."""
         return self.name.removeprefix("eval/")
 
     def describe(self, value: float) -> str:
         """Format a value with its label."""
         if self.is_share:
             return f"{self.label} {value:.2%}"
-        return f"{self.label} {value:.4f}" if abs(value) < LARGE else f"{self.label} {value:,.1f}"
+        decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
+        return f"{self.label} {value:,.{decimals}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +83,34 @@ class Head:
         return num_tokens / document_tokens if self.is_per_document else num_tokens
 
 
+class Labels(NamedTuple):
+    """Labels that the data brings.
+
+    Attributes:
+        unit: what has a label: text or word.
+        column: key that names the column of the labels.
+        setting: key that lists or counts the classes.
+        classes: labels as prepared data counts them; empty for scores.
+    """
+
+    unit: str
+    column: str
+    setting: str
+    classes: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """A task as everything outside of the trainer sees it.
+    """Light description of a task, for everything outside of the trainer.
 
     Attributes:
         name: value of the key `task`.
-        summary: one line for people.
+        summary: one line for reports.
         module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
         examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
         auto_class: the class of transformers that loads its checkpoints.
         metrics: metrics that an evaluation may report; `reports` selects those of a config.
+        labels: what the data labels, given the config; None: targets are made from the text.
         labels_texts: a label belongs to a whole text, which is never split.
         head: size and work of the head, given the config and the shape of the model.
         own_sections: sections of the config that it reads, and no task that does not name them; setting one
@@ -99,6 +126,7 @@ class TaskSpec:
     auto_class: str
     metrics: tuple[Metric, ...]
     head: Callable[[RunConfig, ModelShape], Head]
+    labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
     own_sections: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)

@@ -7,8 +7,9 @@ from neobert.config.schema import RunConfig
 from neobert.tasks.classification.spec import CLASSIFICATION
 from neobert.tasks.pretraining.spec import PRETRAINING
 from neobert.tasks.spec import Metric, TaskSpec
+from neobert.tasks.token_classification.spec import TOKEN_CLASSIFICATION
 
-TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (PRETRAINING, CLASSIFICATION)}
+TASKS: dict[str, TaskSpec] = {spec.name: spec for spec in (PRETRAINING, CLASSIFICATION, TOKEN_CLASSIFICATION)}
 
 
 def spec_of(config: RunConfig) -> TaskSpec:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights, requested_rows
 from neobert.printable import printable
+from neobert.runfiles.model_folder import read_json
 
 
 def start_from_weights(
@@ -20,8 +20,8 @@ def start_from_weights(
 ) -> None:
     """Have `load` read `model.pretrained_checkpoint` where the config names one.
 
-    Raises `ProjectError` EXP005 where the weights do not fit, know another vocabulary, or were trained with
-    another arithmetic.
+    Raises `ProjectError` EXP005 where the weights do not fit, have another vocabulary, or were trained with
+    other settings of the model.
     """
     starts_from = initial_weights(config)
     if starts_from is None:
@@ -83,10 +83,7 @@ def refuse_other_arithmetic(config: RunConfig, weights: Path) -> None:
     file = (weights if weights.is_dir() else weights.parent) / "config.json"
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
-    try:
-        trained = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ProjectError("EXP005", f"cannot be read: {printable(str(error))}", place=str(file)) from error
+    trained = read_json(file, code="EXP005")
     for name, default in _ARITHMETIC.items():
         requested, value = getattr(config.model, name), trained.get(name, default)
         value = value.lower() if isinstance(value, str) else value

@@ -11,7 +11,8 @@ from neobert.trackers.trackio import TRACKIO
 from neobert.trackers.wandb import WANDB
 
 TRACKERS = {each.name: each for each in (TRACKIO, TENSORBOARD, WANDB, MLFLOW, PROMETHEUS)}
-# metrics.jsonl is not a tracker: resume and checkpoints depend on it, so it is written whatever the key says.
+# metrics.jsonl is not a tracker: resume and checkpoints depend on it, so it is written for any value of the
+# key.
 JSONL = "jsonl"
 NAMES = (JSONL, *TRACKERS)
 

@@ -68,3 +68,13 @@ def test_a_classification_run_gets_labels(tmp_path, problem):
     assert labels.is_floating_point() == (problem == "regression")
     assert len(labels.unique()) > 1
     assert 0 <= labels.min() <= labels.max() <= 2
+
+
+def test_a_run_over_words_gets_a_label_for_each_token(tmp_path):
+    names = {"label_names": ["O", "B-PER", "I-PER"]}
+    config = config_of(task="token_classification", token_classification=names)
+    prepared = synthesize(config, tmp_path)
+    with TrainStream(prepared, config, prepared.tokenizer) as stream:
+        batch = next(stream)
+    assert batch.labels.shape == batch.input_ids.shape
+    assert batch.labels[: batch.num_tokens].unique().tolist() == [0, 1, 2]

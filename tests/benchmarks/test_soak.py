@@ -78,7 +78,7 @@ def test_steps_that_were_given_other_samples_or_skipped(verdict):
     other[40] = other[40] | {"digest": "of something else"}
     rest = given(2, SAVED_AT + 1, STEPS)
     assert verdict(steps=other + rest)["faults"] == ["other samples or masks in steps [41]"]
-    assert verdict(steps=given(1, 1, 58) + rest)["faults"] == ["steps that no session has done: [59, 60]"]
+    assert verdict(steps=given(1, 1, 58) + rest)["faults"] == ["steps that no session did: [59, 60]"]
 
 
 def test_a_request_to_stop_may_cost_no_step(verdict):

@@ -186,7 +186,7 @@ def test_the_digest_does_not_depend_on_the_order_or_the_spelling(resolve_text: C
 def test_the_digest_of_the_defaults_is_pinned() -> None:
     plain = json.dumps(to_dict(from_dict({})), sort_keys=True, separators=(",", ":"))
     assert plain.isascii()
-    assert plain.startswith('{"classification":{"dropout":0.1,')
+    assert plain.startswith('{"adapter":{"alpha":16,"dropout":0.0,')
 
 
 def test_replace_rebuilds_and_checks() -> None:

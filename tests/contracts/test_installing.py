@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from neobert.adapters.spec import INSTALL as LORA
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
 from neobert.export_formats import EXTRAS as EXPORT_EXTRAS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
@@ -19,7 +20,7 @@ ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name: each.install for name, each in EXPORT_EXTRAS.items()}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
-INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB}
+INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA}
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 
 

@@ -67,9 +67,9 @@ def measured(name: str, *keys: str) -> float:
         ((*RUNS, "fused", "train/tokens_per_sec"), "the whole command: {:.0f}k tokens/s with them"),
         ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
         ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
-        ((*MEDIANS, "padded bfloat16"), "trained on {:.0f}k useful tokens/s in padded rows"),
+        ((*MEDIANS, "padded bfloat16"), "trains on {:.0f}k useful tokens/s in padded rows"),
         ((*MEDIANS, "concatenated float32"), "on {:.0f}k in concatenated ones"),
-        ((*MEDIANS, "ours"), "this trainer's step on {:.0f}k"),
+        ((*MEDIANS, "ours"), "this trainer on {:.0f}k"),
     ],
 )
 def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
@@ -78,10 +78,20 @@ def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[st
 
 @pytest.mark.parametrize(
     ("mode", "form"),
-    [("fsdp2-4", "Four cards reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
+    [("fsdp2-4", "Four GPUs reach {:.3f} of four times one"), ("replicated-4", "{:.3f} `replicated`")],
 )
 def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode: str, form: str) -> None:
     assert form.format(measured(*SCALING, mode)) in " ".join(PAGES["gpu.md"].split())
+
+
+def test_the_parts_of_the_start_are_those_that_were_measured() -> None:
+    detail = json.loads((ROOT / "docs/measurements/start-up-sequential.json").read_text("utf-8"))["detail"]
+    empty, warm = detail["empty"], detail["warm"]
+    for part, seconds in empty["parts"].items():
+        assert f"| {part} | {seconds:.1f} | {warm['parts'][part]:.1f} |" in PAGES["performance.md"]
+    assert f"| all | **{empty['seconds']:.1f}** | **{warm['seconds']:.1f}** |" in PAGES["performance.md"]
+    for launch in (empty, warm):
+        assert sum(launch["parts"].values()) == pytest.approx(launch["seconds"], abs=0.05)
 
 
 def test_the_readme_compares_rates_that_were_measured() -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from neobert.config import to_dict
+from neobert.config import from_dict, to_dict
 from neobert.config.schema import TokenizerConfig
-from neobert.data.entry_point import report_to_stdout
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.data.tokenize.train_tokenizer import save_whole
 from neobert.errors import ERROR_FILE_ENV, read_error_file
+from neobert.json_program import serve
 from tests.data.conftest import Configure
 
 
@@ -70,7 +70,7 @@ def test_a_config_that_cannot_be_read(tmp_path, capsys, content, code, exit_code
     path = tmp_path / "resolved.json"
     if content is not None:
         path.write_text(content, encoding="utf-8")
-    assert report_to_stdout(lambda config: {}, [str(path)]) == exit_code
+    assert serve(lambda content: to_dict(from_dict(content)), [str(path)]) == exit_code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert code in captured.err
@@ -78,8 +78,8 @@ def test_a_config_that_cannot_be_read(tmp_path, capsys, content, code, exit_code
 
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
 def test_one_argument_is_wanted(capsys, arguments):
-    assert report_to_stdout(lambda config: {}, arguments) == 2
-    assert "one resolved config" in capsys.readouterr().err
+    assert serve(lambda content: {}, arguments) == 2
+    assert "one path is expected" in capsys.readouterr().err
 
 
 def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path, monkeypatch):

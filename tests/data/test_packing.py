@@ -56,6 +56,7 @@ def test_every_document_is_packed_once_within_capacity_and_slots(problem, packer
     sums = [int(lengths[plan.members(index)].sum()) for index in range(plan.num_bins)]
     assert max(sums, default=0) <= capacity
     assert plan.num_tokens == sum(sums)
+    assert plan.fill == (sum(sums) / (len(sums) * capacity) if sums else 0.0)
 
 
 @given(problems(), st.sampled_from(sorted(PACKERS)))
@@ -157,7 +158,7 @@ def test_slots_are_added_only_where_they_fill_microbatches():
     assert pack_evenly(halves, 1024, drawn.value.max_segments).fill < 0.93
     more = with_enough_slots(drawn, halves, pack_evenly)
     assert (drawn.value.max_segments, more.value.max_segments) == (8, 24)
-    assert "short ones fill" in more.reason
+    assert "short ones would fill" in more.reason
     usual = mix(150, 6000)
     enough = batch_shape(RunConfig(), 4, LengthStatistics.of(usual))
     assert with_enough_slots(enough, usual, pack_evenly) is enough
@@ -212,12 +213,19 @@ def short_and_whole() -> np.ndarray:
         (pack, mix(150, 5000), 16384, 130, "bd0b6bb51c964d8b"),
         (pack, mix(400, 5000), 1024, 8, "11a55db38c761875"),
         (pack, mix(150, 5000), 2048, None, "eda25cad34b67e4a"),
+        (pack, mix(150, 512), 1024, None, "c3a2255af241e51f"),
+        (pack, mix(150, 513), 1024, None, "f3b35098907d91be"),
         (pack_densely, mix(400, 5000), 1024, 8, "5ac13a83c9002a1e"),
+        (pack_densely, mix(400, 2000), 2048, 6, "09526303076a9d67"),
         (pack_densely, short_and_whole(), 1024, 24, "5907861494d7adb4"),
         (pack_densely, short_and_whole(), 2048, 32, "aa29c1b96e42ec3b"),
+        (pack_evenly, mix(150, 5000), 16384, 130, "a6a6b99db02f4765"),
+        (pack_evenly, mix(400, 5000), 1024, 8, "5ac13a83c9002a1e"),
+        (pack_evenly, short_and_whole(), 1024, 24, "278b9a4566cd56f0"),
+        (pack_evenly, short_and_whole(), 2048, 32, "b4b27a6f6d77e24f"),
     ],
 )
-def test_earlier_packers_pack_as_they_always_have(packer, lengths, capacity, limit, digest):
+def test_packers_pack_as_they_always_have(packer, lengths, capacity, limit, digest):
     """Runs that started with one resume with it, to the same bits."""
     plan = packer(lengths, capacity, limit)
     assert sha256(plan.documents.tobytes() + plan.offsets.tobytes()).hexdigest()[:16] == digest

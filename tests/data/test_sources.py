@@ -14,7 +14,7 @@ from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus
-from neobert.data.sources.parts import HashShare, Part
+from neobert.data.sources.parts import HashShare, Part, known_count
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
@@ -213,7 +213,7 @@ def test_bad_places(tmp_path):
     refused("DAT013", "neither dataset.path nor dataset.name")
     two = refused("DAT013", "dataset.path x and dataset.name y are both set", path="x", name="y")
     assert two.hint == "remove one of them"
-    refused("DAT001", "no corpus 'builtin:novels'", name="builtin:novels")
+    refused("DAT001", "unknown corpus 'builtin:novels'", name="builtin:novels")
 
 
 def test_an_unset_variable_of_the_shell_is_not_the_current_folder(tmp_path, monkeypatch):
@@ -301,3 +301,24 @@ def test_sources_that_do_not_parse_are_left_out(tmp_path):
         "Half ?.",
         "Café.",
     ]
+
+
+def test_a_source_that_was_read_whole_knows_its_length(tmp_path: Path) -> None:
+    """The progress of a preparation has a total where that costs no second reading."""
+    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
+    train = corpus(path, eval_samples=5).train
+    assert known_count(train) is None
+    reader = train.open()
+    for _ in range(8):
+        next(reader)
+    assert known_count(train) is None
+    list(train.open(reader.state()))
+    assert known_count(train) is None, "the rest alone is no length"
+    list(train.open())
+    assert known_count(train) == train.count() == 15
+
+
+def test_a_source_with_an_index_knows_its_length() -> None:
+    source = IndexedSource("x", lambda *_: (), lambda: 7, lambda: None, format_of("text"))
+    assert known_count(source) == 7
+    assert known_count(HashShare(source, 0.5, is_evaluation=True)) is None

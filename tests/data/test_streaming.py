@@ -15,7 +15,7 @@ from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import readers, retries
 from neobert.data.sources.hub import StreamSource, hub_splits
 from neobert.data.sources.readers import IndexedSource
-from neobert.data.sources.retries import PatientReader, is_transient
+from neobert.data.sources.retries import RetryingReader, is_transient
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from tests.data.conftest import Configure, format_of, rows_of, sentences, write_jsonl
@@ -54,9 +54,9 @@ class Flaky:
         return Reader()
 
 
-def patient(source: Any, retries: int = 4) -> tuple[PatientReader, list[float]]:
+def patient(source: Any, retries: int = 4) -> tuple[RetryingReader, list[float]]:
     pauses: list[float] = []
-    return PatientReader(source, retries, 5.0, 60.0, sleep=pauses.append), pauses
+    return RetryingReader(source, retries, 5.0, 60.0, sleep=pauses.append), pauses
 
 
 def test_a_failed_read_is_repeated_from_the_start_of_its_chunk():
@@ -77,7 +77,7 @@ def test_long_documents_are_read_a_few_at_a_time(monkeypatch):
     source = IndexedSource(
         "x", lambda start, stop: rows_of(documents[start:stop]), lambda: 7, list, format_of()
     )
-    reader, chunks = PatientReader.of(source, DatasetConfig()), []
+    reader, chunks = RetryingReader.of(source, DatasetConfig()), []
     read = reader.read
     reader.read = lambda *arguments: chunks.append(read(*arguments)) or chunks[-1]
     assert list(reader) == rows_of(documents)
@@ -158,7 +158,7 @@ def test_the_keys_of_the_config_are_the_patience():
         streaming_read_retry_backoff_seconds=1.0,
         streaming_read_retry_max_backoff_seconds=1.5,
     )
-    reader = PatientReader.of(Flaky({}), config)
+    reader = RetryingReader.of(Flaky({}), config)
     assert (reader.retries, reader.first_pause_s, reader.longest_pause_s) == (2, 1.0, 1.5)
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from launcher.cli import app
+from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
 from neobert.encoding.job import Request, encode_share, run
 from neobert.encoding.shards import Shards
 from neobert.encoding.texts import open_texts
+from neobert.encoding.tokens import TextCounts
 from neobert.errors import ProjectError
 
 TEXTS = [f"{'the ' * (number % 9)}model reads {'' if number % 5 else chr(34)} text" for number in range(30)]
@@ -64,7 +69,7 @@ def test_a_killed_job_continues_to_the_same_bytes(request_of, tmp_path, monkeypa
     encoded = []
     right = Encoder.encode
     monkeypatch.setattr(
-        Encoder, "encode", lambda self, texts: encoded.append(len(texts)) or right(self, texts)
+        Encoder, "encode", lambda self, texts, *rest: encoded.append(len(texts)) or right(self, texts, *rest)
     )
     report = run(request_of)
     assert (sum(encoded), report["texts"]) == (30 - 7 * num_done, 30)
@@ -73,7 +78,8 @@ def test_a_killed_job_continues_to_the_same_bytes(request_of, tmp_path, monkeypa
 
 @pytest.mark.parametrize("change", ["texts", "model", "settings"])
 def test_shards_of_another_job_are_refused(request_of, model_folder, monkeypatch, change):
-    monkeypatch.setattr(job, "_shares", lambda *_: _interrupt())
+    kept = Shards.write
+    monkeypatch.setattr(Shards, "write", lambda *arguments: (kept(*arguments), _interrupt()))
     with pytest.raises(KeyboardInterrupt):
         run(request_of)
     if change == "texts":
@@ -91,14 +97,61 @@ def _interrupt():
     raise KeyboardInterrupt
 
 
+def test_two_jobs_do_not_write_one_output(request_of, monkeypatch):
+    """The first to end would remove the shards under the other."""
+    running = []
+    monkeypatch.setattr(job, "_shares", lambda request, _: running.append(request) or run(request))
+    with pytest.raises(ProjectError, match="another process is writing this output"):
+        run(request_of)
+    assert running == [request_of]
+    monkeypatch.undo()
+    assert run(request_of)["texts"] == 30
+
+
+def test_a_job_that_wrote_no_shard_leaves_nothing_to_continue(request_of, monkeypatch):
+    monkeypatch.setattr(job, "_shares", lambda *_: _interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run(request_of)
+    monkeypatch.undo()
+    folder = Shards(Path(request_of.output)).folder
+    assert not folder.exists()
+    folder.mkdir()  # as a job leaves it that was killed
+    (folder / "manifest.json").write_text('{"texts": "another"}')
+    assert run(request_of)["texts"] == 30
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_shards_with_a_damaged_manifest_are_refused(tmp_path, content):
+    shards = Shards(tmp_path / "out.npy")
+    with shards.begin({"max_length": 9}):
+        shards.write(0, np.zeros((1, 2), np.float32), TextCounts())
+    (shards.folder / "manifest.json").write_text(content)
+    with pytest.raises(ProjectError, match=r"manifest\.json cannot be read"), shards.begin({"max_length": 9}):
+        pass
+
+
+@pytest.mark.parametrize("end", [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved"))])
+def test_a_folder_that_its_job_removed_meanwhile_is_created_again(tmp_path, monkeypatch, end):
+    shards, lock = Shards(tmp_path / "out.npy"), fcntl.flock
+
+    def remove_and_lock(descriptor, operation):
+        monkeypatch.undo()
+        end(shards.folder)
+        lock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_and_lock)
+    with shards.begin({}):
+        assert (shards.folder / "manifest.json").is_file()
+
+
 def test_ranks_share_the_shards(request_of, tmp_path):
     run(replace(request_of, output=str(tmp_path / "one.npy")))
     shards = Shards(Path(request_of.output))
-    shards.begin({})
-    shares = [encode_share(request_of, rank, 2) for rank in (1, 0)]
+    with shards.begin({}):
+        shares = [encode_share(request_of, rank, 2) for rank in (1, 0)]
+        shards.merge(5, 32)
     assert [share.num_shards for share in shares] == [5, 5]
     assert 0 < shares[0].tokens < shares[1].tokens
-    shards.merge(5, 32)
     assert Path(request_of.output).read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
@@ -159,3 +212,38 @@ def test_what_holds_no_texts_is_refused(request_of, tmp_path, name, content, mes
 def test_an_output_of_another_kind_is_refused(request_of):
     with pytest.raises(ProjectError, match=r"ends in \.csv"):
         run(replace(request_of, output="a.csv"))
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_the_command_warns_when_much_text_is_cut_off(request_of, capsys):
+    words = ["encode", request_of.folder, request_of.texts, "-o", request_of.output, "--max-length", "4"]
+    assert app.run(words) == 0
+    assert "30 texts exceed 4 tokens; " in capsys.readouterr().err
+
+
+def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "is_out_of_reach", lambda: True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ProjectError, match="data set cannot be opened") as refusal:
+        open_texts(Path("owner/absent-data-set"), None, "train")
+    assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
+    assert refusal.value.hint == "no such path here: give one, or check the name, --column and --split"
+    with pytest.raises(ProjectError, match="does not exist"):
+        open_texts(Path("absent.txt"), None, "train")
+
+
+def test_a_name_on_the_hub_gives_the_rows_of_a_split(tmp_path, monkeypatch):
+    loaded = datasets.DatasetDict({"test": datasets.Dataset.from_dict({"text": ["a", "b"]})})
+    monkeypatch.setattr(hub, "is_out_of_reach", lambda: False)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, *_, **__: {"owner/name": loaded}[name])
+    monkeypatch.chdir(tmp_path)
+    assert list(open_texts(Path("owner/name"), "text", "test")) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("text", "number"), [("", 0), ("one", 1), ("one\n", 1), ("one\n\nthree", 3)])
+def test_lines_are_counted_as_they_are_read(text: str, number: int, tmp_path: Path) -> None:
+    """The total of the progress."""
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    texts = open_texts(tmp_path / "a.txt", None, "train")
+    assert texts.known_count() == len(list(texts)) == number

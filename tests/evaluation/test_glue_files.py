@@ -13,7 +13,8 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.files import prepare_task
-from neobert.evaluation.glue.tasks import TASKS, is_whole, reasons_not_comparable
+from neobert.evaluation.glue.task import is_whole, reasons_not_comparable
+from neobert.evaluation.glue.tasks import TASKS
 
 GLUE = os.environ.get("NEOBERT_GLUE")
 
@@ -64,6 +65,10 @@ def test_the_size_decides_whether_a_split_is_whole(rows, whole):
     """Mutants that compare with another bound, or with the other split, fail here."""
     assert is_whole(rows, 8_551) == whole
     assert bool(reasons_not_comparable(TASKS["cola"], rows, 1_043)) == (not whole)
+
+
+def test_a_split_at_the_limit_is_whole():
+    assert [is_whole(rows, 500) for rows in (498, 499, 501, 502)] == [False, True, True, False]
 
 
 @pytest.mark.parametrize(("rows", "num_reasons"), [(1_043, 0), (1_042, 0), (1_000, 1), (8_551, 1)])
@@ -118,6 +123,14 @@ def test_scores_and_numbers_of_classes_in_parquet(tmp_path):
     prepared("mrpc", tmp_path / "glue", tmp_path / "mrpc")
     assert [row["label"] for row in rows_of(tmp_path / "stsb", "dev")] == [2.5, 5.0]
     assert [row["label"] for row in rows_of(tmp_path / "mrpc", "dev")] == ["equivalent", "not_equivalent"]
+
+
+def test_a_damaged_table_is_refused(tmp_path):
+    for split in ("train", "dev"):
+        (tmp_path / "glue" / "SST-2").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "glue" / "SST-2" / f"{split}.parquet").write_bytes(b"PAR1 no table PAR1")
+    with pytest.raises(ProjectError, match="is not a readable parquet file"):
+        prepared("sst2", tmp_path / "glue", tmp_path / "out")
 
 
 @pytest.mark.parametrize(

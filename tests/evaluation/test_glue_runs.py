@@ -15,7 +15,7 @@ from launcher.commands import evaluate_glue
 from neobert.errors import EXIT_PREEMPTED, EXIT_TRAINING_FAILED
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import Start, run_settings
-from neobert.evaluation.glue.summary import average, best_row, statistics, task_summary
+from neobert.evaluation.glue.summary import averages, best_row, statistics, task_summary
 from neobert.evaluation.glue.tasks import TASKS
 from profiles.registry import resolve_run
 from validators.core import judge
@@ -27,9 +27,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Run files that were trained; the trainer only pretends, and fails for the codes in `failing`."""
     settings: list[dict[str, Any]] = []
 
-    def ask(module: str, content: dict[str, Any], *, hint: str) -> dict[str, Any]:
-        data, output = Path(content["data"]), Path(content["output"])
-        tasks = {name: prepare_task(TASKS[name], data, output / name) for name in content["tasks"]}
+    def ask(module: str, content: dict[str, Any], *, doing: str, hint: str) -> dict[str, Any]:
+        output = Path(content["output"])
+        tasks = {name: prepare_task(TASKS[name], content["data"], output / name) for name in content["tasks"]}
         return {"tasks": tasks, "weights": "digest"}
 
     def run(request: evaluate_glue.train.Request, output_format: str) -> int:
@@ -76,7 +76,7 @@ def test_every_task_and_seed_is_trained_once(trained, evaluate):
         "values": [0.6000000000000001] * 2,
     }
     assert report["tasks"]["rte"]["starts_from"] == ["pretrained"]
-    assert report["average"]["not_comparable"] == ["cola", "rte"]
+    assert report["averages"]["not_comparable"] == ["cola", "rte"]
     assert report["missing"] == []
     evaluate("--tasks", "cola,rte", "--seeds", "2")
     assert len(trained) == 4
@@ -133,6 +133,33 @@ def test_transfer_starts_from_the_best_checkpoint_of_that_seed(trained, evaluate
     assert len(trained) == 4
 
 
+def test_a_warm_start_of_a_warm_start_names_both(trained, evaluate, glue_data):
+    (glue_data / "MNLI_sample").rename(glue_data / "MNLI")
+    shutil.copytree(glue_data / "MNLI", glue_data / "SNLI")
+    report = evaluate("--tasks", "rte,mnli,snli", "--seeds", "1", "--transfer")
+    assert names(trained) == [("snli", 0), ("mnli", 0), ("rte", 0)]
+    starts = {name: task["starts_from"] for name, task in report["tasks"].items()}
+    assert starts == {
+        "rte": ["snli, then mnli (warm start)"], "mnli": ["snli (warm start)"], "snli": ["pretrained"],
+    }  # fmt: skip
+    # Other data of the last one needs the weights of all before it, whose checkpoints are gone.
+    (glue_data / "RTE" / "train.tsv").write_text((glue_data / "RTE" / "dev.tsv").read_text())
+    evaluate("--tasks", "rte,mnli,snli", "--seeds", "1", "--transfer")
+    assert names(trained)[3:] == [("snli", 0), ("mnli", 0), ("rte", 0)]
+
+
+def test_a_task_without_its_source_starts_from_the_encoder(trained, evaluate):
+    report = evaluate("--tasks", "cola,mnli,rte", "--seeds", "1", "--transfer")
+    starts = {name: task["starts_from"] for name, task in report["tasks"].items()}
+    assert starts == {"cola": ["pretrained"], "mnli": ["pretrained"], "rte": ["mnli (warm start)"]}
+
+
+def test_a_run_whose_source_failed_is_left_out(trained, evaluate, monkeypatch):
+    monkeypatch.setattr(evaluate_glue.train, "run", lambda *_: EXIT_TRAINING_FAILED)
+    report = evaluate("--tasks", "mnli,rte", "--seeds", "1", "--transfer", code=EXIT_TRAINING_FAILED)
+    assert (trained, report["missing"]) == ([], ["mnli", "rte"])
+
+
 def test_a_source_without_checkpoints_is_trained_again_for_a_warm_start(trained, evaluate):
     evaluate("--tasks", "mnli", "--seeds", "1")
     evaluate("--tasks", "mnli,rte", "--seeds", "1", "--transfer")
@@ -156,8 +183,10 @@ def test_random_weights_are_named(trained, evaluate):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--tasks", "cola,squad"), "no task squad"),
-        (("--tasks", "rte", "--transfer"), "starts tasks from mnli, which is not among the tasks"),
+        (("--tasks", "cola,squad"), "unknown task squad"),
+        (("--tasks", "cola,superglu"), "suites: glue, superglue"),
+        (("--tasks", "rte", "--transfer"), "add mnli for rte to --tasks"),
+        (("--tasks", "cola", "--transfer"), "leave --transfer out"),
     ],
 )
 def test_tasks_that_cannot_run_are_refused(
@@ -192,9 +221,20 @@ def test_scores_are_means_of_metrics_and_seeds():
     summary = task_summary("mrpc", files, runs)
     assert (summary["score"]["mean"], summary["not_comparable"]) == (pytest.approx(0.7), [])
     tasks = {"mrpc": summary, "wnli": {"score": {"mean": 0.1}, "not_comparable": ["x"]}}
-    found = average(tasks)
-    assert (found["all"], found["without_wnli_and_snli"]) == (pytest.approx(0.4), pytest.approx(0.7))
+    found = averages(tasks)
+    assert found["all"] == pytest.approx(0.4)
+    assert found["suites"] == {"glue": {"mean": pytest.approx(0.7), "tasks": ["mrpc"], "of": 8}}
     assert found["not_comparable"] == ["wnli"]
+
+
+def test_a_task_of_two_suites_names_none_of_them():
+    scored = {"score": {"mean": 0.5}, "not_comparable": []}
+    assert averages({"rte": scored})["suites"] == {}
+    found = averages({"rte": scored, "cb": scored, "snli": scored})["suites"]
+    assert {name: suite["tasks"] for name, suite in found.items()} == {"superglue": ["cb", "rte"]}
+    both = averages({"rte": scored, "cb": scored, "cola": {"score": {"mean": None}, "not_comparable": []}})
+    assert [both["suites"][name]["mean"] for name in ("glue", "superglue")] == [None, 0.5]
+    assert both["all"] is None
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -142,6 +144,12 @@ def test_blimp_counts_pairs_of_a_folder_and_of_one_file(blimp_data, settings, on
     whole.write_bytes(gzip.compress(b"".join(file.read_bytes() for file in sorted(blimp_data.iterdir()))))
     again = evaluate_blimp(whole, replace(settings, output=tmp_path / "other.npy"), None)
     assert again["paradigms"] == found["paradigms"]
+    table = tmp_path / "hub" / "one" / "train-00000-of-00001.parquet"
+    table.parent.mkdir(parents=True)
+    rows = [json.loads(line) for line in (blimp_data / "one.jsonl").read_text().splitlines()]
+    pq.write_table(pa.Table.from_pylist(rows), table)
+    of_table = evaluate_blimp(tmp_path / "hub", replace(settings, output=tmp_path / "table.npy"), None)
+    assert of_table["paradigms"] == {"one": found["paradigms"]["one"]}
     texts = [json.loads(line)[key] for line in (blimp_data / "one.jsonl").read_text().splitlines()
              for key in ("sentence_good", "sentence_bad")]  # fmt: skip
     naive = one_mask_at_a_time(Path(settings.folder), texts)[:, 0]
@@ -161,11 +169,11 @@ def test_a_stopped_evaluation_continues_to_the_same_scores(
     wanted = evaluate_blimp(blimp_data, whole, None)
     right, calls = Scorer.score, []
 
-    def score(self, texts):
+    def score(self, texts, *rest):
         if len(calls) == num_done:
             raise KeyboardInterrupt
         calls.append(len(texts))
-        return right(self, texts)
+        return right(self, texts, *rest)
 
     monkeypatch.setattr(Scorer, "score", score)
     with pytest.raises(KeyboardInterrupt):
@@ -187,7 +195,7 @@ def test_rows_that_are_no_pairs_are_refused(tmp_path, settings):
     (tmp_path / "x.jsonl").write_text('{"sentence_good": "a"}\n')
     with pytest.raises(ProjectError, match="has no texts sentence_good and sentence_bad"):
         evaluate_blimp(tmp_path / "x.jsonl", settings, None)
-    with pytest.raises(ProjectError, match=r"holds no \.jsonl files"):
+    with pytest.raises(ProjectError, match=r"holds no \.jsonl or \.parquet files"):
         evaluate_blimp(tmp_path / "missing", settings, None)
 
 
@@ -254,7 +262,7 @@ def test_the_commands_write_results_and_tables(model_folder, blimp_data, tmp_pat
 
 @pytest.mark.skipif(BLIMP is None, reason="NEOBERT_BLIMP names the file or folder of BLiMP")
 def test_published_pairs_are_complete(settings, monkeypatch):
-    monkeypatch.setattr(Scorer, "score", lambda self, texts: np.zeros((len(texts), 2)))
+    monkeypatch.setattr(Scorer, "score", lambda self, texts, *_: np.zeros((len(texts), 2)))
     found = evaluate_blimp(Path(str(BLIMP)), replace(settings, texts_per_shard=20_000), None)
     assert (found["pairs"], found["ties"], found["accuracy"], found["not_comparable"]) == (
         67_000,

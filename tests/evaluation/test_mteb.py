@@ -9,8 +9,9 @@ from types import SimpleNamespace
 import pytest
 
 from launcher.cli import app
-from launcher.commands import evaluate_mteb
+from launcher.commands import evaluation
 from neobert.encoding import Encoder
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.__main__ import evaluate
 from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, text_length
 
@@ -34,14 +35,14 @@ ANSWER = {
 
 def test_the_command_prints_averages(model_folder, tmp_path, capsys, monkeypatch):
     requests = []
-    monkeypatch.setattr(evaluate_mteb, "ask", lambda _, content, hint: requests.append(content) or ANSWER)
+    monkeypatch.setattr(evaluation, "ask", lambda _, content, **__: requests.append(content) or ANSWER)
     words = ["evaluate", "mteb", str(model_folder), "--tasks", "A,B,C", "-o", str(tmp_path / "out")]
     assert app.run(words) == 1
     assert requests[0]["tasks"] == ["A", "B", "C"]
     out = capsys.readouterr().out
     assert "37.5" in out
     assert "C: no connection" in out
-    assert json.loads((tmp_path / "out" / "mteb.json").read_text()) == ANSWER
+    assert json.loads((tmp_path / "out" / "mteb.json").read_text()) == {"schema_version": 1, **ANSWER}
     assert app.run(["evaluate", "mteb", str(model_folder), "-o", str(tmp_path / "out")]) == 2
 
 
@@ -69,6 +70,7 @@ def test_averages_are_by_type():
     assert averages({}, types)["mean_of_tasks"] is None
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # of mteb's bitext mining
 def test_every_kind_of_task_runs(model_folder):
     mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed")
     from neobert.evaluation.mteb_suite.model import MtebModel
@@ -88,7 +90,8 @@ def test_results_are_kept_and_not_repeated(model_folder, tmp_path, monkeypatch):
     task = next(task for task in ALL_MOCK_TASK_TEST_GRID if task.metadata.type == "STS")
     monkeypatch.setattr(run, "_tasks", lambda _: [task])
     monkeypatch.setattr(run, "characters_per_second", lambda _: 1_000.0)
-    settings = run.Settings(folder=str(model_folder), cache=tmp_path / "cache", tasks=("x",), device="cpu")
+    model = EmbeddingModel(folder=str(model_folder), device="cpu")
+    settings = run.Settings(model=model, cache=tmp_path / "cache", tasks=("x",))
     found = run.evaluate_tasks(settings)
     assert (list(found["types"]), found["failed"]) == (["STS"], {})
     monkeypatch.setattr(Encoder, "encode", lambda *_: pytest.fail("encoded again"))

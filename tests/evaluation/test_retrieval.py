@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from launcher.cli import app
 from neobert.encoding import Encoder
 from neobert.errors import ProjectError
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval import evaluate
 from neobert.evaluation.retrieval.evaluate import Settings, evaluate_folder, rank
 from neobert.evaluation.retrieval.files import read_collection
@@ -53,7 +54,8 @@ def beir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def settings(model_folder: Path, tmp_path: Path) -> Settings:
-    return Settings(folder=str(model_folder), output=tmp_path / "corpus.npy", device="cpu", texts_per_shard=2)
+    model = EmbeddingModel(folder=str(model_folder), device="cpu")
+    return Settings(model=model, output=tmp_path / "corpus.npy", texts_per_shard=2)
 
 
 def test_a_collection_keeps_judged_queries_and_counts_the_rest(beir):
@@ -151,11 +153,11 @@ def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
 def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monkeypatch):
     right, encoded = Encoder.encode, []
 
-    def encode(self, texts):
+    def encode(self, texts, *rest):
         if len(encoded) == 3:  # the queries and two of three shards
             raise KeyboardInterrupt
         encoded.append(len(texts))
-        return right(self, texts)
+        return right(self, texts, *rest)
 
     monkeypatch.setattr(Encoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
@@ -171,7 +173,7 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
 def test_prefixes_change_the_embeddings(beir, settings):
     evaluate_folder(beir, settings)
     with pytest.raises(ProjectError, match="prefix changed"):
-        evaluate_folder(beir, replace(settings, document_prefix="text "))
+        evaluate_folder(beir, replace(settings, model=replace(settings.model, document_prefix="text ")))
 
 
 @pytest.mark.e2e

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.errors import ProjectError
+from neobert.evaluation.summary import Figure, summary
 from neobert.export import read_weights, write_hf_folder
+from neobert.export import run as export_run
 from neobert.export.formats import fork, gguf
 from neobert.export.formats import hf as hf_format
 from neobert.export.reference import LIMIT, differences
@@ -21,6 +24,8 @@ from neobert.export.run import CONVERSION, export, refuse_unsuitable, writer_of
 from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import FORMATS
 from neobert.model import NeoBERTForSequenceClassification
+from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.model_folder import weights_digest
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +60,27 @@ def run(checkpoint: Path, name: str, pooling: str | None = None) -> Path:
     output = checkpoint.parent / "out"
     export([checkpoint], [name], output, pooling)
     assert [path.name for path in output.iterdir()] == [name]
+    modes = {path.stat().st_mode & 0o777 for path in output.rglob("*") if path.is_file()}
+    assert modes == {(output / name).stat().st_mode & 0o666}  # whoever may read the folder may read the model
     return output / name
+
+
+def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
+    """The second would remove the temporary folder of the first."""
+    output, write = checkpoint.parent / "out", hf_format.WRITER.write
+
+    def export_again(source, folder):
+        with pytest.raises(ProjectError, match="another process is exporting to this folder"):
+            export([checkpoint], ["hf"], output, None)
+        return write(source, folder)
+
+    monkeypatch.setattr(
+        "neobert.export.run.writer_of", lambda _: replace(hf_format.WRITER, write=export_again)
+    )
+    export([checkpoint], ["hf"], output, None)
+    monkeypatch.undo()
+    with pytest.raises(ProjectError, match="already there"):
+        export([checkpoint], ["hf"], output, None)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +107,24 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
             "[MASK]",
             32,
         )
+
+
+def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
+    seal(checkpoint, 100, "digest", "2026-01-01T00:00:00+00:00", {"eval/loss": 2.5})
+    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
+    monkeypatch.setattr(export_run, "compare", lambda *_: {})
+    figures = [Figure(name="rte", metric="accuracy", value=0.5, seeds=1, starts_from="pretrained")]
+    file = checkpoint.parent / "glue.json"
+    report = {"weights": weights_digest(checkpoint), "summary": summary("GLUE", figures, ["one seed"])}
+    file.write_text(json.dumps(report))
+    export([checkpoint], ["hf"], checkpoint.parent / "out", None, [file])
+    card = (checkpoint.parent / "out" / "hf" / "README.md").read_text()
+    assert "| loss | 2.5000 |" in card
+    assert "| rte | accuracy | 50.0 | 1 | pretrained |\n\n- one seed" in card
+    file.write_text(json.dumps({**report, "weights": "of another model"}))
+    with pytest.raises(ProjectError, match="reports other weights"):
+        export([checkpoint], ["hf"], checkpoint.parent / "other", None, [file])
+    assert not (checkpoint.parent / "other").exists()
 
 
 def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, save):

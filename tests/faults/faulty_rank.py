@@ -18,8 +18,8 @@ OUTLASTS_ANY_TEST_S = 60.0
 
 
 def other_config() -> None:
-    read = checks.from_dict
-    checks.from_dict = lambda content: dataclasses.replace(read(content), seed=99)
+    read = checks.read_config
+    checks.read_config = lambda path: dataclasses.replace(read(path), seed=99)
 
 
 def other_code() -> None:

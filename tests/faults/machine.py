@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def become(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> None:
                 raise UnsupportedError(facts.reason_missing(probe.group))
             return found
 
-        return probe if probe.group in REAL else Probe(probe.group, measure, is_heavy=probe.is_heavy)
+        return probe if probe.group in REAL else replace(probe, measure=measure, children=None)
 
     for name in ("HOST_PROBES", "GPU_PROBES", "HEAVY_PROBES"):
         monkeypatch.setattr(levels, name, tuple(map(answering, getattr(levels, name))))

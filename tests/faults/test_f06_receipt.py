@@ -28,6 +28,7 @@ def launch(capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Laun
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
     monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
+    monkeypatch.setattr(trainer_process, "COMPILER_PACKAGES", ())
     monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER))
     monkeypatch.setenv("FAKE_TRAINER", "finish")
     machine.become(monkeypatch, machine.altered({"git": CLEAN}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import torch
@@ -29,7 +30,7 @@ print(json.dumps([imported, torch.cuda.is_initialized(), os.getpid() in pids]), 
 
 def test_until_its_start_a_trainer_has_no_context_on_a_device(tmp_path, monkeypatch):
     (tmp_path / "note.py").write_text(NOTE, encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with waiting("note", replace(RunConfig(), "trainer.torch_compile", True)) as child:
         started = child.start([], tmp_path / "log", tmp_path / "error.json")
         assert started is not None

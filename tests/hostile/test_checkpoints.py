@@ -150,6 +150,7 @@ TAMPERED = {
     "later": change_state("cursor", {"epoch": 0, "window": 0, "index": 0, "stream": None, "shard": 3}),
     "loss": change_state("loss_window", {"loss_sum": "x", "num_targets": 1}),
     "identity": change_state("identity", ["data"]),
+    "time": change_state("trained_s", 10**400),
 }
 
 

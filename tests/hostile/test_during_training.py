@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from launcher.commands.status import look_at
+from launcher.commands.status import read_status
 from launcher.run.launch_context import environment_of
 from launcher.run.summary import conclude
 from neobert.config import from_dict
@@ -93,7 +93,7 @@ def test_a_clock_that_is_set_forward_ends_no_run(
     run_dir, now = make_run("shifted"), time.time
     code = train_until(run_dir, 6, lambda: monkeypatch.setattr(time, "time", lambda: now() + 7200))
     assert code == 0
-    age_s = look_at(run_dir, datetime.fromtimestamp(now() + 7200, UTC)).heartbeat_age_s
+    age_s = read_status(run_dir, datetime.fromtimestamp(now() + 7200, UTC)).heartbeat_age_s
     assert age_s is not None
     assert age_s < 3600
 

@@ -213,7 +213,7 @@ def test_what_a_child_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ca
     (tmp_path / "noisy_child.py").write_text(source)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(ProjectError):
-        ask("noisy_child", {}, hint="")
+        ask("noisy_child", {}, doing="", hint="")
     said = capsys.readouterr().err
     assert said == "first\nsecond\N{REPLACEMENT CHARACTER}[31m\n: :error::INJECTED\n"
 

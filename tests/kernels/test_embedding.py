@@ -11,14 +11,10 @@ from neobert.kernels.vocabulary import embedding
 
 ROWS, WIDTH, PADDING = 13, 8, 0
 IDS = {"packed": (40,), "rows": (4, 10)}
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.usefixtures("fresh_compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler
+]
 
 
 def draw(shape):

@@ -21,14 +21,17 @@ answers: dict[tuple[str, ...], subprocess.CompletedProcess[bytes]] = {}
 
 
 def run_once(
-    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+    on_progress: child.OnProgress | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a probe's child; return the earlier answer of one that looks for GPUs in the same surroundings."""
     given = os.environ if environment is None else environment
     is_usual = given.get("PATH") == PATH and given.get("PYTHONPATH") in PYTHON_PATHS
     if HAS_GPU or not is_usual or not ASKED_ONCE & {*command}:
-        return run_again(command, timeout_s, environment)
+        return run_again(command, timeout_s, environment, on_progress)
     asked = tuple(command)
     if asked not in answers:
-        answers[asked] = run_again(command, timeout_s, environment)
+        answers[asked] = run_again(command, timeout_s, environment, on_progress)
     return answers[asked]

@@ -168,7 +168,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
             ["train", "-p", "cpu-demo", "--unguarded", "x"],
             "--unguarded: --unguarded launches even if checks fail",
         ),
-        (["lint", "x.yaml", "--select", "CPK"], "no rule's code begins with CPK"),
+        (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

@@ -56,7 +56,7 @@ def test_keys_are_named_with_values_and_origins(
     head, names, extra, rate, *_ = shown.out.splitlines()
     assert head == "config: 2 of 3 keys differ", "the name of the run directory differs by nature"
     assert names.split() == ["a", "b"]
-    assert extra.split(maxsplit=1)[1] == "(not a key there) (-)  1 (-)"
+    assert extra.split(maxsplit=1)[1] == "(no such key) (-)  1 (-)"
     assert rate.split() == ["optimizer.lr", "0.1", "(a.yaml:4)", "0.2", "(b.yaml:4)"]
     found = command("runs", "compare", *runs, "--json").json
     assert (found["schema_version"], found["by"]) == (1, "step")

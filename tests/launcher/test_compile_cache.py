@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,28 @@ def test_every_child_gets_a_folder_that_only_the_user_can_open(folder: Path) -> 
     given = child_environment(Path(os.devnull))
     assert given[FOLDER_ENV] == str(folder / code_digest())
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_graphs_of_versions_that_were_not_used_for_a_month_are_removed(folder: Path) -> None:
+    ages_days = {"0" * 16: 31, "1" * 16: 29, code_digest(): 365, "mine": 365}
+    for name, age_days in ages_days.items():
+        (folder / name / "triton").mkdir(parents=True)
+        os.utime(folder / name, (time.time() - 86_400 * age_days,) * 2)
+    folder.chmod(0o700)
+    compile_cache_environment()
+    assert {entry.name for entry in folder.iterdir()} == {"1" * 16, code_digest(), "mine"}
+    compile_cache_environment()
+    assert (folder / code_digest()).is_dir(), "its launch made it new"
+
+
+def test_a_link_in_the_place_of_a_version_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others"
+    (others / "kept").mkdir(parents=True)
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / ("2" * 16)).symlink_to(others)
+    os.utime(others, (0, 0))
+    compile_cache_environment()
+    assert (others / "kept").is_dir()
 
 
 def test_a_folder_that_the_user_names_is_left_alone(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

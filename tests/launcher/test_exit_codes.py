@@ -316,6 +316,32 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
     assert f"validators is imported from {foreign} [HST006]" in answer.stderr
 
 
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_a_wrong_choice_is_named_without_the_parser(output_format: str, command: Callable[..., Any]) -> None:
+    answer = command("init", "--size", "huge", "--output-format", output_format)
+    assert answer.code == 2
+    assert (
+        "Invalid value for '--size': 'huge' is not one of 'tiny', 'small', 'base'" in answer.out + answer.err
+    )
+
+
+@pytest.mark.child
+def test_ctrl_c_during_the_first_imports_leaves_no_traceback() -> None:
+    program = """if True:
+        import signal, sys
+        class Interrupt:
+            def find_spec(self, name, path, target=None):
+                if name == "launcher.cli.app":
+                    signal.raise_signal(signal.SIGINT)
+        sys.meta_path.insert(0, Interrupt())
+        from launcher.__main__ import main
+        main()
+    """
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    message = "error: Ctrl-C: stopped before there was a result [interrupted]\n"
+    assert (answer.returncode, answer.stdout, answer.stderr) == (130, "", message)
+
+
 @pytest.mark.child
 def test_a_reader_of_help_that_goes_away_is_no_error(run_child: Callable[..., Any]) -> None:
     reader, writer = os.pipe()

@@ -55,16 +55,17 @@ def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -
 @pytest.mark.parametrize(
     ("average", "reason"),
     [
-        ("4", "needs at least two"), ("1", "needs at least two"), ("0", "needs at least two"),
+        ("4", "is more than the 3 checkpoints"), ("1", "needs at least two"), ("0", "needs at least two"),
         ("100,100", "needs at least two"), ("100,150", "without a checkpoint (150)"),
         ("last", "is not a number"), ("100,", "is not a number"), ("-2", "is not a number"),
+        ("²", "is not a number"), ("9" * 5000, "is not a number"),
     ],
 )  # fmt: skip
 def test_an_average_of_nothing_is_refused(run_dir: Path, average: str, reason: str) -> None:
     with pytest.raises(ProjectError) as caught:
         steps_to_average(run_dir / "checkpoints", average)
     assert reason in caught.value.message
-    assert caught.value.hint == "the checkpoints are 100, 200, 300"
+    assert caught.value.hint == "available checkpoints: 100, 200, 300"
 
 
 def test_a_damaged_checkpoint_is_never_averaged(run_dir: Path) -> None:
@@ -75,7 +76,7 @@ def test_a_damaged_checkpoint_is_never_averaged(run_dir: Path) -> None:
 
 def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ProjectError, match=r"has no checkpoint\.json"):
+    with pytest.raises(ProjectError, match=r"holds no checkpoint, and no config\.json with weights"):
         choose_folders(tmp_path, "")
     (tmp_path / "model.safetensors").touch()
     assert choose_folders(tmp_path, "") == [tmp_path]
@@ -83,8 +84,23 @@ def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
         choose_folders(tmp_path, "2")
 
 
+def test_a_source_without_a_checkpoint_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "resolved.json").touch()
+    reasons = {
+        "absent": "no such folder",
+        "run.yaml": "is a file, not a folder",
+        "begun": "the run has no checkpoint yet",
+    }
+    for name, reason in reasons.items():
+        with pytest.raises(ProjectError, match=reason) as caught:
+            choose_folders(tmp_path / name, "")
+        assert caught.value.exit_code == EXIT_USAGE
+
+
 @pytest.mark.parametrize(
-    ("formats", "reason"), [(("hf", "pickle"), "pickle is not an export format"), ((), "no format")]
+    ("formats", "reason"), [(("hf", "pickle"), "pickle is not an export format"), ((), "no export format")]
 )
 def test_unknown_formats_are_refused(run_dir: Path, formats: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ProjectError, match=reason) as caught:
@@ -100,7 +116,7 @@ def test_a_missing_package_is_one_line_with_the_command(
     monkeypatch.setitem(FORMATS, "onnx", absent)
     with pytest.raises(ProjectError) as caught:
         export.run(arguments(run_dir, "hf", "onnx"), "text")
-    assert str(caught.value).startswith("--to: --to onnx needs not_there, not installed here")
+    assert str(caught.value).startswith("--to onnx: not_there is not installed")
     assert caught.value.hint == "pip install 'not-there>=1' 'other>=2'"
     assert caught.value.exit_code == EXIT_CHECK_UNKNOWN
 

@@ -36,6 +36,7 @@ REPORT_SCHEMA = {
                 **STRICT_OBJECT,
                 "required": [
                     "code", "name", "severity", "path", "message", "hint", "file", "line", "column", "waived",
+                    "inherited_file", "inherited_line", "inherited_column",
                 ],
                 "properties": {
                     "code": {"type": "string"},
@@ -48,6 +49,9 @@ REPORT_SCHEMA = {
                     "line": {"type": "integer", "minimum": 0},
                     "column": {"type": "integer", "minimum": 0},
                     "waived": {"type": "boolean"},
+                    "inherited_file": {"type": "string"},
+                    "inherited_line": {"type": "integer", "minimum": 0},
+                    "inherited_column": {"type": "integer", "minimum": 0},
                 },
             },
         },
@@ -159,6 +163,9 @@ FINDINGS = st.builds(
     line=st.integers(0, 9),
     column=st.integers(0, 9),
     waived=st.booleans(),
+    inherited_file=st.sampled_from(["", "profiles/läufe.yaml"]),
+    inherited_line=st.integers(0, 9),
+    inherited_column=st.integers(0, 9),
 )
 CHECKS = st.builds(
     CheckResult,

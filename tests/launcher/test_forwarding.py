@@ -17,7 +17,13 @@ import psutil
 import pytest
 
 from launcher.commands import train
-from launcher.process.signal_forwarding import STOPS, Forwarder, StoppedEarlyError, answer_to, forwarding
+from launcher.process.signal_forwarding import (
+    STOPS,
+    Forwarder,
+    StoppedEarlyError,
+    effect_text,
+    forwarding,
+)
 from launcher.process.trainer_process import start, wait
 from launcher.run.summary import Summary
 
@@ -47,7 +53,7 @@ def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
 
 def forwarder_of(child: subprocess.Popen[bytes], *, has_agent: bool = False) -> Forwarder:
     forwarder = Forwarder()
-    forwarder.take_charge(has_agent=has_agent)
+    forwarder.keep_for_trainer(has_agent=has_agent)
     forwarder.adopt(child)
     return forwarder
 
@@ -55,7 +61,7 @@ def forwarder_of(child: subprocess.Popen[bytes], *, has_agent: bool = False) -> 
 @contextmanager
 def in_charge(child: subprocess.Popen[bytes]) -> Iterator[Forwarder]:
     with forwarding() as forwarder:
-        forwarder.take_charge(has_agent=False)
+        forwarder.keep_for_trainer(has_agent=False)
         forwarder.adopt(child)
         yield forwarder
 
@@ -73,7 +79,7 @@ def test_before_there_is_a_trainer_ctrl_c_means_what_it_always_does() -> None:
 
 def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None:
     with forwarding() as forwarder:
-        forwarder.take_charge(has_agent=False)
+        forwarder.keep_for_trainer(has_agent=False)
         os.kill(os.getpid(), signal.SIGTERM)
         child = sleeper(tmp_path, "import time; time.sleep(60)")
         forwarder.adopt(child)
@@ -93,7 +99,7 @@ def test_when_the_run_has_ended_none_changes_how(
         write(text)
 
     def launched(_asked: Any, output_format: str, _begun_s: float, forwarder: Forwarder) -> int:
-        forwarder.take_charge(has_agent=False)
+        forwarder.keep_for_trainer(has_agent=False)
         forwarder.adopt(child)
         monkeypatch.setattr(train, "console", SimpleNamespace(write=interrupted))
         return train._deliver(ENDED, output_format)
@@ -116,17 +122,17 @@ def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
 
 def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:
     forwarder = Forwarder()
-    forwarder.take_charge(has_agent=False)
+    forwarder.keep_for_trainer(has_agent=False)
     answers = []
     for _ in range(3):
         forwarder(signal.SIGINT, None)
-        forwarder.tell_new()
-        forwarder.tell_new()
+        forwarder.print_new()
+        forwarder.print_new()
         answers.append(capsys.readouterr().err)
     assert answers[0] == "Ctrl-C: finishing this step, saving a checkpoint, then exiting\n"
-    assert answers[1].endswith("; once more kills the run and loses the steps since the last save\n")
+    assert answers[1].endswith("; a second signal kills the run and loses the steps since the last save\n")
     assert answers[2] == "Ctrl-C: killing the run\n"
-    assert answer_to([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
+    assert effect_text([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
 
 
 def test_the_answer_comes_while_the_run_is_watched(

@@ -84,10 +84,17 @@ def test_a_reservation_that_is_refused(
     assert reserve(tmp_path, 1.0, "tmpfs").status == "not tried"
 
 
-def test_the_system_refuses_more_than_there_is(tmp_path: Path) -> None:
-    free = os.statvfs(tmp_path)
-    too_much_mib = 2 * free.f_blocks * free.f_frsize / 2**20
-    assert reserve(tmp_path, too_much_mib, "").status in ("refused", "unsupported")
+@pytest.mark.parametrize(
+    ("share", "status"), [(0.5, "done"), (0.51, "not tried"), (1.0, "not tried"), (1.01, "refused")]
+)
+def test_a_disk_is_never_filled_to_see_whether_it_has_room(
+    share: float, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved = []
+    monkeypatch.setattr(disk, "free_mib_of", lambda _: 1000)
+    monkeypatch.setattr(disk, "allocate", lambda _, size_bytes: reserved.append(size_bytes))
+    assert reserve(tmp_path, 1000 * share, "ext4").status == status
+    assert reserved == ([500 * 2**20] if status == "done" else [])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher.htmlreport import decimation, jsonl
@@ -374,6 +374,7 @@ LINES = st.sampled_from(
 
 
 @given(st.lists(LINES, min_size=1, max_size=6))
+@example(['{"a": [1', '{"step": 1}', "2]}", "1, 2", "1, 2"])
 def test_lines_parsed_together_are_the_lines_parsed_alone(lines: list[str]) -> None:
     block = "\n".join(lines).encode("latin-1")
     together = [each for each in jsonl._parse(block) if isinstance(each, dict) and "step" in each]

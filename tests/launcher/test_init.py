@@ -60,9 +60,12 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--text", "text.txt", "taken.yaml"], "overwrites nothing"),
-        (["--text", "text.txt", "dangling.yaml"], "overwrites nothing"),
+        (["--text", "text.txt", "taken.yaml"], "does not overwrite"),
+        (["--text", "text.txt", "dangling.yaml"], "does not overwrite"),
         (["--text", "missing.txt"], "no such file"),
+        (["--text", "empty.txt"], "empty.txt: the file is empty"),
+        (["--text", "/dev/null"], "/dev/null: the file is empty"),
+        (["--text", "hidden"], "hidden: the folder holds no text"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
         ([], "neither --text nor --dataset"),
@@ -73,6 +76,10 @@ def test_a_refusal_writes_nothing(
 ) -> None:
     Path("taken.yaml").write_text("profile: cpu\n")
     Path("dangling.yaml").symlink_to("nowhere.yaml")
+    Path("empty.txt").touch()
+    Path("hidden", ".git").mkdir(parents=True)
+    Path("hidden", ".git", "packed").write_text("not read")
+    Path("hidden", ".notes.txt").write_text("not read")
     before = sorted(os.listdir())
     answer = command("init", *arguments)
     assert (answer.code, problem in answer.err) == (2, True), answer.err
@@ -81,7 +88,7 @@ def test_a_refusal_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("content", "is_one"), [("a\nb\n" * 99, True), ("a\n\nb", False), ("a\r\n \t\r\nb", False), ("", True)]
+    ("content", "is_one"), [("a\nb\n" * 99, True), ("a\n\nb", False), ("a\r\n \t\r\nb", False), ("a", True)]
 )
 def test_a_text_without_blank_lines_is_named(
     content: str, is_one: bool, text: Path, command: Callable[..., Any]

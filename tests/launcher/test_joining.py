@@ -19,7 +19,7 @@ from launcher.probes.probe import Probe
 from launcher.process.trainer_process import Topology
 from launcher.run import launch_records
 from launcher.run.worker_nodes import (
-    PATIENCE_S,
+    TIMEOUT_S,
     require_free_port,
     require_rendezvous,
     wait_for_first_node,
@@ -154,18 +154,18 @@ def test_a_run_on_two_nodes_is_refused_without_a_place(command: Callable[..., An
 @pytest.mark.child
 def test_it_waits_for_the_first_node(command: Callable[..., Any], tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no receipt"):
-        wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
+        wait_for_first_node(tmp_path / "run", "0" * 64, timeout_s=0)
     digest = command("preflight", "-p", "cpu-demo", "--output", "run", "--output-format", "json").json[
         "config_hash"
     ]
-    wait_for_first_node(tmp_path / "run", digest, patience_s=0)
+    wait_for_first_node(tmp_path / "run", digest, timeout_s=0)
     with pytest.raises(ProjectError, match="was issued for config"):
-        wait_for_first_node(tmp_path / "run", "0" * 64, patience_s=0)
+        wait_for_first_node(tmp_path / "run", "0" * 64, timeout_s=0)
 
 
 def test_the_first_node_is_given_as_long_as_its_checks_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     before_s = levels.longest_s()
-    assert PATIENCE_S > before_s > sum(probe.deadline_s for probe in levels.HEAVY_PROBES)
+    assert TIMEOUT_S > before_s > sum(probe.deadline_s for probe in levels.HEAVY_PROBES)
     longer = (*levels.HEAVY_PROBES, Probe("another", lambda _: None, 700.0, is_heavy=True))
     monkeypatch.setattr(levels, "HEAVY_PROBES", longer)
     assert levels.longest_s() == before_s + 700

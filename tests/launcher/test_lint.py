@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -200,9 +201,9 @@ def test_what_is_left_out_is_named_with_the_section_that_may_be_meant(
     answer = command("lint", tmp_path)
     assert answer.code == 0
     told = [line for line in answer.err.splitlines() if line.startswith("left out")]
-    why = "it has trianer, modle at its top, and no run file has; did you mean trainer?"
+    why = "its top-level keys (trianer, modle) are not those of a run file; did you mean trainer?"
     assert told[0] == f"left out {tmp_path / 'typo.yaml'}: {why}"
-    assert told[1].endswith("a0.yaml: it has name, on, jobs, ... at its top, and no run file has")
+    assert told[1].endswith("a0.yaml: its top-level keys (name, on, jobs, ...) are not those of a run file")
     assert len(told) == 11
     assert told[-1] == "left out 1 other path for similar reasons"
 
@@ -236,7 +237,7 @@ def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any]
     write(tmp_path / "bad.yaml", PROD + "trainer:\n  save_steps: 0\n")
     report = command("lint", tmp_path, "--output-format", "json").json
     check = next(check for check in report["checks"] if check["id"] == "CFG010")
-    assert (check["status"], check["message"]) == ("fail", "1 of 2 files do not pass")
+    assert (check["status"], check["message"]) == ("fail", "1 of 2 files failed")
 
 
 @pytest.mark.parametrize("choice", [("--select", "CKP"), ("--ignore", "CFG010")])
@@ -274,9 +275,16 @@ def test_an_inherited_value_is_found_in_the_file_that_inherits_it(
     )
     report = command("lint", tmp_path, "--select", "BUD002", "--output-format", "json").json
     found = [(Path(each["file"]).name, each["line"], each["column"]) for each in report["findings"]]
-    assert found == [("a.yaml", 2, 10), ("b.yaml", 2, 10), ("mine.yaml", 1, 1)]
-    ends = {each["message"].partition("; ")[2] for each in report["findings"]}
-    assert ends == {"trainer.global_batch_size is inherited from _neobert"}
+    assert found == [("a.yaml", 2, 10), ("b.yaml", 2, 10), ("mine.yaml", 2, 10)]
+    for each in report["findings"]:
+        line = Path(each["inherited_file"]).read_text("utf-8").splitlines()[each["inherited_line"] - 1]
+        assert line[each["inherited_column"] - 1 :].startswith("256"), "the value's own place"
+        ending = f"; trainer.global_batch_size is inherited from _neobert, line {each['inherited_line']}"
+        assert each["message"].endswith(ending)
+    text = command("lint", tmp_path / "configs" / "a.yaml", "--select", "BUD002").out
+    parent = report["findings"][0]
+    assert f"set in {parent['inherited_file']}:{parent['inherited_line']}" in text
+    assert re.search(r"global_batch_size: 256.*\n.*\^{3}\n", text)
 
 
 def test_a_profile_is_read_once_for_all_the_files_that_name_it(
@@ -505,6 +513,19 @@ def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -
     none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: all}\n"))
     assert none.code == 1, "what is left is linted again"
     assert "fixed 0 of 1 problem in keys and values; the rest need a decision" in none.err
+
+
+def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
+    command: Callable[..., Any], run_file: Any
+) -> None:
+    """Hugging Face's -1 leaves the end to the epochs; here the profile's steps would hold unseen."""
+    epochs = "num_train_epochs: 3\n"
+    both = "700 (from cpu-demo.yaml:44), or earlier after 3 epochs"
+    for others, end in {f"profile: cpu-demo\n{epochs}": both, "seed: 1\n": "1,000 (the default)"}.items():
+        path = run_file(f"{others}max_steps: -1\n")
+        told = command("lint", "--fix", path).err
+        assert f"note: {path}: the run ends at trainer.max_steps {end}\n" in told
+    assert "note:" not in command("lint", "--fix", run_file("profile: cpu-demo\nfp16: false\n" + epochs)).err
 
 
 HF_TRAINER = {

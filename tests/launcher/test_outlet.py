@@ -67,7 +67,7 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
 def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
     pipe: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nonblocking_output, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(nonblocking_output, "TIMEOUT_S", 0.1)
     monkeypatch.setattr("sys.stdout", pipe[1])
     with never_blocking():
         console.write(LINE * 1000)

@@ -76,7 +76,7 @@ def test_a_probe_that_runs_late_does_not_take_the_others_with_it(subject: Subjec
 
 def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subject: Subject) -> None:
     def measure(at: Subject) -> int:
-        at.ask_for_time(30.0, "reading a large file")
+        at.request_time(30.0, "reading a large file")
         time.sleep(0.4)
         return 5
 
@@ -90,7 +90,7 @@ def test_a_probe_that_hangs_in_what_it_asked_time_for_is_given_up(subject: Subje
     release = threading.Event()
 
     def measure(at: Subject) -> None:
-        at.ask_for_time(0.3, "reading a large file")
+        at.request_time(0.3, "reading a large file")
         release.wait()
 
     facts = collect([Probe("git", measure, deadline_s=60.0)], subject)
@@ -105,7 +105,7 @@ def test_time_asked_for_too_late_brings_no_probe_back(subject: Subject) -> None:
 
     def measure(at: Subject) -> int:
         release.wait()
-        at.ask_for_time(60.0, "late")
+        at.request_time(60.0, "late")
         return 5
 
     def work(_: Subject) -> int:
@@ -197,7 +197,7 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> Non
     """A grandchild in a session of its own, as torchrun's workers are."""
     script = "setsid sleep 60 & echo $! > grandchild; sleep 60"
     with pytest.raises(TimedOutError, match=r"sh did not respond within 0\.5 s and was killed"):
-        child.ask(("sh", "-c", f"cd {tmp_path}; {script}"), 0.5)
+        child.output_of(("sh", "-c", f"cd {tmp_path}; {script}"), 0.5)
     pid = int((tmp_path / "grandchild").read_text(encoding="ascii"))
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -205,20 +205,32 @@ def test_a_child_that_hangs_is_killed_with_all_it_started(tmp_path: Path) -> Non
 INTERRUPTED = """
 import sys, threading, time
 from pathlib import Path
-from launcher.probes.child import ask
+from launcher.probes.child import output_of
 
 command = ("sh", "-c", "echo $$ > $0; exec sleep 60", sys.argv[1])
-threading.Thread(target=ask, args=(command, 60), daemon=True).start()
+threading.Thread(target=output_of, args=(command, 60), daemon=True).start()
 while not (Path(sys.argv[1]).exists() and Path(sys.argv[1]).read_text()):
     time.sleep(0.01)
 raise KeyboardInterrupt
 """
+WITH_A_SLOW_START = """
+import subprocess, time
+
+begin = subprocess.Popen.__init__
+
+def slow(*words, **options):
+    begin(*words, **options)
+    time.sleep(1.0)
+
+subprocess.Popen.__init__ = slow
+"""
 
 
 @pytest.mark.child
-def test_a_launcher_that_is_interrupted_leaves_no_child_behind(tmp_path: Path) -> None:
-    told = tmp_path / "pid"
-    ended = subprocess.run([sys.executable, "-c", INTERRUPTED, str(told)], capture_output=True, check=False)
+@pytest.mark.parametrize("before", ["", WITH_A_SLOW_START])
+def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before: str, tmp_path: Path) -> None:
+    told, script = tmp_path / "pid", before + INTERRUPTED
+    ended = subprocess.run([sys.executable, "-c", script, str(told)], capture_output=True, check=False)
     assert b"KeyboardInterrupt" in ended.stderr
     pid = int(told.read_text())
     try:
@@ -245,10 +257,10 @@ def test_a_launcher_that_is_interrupted_leaves_no_child_behind(tmp_path: Path) -
 @pytest.mark.child
 def test_a_child_answers_with_one_object(script: str, expected: Any) -> None:
     if isinstance(expected, dict):
-        assert child.ask_json(("sh", "-c", script), 5.0) == expected
+        assert child.json_of(("sh", "-c", script), 5.0) == expected
     else:
         with pytest.raises(IncompleteError, match=expected):
-            child.ask_json(("sh", "-c", script), 5.0)
+            child.json_of(("sh", "-c", script), 5.0)
 
 
 def test_versions_are_read_without_importing() -> None:

@@ -99,7 +99,7 @@ def torchrun(monkeypatch: pytest.MonkeyPatch, configured: Any) -> Any:
                 raise failure
             return ""
 
-        monkeypatch.setattr(ranks, "ask", ask)
+        monkeypatch.setattr(ranks, "output_of", ask)
         return configured({"distributed.nproc_per_node": 2})
 
     return stand_in

@@ -179,7 +179,7 @@ def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(
     asked: list[tuple[int, str]] = []
     at = replace(
         configured({SELECTOR: "auto"}),
-        ask_for_time=lambda limit_s, what: asked.append((round(limit_s, 2), what)),
+        request_time=lambda limit_s, what: asked.append((round(limit_s, 2), what)),
     )
     assert probe_resume(at).step == 20
     # 30 s, and 50 MiB/s: the newest is damaged, and the oldest need not be read.

@@ -159,7 +159,7 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
     ("name", "files", "reason"),
     [
         ("ckpt", (), "there is no such file or folder"),
-        ("ckpt", ("ckpt/pytorch_model.bin",), "it holds no model.safetensors"),
+        ("ckpt", ("ckpt/pytorch_model.bin",), "it contains no model.safetensors"),
         (
             "run",
             ("run/checkpoints/latest/model.safetensors",),

@@ -16,16 +16,10 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.preflight import rehearsal
-from launcher.preflight.rehearsal import (
-    Stage,
-    earlier_pace,
-    leave_out_others,
-    probe_rehearsal,
-    remove_abandoned,
-    seen_from_outside,
-    watch_stall,
-)
+from launcher.preflight import driver_memory, rehearsal, rehearsal_children
+from launcher.preflight.driver_memory import leave_out_others, seen_from_outside
+from launcher.preflight.rehearsal import earlier_pace, probe_rehearsal, remove_abandoned, watch_stall
+from launcher.preflight.rehearsal_children import Stage
 from launcher.preflight.rehearsal_facts import compare, facts_of
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
 from neobert.config import digest
@@ -50,7 +44,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Have the children be those of `planted.py`."""
 
     def plant(fault: str) -> None:
-        monkeypatch.setattr(rehearsal, "MODULE", "planted")
+        monkeypatch.setattr(rehearsal_children, "MODULE", "planted")
         monkeypatch.setenv("PYTHONPATH", str(PLANTED))
         monkeypatch.setenv("PLANTED", fault)
 
@@ -126,6 +120,7 @@ def test_a_child_that_hangs_is_killed(
 ) -> None:
     planted("hangs")
     monkeypatch.setattr(rehearsal, "REHEARSAL_S", 1.0)
+    monkeypatch.setattr(rehearsal_children, "REHEARSAL_S", 1.0)
     with pytest.raises(TimedOutError, match=r"took over 1 s and was killed at: step 3 of 28"):
         probe_rehearsal(subject)
     assert [child for child in psutil.Process().children() if "planted" in child.cmdline()] == []
@@ -173,6 +168,10 @@ def gpu(used_mib: int, *processes: GpuProcessFacts) -> GpuFacts:
     )
 
 
+HOST = facts_from_json(
+    Path(__file__).parents[1].joinpath("validators", "fixtures", "facts.json").read_text(encoding="utf-8")
+).host
+assert HOST is not None
 STANDING_STILL = {"gpu_uuid": "GPU-1", "pid": 7}
 OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
 
@@ -189,7 +188,7 @@ OTHER = GpuProcessFacts(pid=8, name="", memory_mib=1_000)
 def test_the_driver_is_asked_what_the_process_took(
     monkeypatch: pytest.MonkeyPatch, processes: Any, expected: int
 ) -> None:
-    monkeypatch.setattr(rehearsal, "probe_gpus", lambda: (gpu(21_000, *processes),))
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000, *processes),))
     found = seen_from_outside(STANDING_STILL, {"GPU-1": gpu(1_000)})
     assert (found["driver_mib"], found["driver_reason"]) == (expected, "")
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
@@ -219,7 +218,7 @@ ANOTHER = replace(OTHER, pid=9)
 def test_what_others_took_meanwhile_is_not_taken_for_the_run_s(
     monkeypatch: pytest.MonkeyPatch, before: Any, now: Any, expected: int | None
 ) -> None:
-    monkeypatch.setattr(rehearsal, "probe_gpus", lambda: (replace(gpu(21_000), processes=now),))
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (replace(gpu(21_000), processes=now),))
     found = seen_from_outside(STANDING_STILL, {"GPU-1": replace(gpu(1_000), processes=before)})
     assert found["driver_mib"] == expected
     assert ("other processes" in found["driver_reason"]) == (expected is None)
@@ -232,6 +231,52 @@ def test_only_what_is_not_known_to_be_a_rank_s_own_is_cleared_of_others(
     rank: dict[str, Any] = {"gpu_uuid": "GPU-1", "is_own_context": is_own, "memory": {"context_mib": 700}}
     leave_out_others([rank, {}], {"GPU-1": gpu(1_000)})
     assert rank["memory"]["context_mib"] == expected
+
+
+ROOM = {"total_mib": 140_000, "peak_reserved_mib": 9_400, "context_mib": 600}
+
+
+@pytest.mark.parametrize(
+    ("memory", "used_mib", "rss_mib", "expected"),
+    [
+        (ROOM, 1_000, 2_000, 12),
+        (ROOM, 119_000, 2_000, 1),
+        (ROOM, 117_000, 2_000, 2),
+        (ROOM, 1_000, 30_000, 4),
+        (ROOM, 1_000, 200_000, 1),
+        (None, 1_000, 30_000, 4),
+        (ROOM, 1_000, None, 1),
+    ],
+)
+def test_parts_overlap_where_device_and_host_have_room(
+    monkeypatch: pytest.MonkeyPatch, memory: Any, used_mib: int, rss_mib: Any, expected: int
+) -> None:
+    monkeypatch.setattr(rehearsal, "probe_host", lambda: replace(HOST, ram_available_mib=100_000))
+    measured = [{"gpu_uuid": "GPU-1", "memory": memory}]
+    found = rehearsal.num_processes(measured, {"system_rss_mib": rss_mib}, {"GPU-1": gpu(used_mib)})
+    assert found == expected
+    full = [{"gpu_uuid": "GPU-1", "memory": memory, "out_of_memory": "no room"}]
+    assert rehearsal.num_processes(full, {"system_rss_mib": rss_mib}, {}) == 1
+
+
+@pytest.mark.parametrize(("peak_mib", "fits"), [(60_000, True), (70_000, False), (0.0, False)])
+def test_a_helper_compiles_where_the_plan_fits_twice(peak_mib: float, fits: bool) -> None:
+    assert rehearsal.fits_twice(peak_mib, gpu(1_000)) is fits
+
+
+def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(stage: Stage) -> None:
+    helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    stage.helper = helper, time.monotonic() + 600
+    stage.announce_others()
+    assert (stage.others.exists(), stage.deadline_s) == (True, math.inf)
+    stage.look_around()
+    stage.is_alone.set()
+    stage.look_around()
+    assert stage.others.exists()
+    stage.helper = helper, time.monotonic() - 1
+    stage.look_around()
+    assert helper.wait(5) == -9
+    assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
 def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
@@ -322,10 +367,10 @@ def test_the_fullest_device_counts() -> None:
 
 
 def test_one_rank_without_room_is_enough() -> None:
-    full = {**ANSWERED, "out_of_memory": "trying the worst batch: no room"}
+    full = {**ANSWERED, "out_of_memory": "running the worst batch: no room"}
     for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
         found = facts_of(ranks, [], {}, None, 2, 1.0)
-        assert (found.out_of_memory, found.device) == ("trying the worst batch: no room", "cuda")
+        assert (found.out_of_memory, found.device) == ("running the worst batch: no room", "cuda")
 
 
 def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:

@@ -14,7 +14,7 @@ NAN = ProjectError("NAN001", "no number", exit_code=4)
 
 
 def stall(phase: str) -> Stall:
-    return Stall(rank=1, phase=phase, step=7, silence_s=100, limit_s=90, is_mute=False)
+    return Stall(rank=1, phase=phase, step=7, silence_s=100, limit_s=90, is_silent=False)
 
 
 SAME_EACH_TIME = [

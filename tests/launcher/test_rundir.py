@@ -31,7 +31,7 @@ from validators.finding import Level
 
 
 def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     with claimed(tmp_path), pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
         pass
     with claimed(tmp_path):
@@ -42,7 +42,7 @@ def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.M
 def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.3)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     with claimed(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
     with pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
@@ -92,10 +92,10 @@ def earlier_run(folder: Path) -> Path:
 def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_running: bool
 ) -> None:
-    monkeypatch.setattr(directory, "LOCK_PATIENCE_S", 0.1)
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
 
-    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path) -> Examination:
+    def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
         examination = examine(resolved, (Level.STATIC,), folder=staging)
         earlier_run(folder)
         if is_running:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.rundir import discovery
-from launcher.rundir.run_status import TAIL_BYTES, look_at
+from launcher.rundir.run_status import TAIL_BYTES, read_status
 from launcher.terminal import console
 
 HERE = {"hostname": socket.gethostname()}
@@ -272,17 +272,17 @@ def test_a_long_history_is_read_from_its_end(make: Callable[..., Path]) -> None:
     rows = [{"step": step, "train/loss": 1.0, "padding": 0.5, "x": 10**15} for step in range(30_000)]
     (folder / "metrics.jsonl").write_text(lines({"step": 0, "eval/loss": 0.1}, *rows), encoding="utf-8")
     assert (folder / "metrics.jsonl").stat().st_size > TAIL_BYTES
-    assert look_at(folder, NOW).best is None, "the evaluation is not within the tail"
+    assert read_status(folder, NOW).best is None, "the evaluation is not within the tail"
     best = folder / "checkpoints" / "7"
     best.mkdir(parents=True)
     (best / "checkpoint.json").write_text('{"metrics": {"eval/loss": 0.25}}', encoding="utf-8")
     (folder / "checkpoints" / "best").symlink_to("7")
-    found = look_at(folder, NOW).best
+    found = read_status(folder, NOW).best
     assert found is not None
     assert (found.value, found.step) == (0.25, 7)
     (folder / "checkpoints" / "best").unlink()
     (folder / "checkpoints" / "best").symlink_to("/etc")
-    assert look_at(folder, NOW).best is None
+    assert read_status(folder, NOW).best is None
 
 
 def test_two_hundred_runs_take_little_time(make: Callable[..., Path], command: Callable[..., Any]) -> None:

@@ -42,7 +42,7 @@ COMMANDS = {
         ["train", "-p", "cpu-demo", "--trainer.output_dir=run"],
     ),
     "rehearsal": (
-        ["launcher.preflight.rehearsal", "MODULE"],
+        ["launcher.preflight.rehearsal_children", "MODULE"],
         ["preflight", "-p", "cpu-demo", "--level", "rehearsal"],
     ),
 }
@@ -145,9 +145,9 @@ def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
     begin: Callable[..., Any], tmp_path: Path
 ) -> None:
     child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
-    child.kill()
     (pids,) = tmp_path.rglob("pids")
-    asked = int(pids.read_text().split()[0])
+    asked = int(pids.read_text().split()[0])  # before the kill: its folder is removed soon after
+    child.kill()
     until_s = time.monotonic() + PATIENCE_S
     while is_running(asked):
         assert time.monotonic() < until_s

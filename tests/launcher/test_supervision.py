@@ -21,7 +21,7 @@ import pytest
 
 from launcher.io.files import writing
 from launcher.process import process_tree, trainer_process
-from launcher.process.process_tree import AGENT, STARTED_BY_AGENT, dump_stacks, end, end_orphans, kill_family
+from launcher.process.process_tree import AGENT, STARTED_BY_AGENT, dump_stacks, end, end_orphans, kill_tree
 from launcher.process.signal_forwarding import forwarding
 from launcher.process.trainer_process import Topology
 from launcher.run.launch_context import Deadline, Launch
@@ -311,7 +311,7 @@ def test_what_torchrun_did_not_start_or_still_has_is_no_orphan(
         while not kept.exists():
             time.sleep(0.01)
         assert end_orphans(tmp_path / "resolved.json", 0.1) == (0, 0)
-        kill_family(parent)
+        kill_tree(parent)
     assert note.read_text() == kept.read_text() == ""
     for each in psutil.process_iter():
         with suppress(psutil.Error):
@@ -372,7 +372,7 @@ def test_a_process_that_cannot_say_where_it_is_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(process_tree, "DUMP_PATIENCE_S", 0.1)
+    monkeypatch.setattr(process_tree, "DUMP_TIMEOUT_S", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); time.sleep(60)"
     child = trainer_process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
     time.sleep(0.3)

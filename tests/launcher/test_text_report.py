@@ -51,6 +51,18 @@ def test_carets_stay_within_the_line(tmp_path_factory: Any, text: str, column: i
         assert not width or len(shown) <= width
 
 
+def test_a_long_line_is_shown_from_where_its_value_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    keys = ", ".join(f"key_{number}: {number}" for number in range(20))
+    path.write_text(f"trainer: {{{keys}, save_every: 5}}\n", encoding="utf-8")
+    column = path.read_text().index("save_every") + 1
+    (_, source), (_, carets) = excerpt(str(path), 1, column, 60)
+    assert source.startswith("...")
+    assert len(source) <= 60 - 5
+    at = carets.index("^")
+    assert source[at : at + carets.count("^")] == "save_every"
+
+
 def test_lint_marks_and_counts_what_fix_would_fix(command: Callable[..., Any], run_file: Any) -> None:
     path = run_file(BAD)
     out = command("lint", path).out

@@ -225,24 +225,20 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]
 
 
-@pytest.mark.usefixtures("warm")
-def test_two_processes_under_torchrun_have_a_log_each(launch: Callable[..., Any]) -> None:
-    answer = launch(*TRAIN, "--nproc-per-node", "2", fake="finish")
-    assert answer.code == 0, answer.out + answer.err
+def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(
+    start_child: Callable[..., Any],
+) -> None:
+    child = start_child(*TRAIN, "--nproc-per-node", "2", fake="stop")
+    wait_until_ready(child)
+    time.sleep(0.5)
+    child.send_signal(signal.SIGTERM)
+    _, err = child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 75, err
     for rank in range(2):
         log = (RUN / "logs" / f"rank_{rank}.log").read_text(encoding="utf-8")
         assert f"rank {rank} of 2 trains" in log
     resolved = json.loads((RUN / "resolved.json").read_text(encoding="utf-8"))
     assert resolved["distributed"]["nproc_per_node"] == 2
-
-
-def test_a_signal_reaches_the_workers_of_torchrun(start_child: Callable[..., Any]) -> None:
-    child = start_child(*TRAIN, "--nproc-per-node", "2", fake="stop")
-    wait_until_ready(child)
-    time.sleep(0.5)
-    child.send_signal(signal.SIGTERM)
-    child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == 75
 
 
 def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Callable[..., Any]) -> None:

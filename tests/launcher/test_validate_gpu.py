@@ -42,7 +42,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
         return {"unsupported": said.get("unsupported", ""), **said}
 
-    monkeypatch.setattr(trials, "_ask", ask)
+    monkeypatch.setattr(trials, "_measure", ask)
     monkeypatch.setattr(trials, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpus", lambda: (GPU,))
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", lambda: ())
@@ -81,7 +81,7 @@ def test_the_numbers_are_shown_with_their_path(command: Run, answer: dict[str, A
     out = command("validate-gpu", "-p", "a100-prod").out
     assert "NVIDIA A100-SXM4-80GB, bfloat16: 3,072 tokens, 11 segments of 1 to 1,024" in out
     assert "torch, torch_varlen" in out
-    assert "24/24 known products right" in out
+    assert "24/24 known products correct" in out
     assert "mutants killed 6/6" in out
 
 
@@ -113,7 +113,7 @@ def test_a_child_that_does_not_answer_is_unknown(
     def fails(*_: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(trials, "_ask", fails)
+    monkeypatch.setattr(trials, "_measure", fails)
     said = command("validate-gpu", "-p", "a100-prod", "--output-format", "json")
     # Where the profile's attention kernel is not installed, that is a failure of its own.
     is_missing = "ATT001" in {finding["code"] for finding in said.json["findings"]}
@@ -142,7 +142,7 @@ def test_without_a_driver_nothing_is_started(command: Run, monkeypatch: pytest.M
     for module in (trials, validate_gpu):
         monkeypatch.setattr(module, "probe_gpus", refuses)
     monkeypatch.setattr(validate_gpu, "probe_gpu_health", refuses)
-    monkeypatch.setattr(trials, "_ask", lambda *_: pytest.fail("torch was imported for nothing"))
+    monkeypatch.setattr(trials, "_measure", lambda *_: pytest.fail("torch was imported for nothing"))
     said = command("validate-gpu", "-p", "gpu-smoke", "--output-format", "json")
     assert (said.code, said.json["verdict"]) == (3, "unknown")
 

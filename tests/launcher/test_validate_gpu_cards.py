@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from launcher.preflight.detected_gpu_run import run_of_card
+from launcher.preflight.detected_gpu_run import run_for_gpus
 from launcher.probes import ranks, trials
 from launcher.probes.probe import UnsupportedError
 from validators.facts_gpu import GpuFacts
@@ -37,7 +37,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     def no_ranks(_: Any) -> Any:
         raise UnsupportedError("one process in this test")
 
-    monkeypatch.setattr(trials, "_ask", ask)
+    monkeypatch.setattr(trials, "_measure", ask)
     monkeypatch.setattr(ranks, "probe_distributed", no_ranks)
     return started
 
@@ -109,7 +109,7 @@ def test_the_shape_fits_the_card(
         index=0, uuid="GPU-0", name=name, compute_capability=capability,
         memory_total_mib=memory_gib * 1024, memory_used_mib=4, driver_version="580.10",
     )  # fmt: skip
-    run = run_of_card([gpu], ()).resolved
+    run = run_for_gpus([gpu], ()).resolved
     assert run.profile is not None
     trainer = run.config.trainer
     assert (run.profile.name, trainer.mixed_precision) == (nearest, precision)

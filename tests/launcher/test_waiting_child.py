@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 
-from launcher.preflight import rehearsal
-from launcher.preflight.rehearsal import Stage
+from launcher.preflight import rehearsal_children as rehearsal
+from launcher.preflight.rehearsal_children import Stage
 from launcher.probes.collect import collect
 from launcher.probes.probe import Probe, Subject
-from launcher.process import trainer_process
+from launcher.process import trainer_process, waiting_child
 from launcher.process.trainer_process import Topology
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.run.launch_context import Launch
@@ -29,6 +29,8 @@ from neobert.config.schema import RunConfig, WatchdogConfig
 from neobert.errors import ERROR_FILE_ENV
 
 pytestmark = pytest.mark.child
+
+PARTS = rehearsal.PARTS[:-1]  # nothing is compiled, so that there is no helper
 
 PATIENCE_S = 60.0
 REPORTING = """
@@ -112,6 +114,59 @@ def test_until_then_it_has_no_file_of_the_run_and_no_device_open(child: WaitingC
     )
 
 
+WARMING = """
+import os, pathlib, sys, time
+def main(arguments):
+    pathlib.Path("warmed").write_text(" ".join(arguments))
+    if arguments[0] == "fails":
+        raise ValueError("too little memory")
+    if arguments[0] == "hangs":
+        time.sleep(600)
+"""
+
+
+@pytest.fixture
+def warming(modules: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_child, "WARM_UP_S", 0.5 * PATIENCE_S)
+    (tmp_path / "warming.py").write_text(WARMING, encoding="utf-8")
+
+
+@pytest.mark.usefixtures("warming")
+def test_it_warms_up_before_it_starts(child: WaitingChild, tmp_path: Path) -> None:
+    child.warm_up("warming", ["resolved.json"])
+    assert reached((tmp_path / "warmed").exists)
+    assert not (tmp_path / "log").exists()
+    started = child.start(["a"], tmp_path / "log", tmp_path / "error.json")
+    assert started is child.process
+    assert started.wait(PATIENCE_S) == 0
+    assert json.loads((tmp_path / "log").read_text())["arguments"] == ["a"]
+    assert (tmp_path / "warmed").read_text() == "resolved.json"
+
+
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+@pytest.mark.usefixtures("warming")
+def test_a_process_that_does_not_warm_up_is_replaced(
+    fault: str, child: WaitingChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child.warm_up("warming", [fault])
+    if fault == "hangs":
+        assert reached((tmp_path / "warmed").exists)
+        monkeypatch.setattr(waiting_child, "WARM_UP_S", 0.2)
+    started = start_trainer(launch_with(child, tmp_path), is_again=False)
+    assert started is not child.process
+    assert started.wait(PATIENCE_S) == 0
+    assert child.process.wait(PATIENCE_S) != 0
+
+
+@pytest.mark.usefixtures("warming")
+def test_a_process_that_was_closed_while_it_warms_up_is_replaced(child: WaitingChild, tmp_path: Path) -> None:
+    child.warm_up("warming", ["hangs"])
+    child.close()
+    started = start_trainer(launch_with(child, tmp_path), is_again=False)
+    assert started is not child.process
+    assert started.wait(PATIENCE_S) == 0
+
+
 def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> None:
     with waiting("reporting", RunConfig()) as child:
         pass
@@ -168,20 +223,21 @@ def test_each_part_of_a_rehearsal_has_its_own_process_and_one_that_died_is_repla
     started: list[subprocess.Popen[bytes]] = []
 
     def measure(subject: Subject) -> None:
-        stage = Stage(tmp_path, 1, time.monotonic() + PATIENCE_S, iter(subject.children))
+        waiting = dict(zip(PARTS, subject.children, strict=True))
+        stage = Stage(tmp_path, 1, time.monotonic() + PATIENCE_S, waiting)
         subject.children[1].process.kill()
         subject.children[1].process.wait()
-        started.extend(rehearsal._start(stage, name) for name in rehearsal.PARTS)
+        started.extend(rehearsal.start_part(stage, name) for name in PARTS)
         assert [each.wait(PATIENCE_S) for each in started] == [0, 0, 0]
-        one, _, three = (child.process for child in subject.children)
-        assert started[:2] == [one, three]
-        assert started[2] not in (one, three)
+        one, two, three = (child.process for child in subject.children)
+        assert (started[0], started[2]) == (one, three)
+        assert started[1] is not two
 
     probe = Probe("rehearsal", measure, PATIENCE_S, is_heavy=True, children=rehearsal.waiting_children)
     (record,) = collect([probe], subject).probes
     assert (record.status, record.reason) == ("ok", "")
     arguments = [json.loads(line)["arguments"][0] for line in (tmp_path / "log").read_text().splitlines()]
-    assert sorted(arguments) == ["fresh", "resumed", "resumed"]
+    assert sorted(arguments) == ["fresh", "resumed", "resumed_again"]
 
 
 def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
@@ -202,7 +258,7 @@ def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
     before = {each.pid for each in psutil.Process().children()}
     with pytest.raises(KeyboardInterrupt):
         collect([probe], subject, interrupt)
-    assert len(seen) == len(rehearsal.PARTS)
+    assert len(seen) == len(PARTS)
     assert all(each.process.returncode == -signal.SIGKILL for each in seen)
     assert {each.pid for each in psutil.Process().children()} <= before
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
@@ -15,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from launcher.commands.status import line, look_at
+from launcher.commands.status import line, read_status
 from launcher.run import progress_bar
 from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
 from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.values import show_count, show_duration, show_mib
+from neobert.clock import boot_id
 
 BEAT = {
     "ts_utc": "2026-01-01T00:00:00.000+00:00", "phase": "train", "step": 10, "max_steps": 40, "loss": 2.5,
@@ -225,6 +227,53 @@ def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: py
     assert "?" not in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue())
 
 
+def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
+    """Refresh a view, and return its newest line."""
+    out.truncate(out.seek(0))
+    view.refresh()
+    view.progress.refresh()
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").strip().split("\n")[-1]
+
+
+def test_the_line_follows_a_restart_and_the_progress_of_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the new trainer reports, the phase and the ETA of the killed one are not those of the run."""
+    out, beats = StringIO(), tmp_path / "heartbeat_rank0.jsonl"
+    terminal = Console(file=out, force_terminal=True, width=100, no_color=True)
+    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    try:
+        here = {"boot_id": boot_id(), "boot_s": 50.0}
+        append(
+            beats, {**BEAT, **here, "seq": 1, "phase": "start", "phase_doing": "tokenizer: 3 of 9 documents"}
+        )
+        assert shown_by(view, out).endswith("tokenizer: 3 of 9 documents")
+        append(beats, {**BEAT, **here, "seq": 2})
+        assert "eta 2 min" in shown_by(view, out)
+        (tmp_path / "manifest.json").write_text('{"trainer_started_after_boot_s": 60.0}', encoding="utf-8")
+        line = shown_by(view, out)
+        assert line.startswith("starting ")
+        assert "10/40" in line
+        assert "eta" not in line
+        append(beats, {**BEAT, **here, "boot_s": 61.0, "seq": 3})
+        assert shown_by(view, out).startswith("train ")
+        append(beats, {**BEAT, **here, "boot_s": 62.0, "seq": 4, "phase": "failed"})
+        assert "eta" not in shown_by(view, out), "a run that has ended arrives nowhere"
+    finally:
+        view.close()
+
+
+def test_a_log_gets_the_progress_of_a_start_now_and_then(tmp_path: Path) -> None:
+    lines: list[str] = []
+    view = PlainView(Watch(tmp_path, -1), lines.append)
+    for number in range(5):
+        doing = f"preparing the training text: {number} documents"
+        append(tmp_path / "heartbeat_rank0.jsonl", {"seq": number, "phase": "start", "phase_doing": doing})
+        view.refresh()
+    assert lines == ["preparing the training text: 0 documents"]
+
+
 def test_no_bar_without_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(tmp_path, -1)
     assert isinstance(make_view(watch, "text").view, PlainView)
@@ -313,7 +362,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
-    shown = line(look_at(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
+    shown = line(read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC)))
     assert "\n" not in shown
     for words in (
         "train",
@@ -343,7 +392,7 @@ def test_status_is_broken_between_its_parts(
 
 def test_status_of_a_run_that_ended(run_dir: Path) -> None:
     (run_dir / "outcome.json").write_text('{"status": "preempted", "step": 12}', encoding="utf-8")
-    standing = look_at(run_dir, datetime.now(UTC))
+    standing = read_status(run_dir, datetime.now(UTC))
     assert (standing.phase, standing.step, standing.is_alive, standing.eta_s) == (
         "preempted",
         12,
@@ -351,6 +400,7 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
         None,
     )
     assert "checkpoint 1.5 min before the end" in line(standing)
+    assert "checkpoint 0.42 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
 
 
 @pytest.mark.parametrize(
@@ -378,9 +428,31 @@ def test_status_of_a_run_that_died(run_dir: Path) -> None:
 
     manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    standing = look_at(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train"
     assert "checkpoint 2.5 min ago" in line(standing)
+
+
+def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> None:
+    """The newest heartbeat is that of the session before, whose phase and ETA are over."""
+    import os
+    import socket
+
+    import psutil
+
+    started_s = psutil.Process().create_time() - psutil.boot_time()
+    manifest = {
+        "hostname": socket.gethostname(),
+        "trainer_pid": os.getpid(),
+        "trainer_started_after_boot_s": started_s,
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    states = []
+    for beat_s in (started_s - 5, started_s + 5):
+        append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"boot_id": boot_id(), "boot_s": beat_s})
+        status = read_status(tmp_path, datetime.now(UTC))
+        states.append((status.state, status.phase, status.eta_s, status.step))
+    assert states == [("starting", "starting", None, 10), ("running", "train", 90.0, 10)]
 
 
 def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:
@@ -392,7 +464,7 @@ def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[...
 
 def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"last_checkpoint_step": None})
-    standing = look_at(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    standing = read_status(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert (standing.minutes_since_checkpoint, standing.minutes_at_risk) == (None, 2.5)
     assert "no checkpoint yet, 2.5 min at risk" in line(standing)
 

@@ -62,7 +62,7 @@ def test_a_child_that_never_says_a_word_stands_still_at_its_start() -> None:
     assert watchdog.look({0: {}}, 505.0) is None
     stall = watchdog.look({0: {}}, 505.1)
     assert stall is not None
-    assert (stall.phase, stall.step, stall.is_mute) == ("start", None, True)
+    assert (stall.phase, stall.step, stall.is_silent) == ("start", None, True)
 
 
 def test_heartbeats_of_an_earlier_session_say_nothing_of_this_one() -> None:
@@ -94,7 +94,7 @@ def test_life_is_no_progress() -> None:
     ranks.at(0, "train", 3, 1)
     found = [watchdog.look(ranks.read(), float(second)) for second in range(0, 130, 5)]
     assert found[-1] is not None
-    assert not found[-1].is_mute
+    assert not found[-1].is_silent
 
 
 def test_progress_within_a_step_is_progress() -> None:
@@ -124,7 +124,7 @@ def test_of_waiting_ranks_the_one_that_got_least_far_is_named() -> None:
     for second in range(5, 95, 5):
         stall = watchdog.look(ranks.read(), float(second))
     assert stall is not None
-    assert (stall.rank, stall.phase, stall.is_mute) == (1, "data_wait", False)
+    assert (stall.rank, stall.phase, stall.is_silent) == (1, "data_wait", False)
 
 
 def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far() -> None:
@@ -135,7 +135,7 @@ def test_a_rank_that_is_mute_is_named_before_one_that_got_less_far() -> None:
     for second in range(5, 115, 5):
         stall = watchdog.look(ranks.read(mute=(1,)), float(second))
     assert stall is not None
-    assert (stall.rank, stall.is_mute) == (1, True)
+    assert (stall.rank, stall.is_silent) == (1, True)
     assert str(stall).endswith("and wrote no heartbeats; the last one was in train")
 
 

@@ -7,16 +7,12 @@ import torch
 
 from neobert.model.flex import TILE, document_mask
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of torch's own deprecations, and of dense flex_attention
+pytestmark = [
+    pytest.mark.usefixtures("fresh_compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of torch's own deprecations, and of dense flex_attention
+]
 
 LENGTHS = [(5, 4), (1, 2, 63, 64, 65, 127, 128, 129), (TILE, TILE), (2 * TILE + 1,), (300, 0, 0)]
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from tests.mutation.targets import ROOT, SUITES, Suite, mutants_in
 EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 QUIET = ("-s", "-q", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=none")
 NAMED = ("file", "function", "statement", "before", "after")
-WANTED = 0.95
+WANTED = 0.99
 SEED = 0
 
 

@@ -164,14 +164,14 @@ def _judge(mutants: Sequence[Mutant], asked: Sequence[Seen], told: TextIO | None
 def chosen_for(mutant: Mutant, seen: Sequence[Seen]) -> list[Seen]:
     """Tests that ran the mutant's statement and look at its rule, or at no rule by name; quick ones first.
 
-    What stands outside of functions, such as a limit or a rule's weight, may be read by anybody.
+    What runs outside of functions, such as a limit, a rule's severity or a default of a dataclass, may be
+    read by any test.
     """
     file = str(ROOT / mutant.file)
     codes = codes_in(mutant.file).get(mutant.function.partition(".")[0], frozenset())
     lines = set(range(mutant.first, mutant.last + 1))
     if not mutant.function:
         return sorted(seen, key=lambda one: (not one.codes & codes, one.duration_s))
-    touched = [one for one in seen if one.lines.get(file)]
-    asked = [one for one in touched if not one.codes or not codes or one.codes & codes]
-    ran = [one for one in asked if one.lines[file] & lines]
+    asked = [one for one in seen if not one.codes or not codes or one.codes & codes]
+    ran = [one for one in asked if one.lines.get(file, set()) & lines]
     return sorted(ran or asked, key=lambda one: (not one.codes & codes, one.duration_s))

@@ -11,7 +11,7 @@ import yaml
 
 from tests.mutation.__main__ import NAMED
 from tests.mutation.mutants import mutants_of
-from tests.mutation.scorer import CANNOT_TELL
+from tests.mutation.scorer import CANNOT_TELL, Seen, chosen_for
 from tests.mutation.targets import ROOT, SUITES, codes_in, mutants_in
 
 SOURCE = '''"""Not 5, and not True."""
@@ -138,6 +138,12 @@ def test_the_tests_of_a_rule_are_found_by_its_code() -> None:
     codes = codes_in(Path("validators/rules/mod.py"))
     assert codes["_heads"] == {"MOD002"}
     assert codes[""] == {"MOD001", "MOD002", "MOD003", "MOD005"}
+
+
+def test_an_edit_of_a_default_is_put_to_tests_that_run_no_line_of_its_file() -> None:
+    default = next(m for m in mutants_of(Path("validators/finding.py")) if m.function == "Finding")
+    elsewhere = Seen(None, {}, 0.0, frozenset())
+    assert chosen_for(default, [elsewhere]) == [elsewhere]
 
 
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)

@@ -12,23 +12,19 @@ from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.build import compile_encoder
 from neobert.objectives.masked_lm import MaskedLMObjective
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # of the compiler
+pytestmark = [
+    pytest.mark.usefixtures("fresh_compiler"),
+    pytest.mark.filterwarnings("ignore"),  # of the compiler
+]
 VOCAB, LENGTH = 61, 12
 
 
-@pytest.fixture(autouse=True)
-def _fresh_compiler():
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-def make_model(attn_backend="sdpa") -> NeoBERTLMHead:
+def make_model(attn_backend="sdpa", num_layers=1) -> NeoBERTLMHead:
+    """Make a model of one block: each more takes a second to trace."""
     torch.manual_seed(3)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    return NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, attn_backend=attn_backend, **shape))
+    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48}
+    config = NeoBERTConfig(vocab_size=VOCAB, attn_backend=attn_backend, num_hidden_layers=num_layers, **shape)
+    return NeoBERTLMHead(config)
 
 
 def make_rows(rows: int, num_targets: int, length: int = LENGTH):
@@ -102,7 +98,7 @@ def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compiled):
-    objective = MaskedLMObjective(make_model(), True, capacity=16)
+    objective = MaskedLMObjective(make_model(num_layers=2), True, capacity=16)
     if is_compiled:
         objective.compile_loss("eager")
     objective.evaluate(**make_rows(4, 7))

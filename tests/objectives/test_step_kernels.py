@@ -191,7 +191,7 @@ def test_other_heads_and_other_types_are_named(on_a_gpu):
     )
     assert block_error("triton", config(), "cuda", BF16) is None
     narrow = config(model={"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 100})
-    assert "widths that 64 divides, not 72" in block_error("fused", narrow, "cuda", BF16).message
+    assert "widths divisible by 64, not 72" in block_error("fused", narrow, "cuda", BF16).message
 
 
 def test_compiling_packed_sdpa_is_refused_before_the_first_step():

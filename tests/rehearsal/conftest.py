@@ -14,7 +14,7 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 
-from launcher.preflight.rehearsal import seen_from_outside
+from launcher.preflight.driver_memory import seen_from_outside
 from launcher.preflight.rehearsal_facts import facts_of
 from neobert.rehearsal.__main__ import rehearse
 from neobert.training.loop.signals import Signals
@@ -85,12 +85,14 @@ def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], 
     outside: dict[str, Any] = {"system_rss_mib": None, "driver_mib": None}
     out = folder / f"{name}_rank0.json"
 
+    def hold(_: Any, measured: Path) -> None:
+        outside.update(seen_from_outside(json.loads(measured.read_text(encoding="utf-8")), {}))
+
     def linger(_: Any) -> None:
-        outside.update(seen_from_outside(json.loads(out.read_text(encoding="utf-8")), {}))
         raise Enough
 
     with global_settings_restored(), suppress(Enough):
-        rehearse(name, run.config, folder, Signals(), linger)
+        rehearse(name, run.config, folder, Signals(), linger, hold)
     return json.loads(out.read_text(encoding="utf-8")), outside
 
 
@@ -104,7 +106,11 @@ def rehearse_whole(folder: Path, text: dict[str, str], sections: dict[str, Any])
     """Do what the launcher does, with a session that ends in place of a child that is killed."""
     run = resolve(folder, text, sections)
     fresh, outside = perform("fresh", run, folder)
-    resumes = [] if fresh.get("out_of_memory") else [[perform("resumed", run, folder)[0]] for _ in range(2)]
+    resumes = (
+        []
+        if fresh.get("out_of_memory")
+        else [[perform(name, run, folder)[0]] for name in ("resumed", "resumed_again")]
+    )
     found = facts_of([fresh], resumes, outside, None if not resumes else WATCHED, 1, 1.0)
     findings, checks = judge_rehearsal(run, found, (Level.REHEARSAL,))
     return Verdict(fresh, found, findings, checks)

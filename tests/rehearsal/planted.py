@@ -10,7 +10,7 @@ from pathlib import Path
 from neobert.errors import ProjectError, write_error_file
 
 name, _, folder = sys.argv[1:]
-(Path(folder) / "stage_rank0").write_text("step 3 of 28", encoding="utf-8")
+(Path(folder) / f"{name}_stage_rank0").write_text("step 3 of 28", encoding="utf-8")
 if os.environ["PLANTED"] == "hangs":
     time.sleep(600)
 if os.environ["PLANTED"] in ("NAN001", "SPK001", "EXP004"):

@@ -28,10 +28,11 @@ from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks import metrics_of, sections_read
-from neobert.tasks.classification.examples import RowLabels, shortened
+from neobert.tasks.classification.examples import LabelledTexts, RowLabels, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
-from neobert.tasks.classification.objective import ClassificationObjective, summed_loss
+from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.labelled import summed_loss
 from neobert.training.guards.stopping import EarlyStopping
 from neobert.training.loop import steps
 from profiles.registry import resolve_run
@@ -120,6 +121,50 @@ def test_a_pair_is_cut_from_the_end_of_the_longer_text(lengths, room):
     if len(cut) == 2:
         losers = [len(part) for part, whole in zip(cut, parts, strict=True) if len(part) < len(whole)]
         assert all(size >= max(map(len, cut)) - 1 for size in losers)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory) -> dict[str, object]:
+    """Pairs whose second text has the word that decides, as JSON lines."""
+    folder, cache = tmp_path_factory.mktemp("pairs"), tmp_path_factory.mktemp("cache")
+    rows = [
+        {"sentence1": "is it a story", "sentence2": text, "label": ("no", "yes")[label]}
+        for text, label in labelled(280, 5)
+    ]
+    (folder / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = {"path": str(folder / "pairs.jsonl"), "cache_dir": str(cache), "eval_samples": 40}
+    return data | {"long_documents": "truncate", "max_seq_length": 32}
+
+
+PAIRS = {"pair_column": "sentence2", "label_names": ["no", "yes"]}
+
+
+@settings(max_examples=60)
+@given(st.lists(st.text("abcdef ghi", min_size=1, max_size=40), min_size=2, max_size=2), st.integers(5, 30))
+def test_a_pair_has_the_tokens_that_its_tokenizer_gives_it(pairs, texts, max_length):
+    """A pipeline tokenizes pairs itself: with longest_first where they are too long."""
+    data = pairs | {"max_seq_length": max_length}
+    config = from_dict(options(data, classification=PAIRS, trainer={}))
+    tokenizer = prepare(from_dict(options(pairs, classification=PAIRS, trainer={}))).tokenizer
+    encoded = (
+        LabelledTexts(config).encoder(tokenizer).encode([{"text": texts[0], "pair": texts[1], "label": 1}])
+    )
+    expected = tokenizer.tokenizer(*texts, truncation="longest_first", max_length=max_length)["input_ids"]
+    assert encoded.tokens.tolist() == expected
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, metrics, pairs, is_packed):
+    max_steps = 24 if is_packed else 96  # a padded microbatch holds four pairs
+    trainer = {"max_steps": max_steps, "eval_steps": 0, "save_steps": 0}
+    more = {"classification": PAIRS, "datacollator": {"pack_sequences": is_packed}, "trainer": trainer}
+    run_dir = make_run(**options(pairs, **more))
+    assert run(run_dir) == 0
+    assert metrics(run_dir)[-1]["eval/accuracy"] > 0.7, "one word of the second text decides"
+    classify = pipeline("text-classification", str(run_dir / "checkpoints" / str(max_steps)))
+    decided = {"yes": "a fine film", "no": "a poor film"}
+    found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
+    assert [each["label"] for each in found] == list(decided)
 
 
 def test_metrics_are_those_of_the_definitions():
@@ -277,7 +322,7 @@ def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, re
     classify = pipeline("text-classification", str(folder))
     assert [each["label"] for each in classify(["a fine film", "a poor film"])] == ["LABEL_1", "LABEL_0"]
     card = (folder / "README.md").read_text(encoding="utf-8")
-    words = ("pipeline_tag: text-classification", "f1, matthews_correlation", "LABEL_0, LABEL_1")
+    words = ("pipeline_tag: text-classification", "f1, matthews_correlation", "LABEL_0, LABEL_1", "| mcc |")
     assert all(word in card for word in words)
     assert "fill-mask" not in card
 
@@ -356,7 +401,7 @@ def test_a_section_of_another_task_is_an_error(tmp_path):
     file.write_text("classification: {num_labels: 3}\n")
     with pytest.raises(ConfigError, match="section classification is not used by task pretrain"):
         resolve_run("cpu-demo", [file])
-    assert sections_read()["classification"] - sections_read()["pretrain"] == {"classification"}
+    assert sections_read()["classification"] - sections_read()["pretrain"] == {"classification", "adapter"}
 
 
 def test_rules_of_another_task_are_skipped_and_say_so():

@@ -15,7 +15,12 @@ from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTLMHead
+from neobert.model import (
+    NeoBERTConfig,
+    NeoBERTForSequenceClassification,
+    NeoBERTForTokenClassification,
+    NeoBERTLMHead,
+)
 from neobert.model import attention as kernels
 from neobert.objectives import MaskedLMObjective
 from neobert.rehearsal.trials import full_of_text
@@ -25,6 +30,9 @@ from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.task import with_every_label
 from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.probes import attention_answers
+from neobert.tasks.token_classification import task as tagger_task
+from neobert.tasks.token_classification.objective import TokenClassificationObjective
+from neobert.tasks.token_classification.probe import tagger_answers
 from validators.rules.tsk_answers import LIMITS
 
 INPUTS = ("num_targets", "labels", "input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
@@ -81,7 +89,13 @@ def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
 def missed_by_a_language_model(*, is_packed):
     objective = MaskedLMObjective(NeoBERTLMHead(model_config()), True)
     batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), True)
-    return missed(attention_answers(Direct(objective), batch, labels_tokens=True))
+    return missed(attention_answers(Direct(objective), batch, token_classes=64))
+
+
+def missed_by_a_tagger(*, is_packed):
+    model = NeoBERTForTokenClassification(model_config(num_labels=3))
+    batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), True)
+    return missed(tagger_answers(Direct(TokenClassificationObjective(model)), batch, num_labels=3))
 
 
 def relabelled(batch):
@@ -107,6 +121,21 @@ def test_a_sound_classifier_knows_every_answer(is_packed, dtype, pooling):
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_a_sound_language_model_knows_every_answer(is_packed):
     assert missed_by_a_language_model(is_packed=is_packed) == set()
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_a_sound_tagger_knows_every_answer(is_packed):
+    assert missed_by_a_tagger(is_packed=is_packed) == set()
+
+
+def test_a_tagger_with_the_labels_of_other_words_learns_nothing(monkeypatch):
+    real, moved = TokenClassificationObjective.forward, torch.randperm(256)
+    monkeypatch.setattr(
+        TokenClassificationObjective,
+        "forward",
+        lambda self, num_targets, labels, **inputs: real(self, num_targets, labels[moved], **inputs),
+    )
+    assert "learned" in missed_by_a_tagger(is_packed=True)
 
 
 def merge_two_texts(monkeypatch):

@@ -8,15 +8,10 @@ import torch
 from neobert.training.guards import degradation
 from neobert.training.guards.degradation import CompilationLog, graph_breaks
 
+pytestmark = pytest.mark.usefixtures("fresh_compiler")
+
 PADDED = {"pack_sequences": False}
 COMPILED = {"torch_compile": True, "torch_compile_backend": "eager"}
-
-
-@pytest.fixture(autouse=True)
-def _fresh():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def double(x: torch.Tensor, times: int = 2) -> torch.Tensor:

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from launcher.run.summary import conclude, summary_text
+from launcher.run.summary import conclude
+from launcher.run.summary_text import summary_text
 from neobert.errors import ProjectError
 from neobert.training.loop import steps
 from tests.training.conftest import read_lines, train, write_run

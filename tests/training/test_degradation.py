@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from neobert.config.schema import GuardConfig
-from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.retries import RetryingReader
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
@@ -140,14 +140,14 @@ def test_a_smoke_run_that_falls_back_trains_on(make_run, run, beats):
 def test_a_retried_read_is_in_metrics_and_heartbeat(make_run, run, metrics, beats, monkeypatch, caplog):
     caplog.set_level("INFO")
     monkeypatch.delenv("TOKENIZERS_PARALLELISM")
-    real = PatientReader._read
+    real = RetryingReader._read
 
     def read(self, *args):
         if self.num_retries < 2:
             raise ConnectionError("gone")
         return real(self, *args)
 
-    monkeypatch.setattr(PatientReader, "_read", read)
+    monkeypatch.setattr(RetryingReader, "_read", read)
     run_dir = make_run(
         dataset={"streaming": True, "streaming_read_retry_backoff_seconds": 0.001},
         trainer={"max_steps": 3, "eval_steps": 0},

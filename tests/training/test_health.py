@@ -70,7 +70,7 @@ def test_a_run_that_has_become_slow_is_named_once(observe):
 def test_another_pace_is_named_in_both_directions_and_is_the_usual_one_from_there_on(observe, caplog):
     settled = [100.0] * (SETTLING_LINES + 5)
     assert observe(speeds(*settled, *[111.0] * 20)) == {FAST: 1}
-    assert "111 tokens/s for 5 lines, +11% from 100 before" in caplog.text
+    assert "throughput rose 11%, from 100 to 111 tokens/s (last 5 log lines)" in caplog.text
     assert observe(speeds(*settled, *[80.0] * 20, *[100.0] * 20)) == {SLOW: 1, FAST: 1}
 
 

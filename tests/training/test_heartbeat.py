@@ -11,11 +11,11 @@ from datetime import datetime
 import pytest
 
 from neobert.runfiles.phases import STEP, PhaseTracker
+from neobert.runfiles.run_dir import heartbeat_path
 from neobert.training.telemetry import heartbeat as module
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import (
     JsonlWriter,
-    heartbeat_path,
     read_rows,
     rotated,
     trim_heartbeat,

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from launcher.run.summary import conclude, summary_text
+from launcher.run.summary import conclude
+from launcher.run.summary_text import summary_text
 from neobert.config.schema import TrainerConfig
 from neobert.data.batches.streams import TrainStream
 from neobert.data.sources import text_files
@@ -357,7 +358,7 @@ def test_another_run_is_refused_by_name(make_run, run, struck_run, changes, name
     struck_run(run_dir, *STEP, 6, terminate)
     before = (run_dir / "metrics.jsonl").read_bytes()
     make_run(**changes)
-    with pytest.raises(ProjectError, match="another run's") as error:
+    with pytest.raises(ProjectError, match="belongs to another run") as error:
         run(run_dir)
     assert named in error.value.message
     assert error.value.code == "CKP007"

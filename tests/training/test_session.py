@@ -48,6 +48,7 @@ BEAT_FIELDS = [
     "seq",
     "rank",
     "phase",
+    "phase_doing",
     "phase_done",
     "phase_total",
     "unguarded",

@@ -151,6 +151,9 @@ ROWS: list[Row] = [
     ("CKP012", DECAYED, "facts.resume.is_continued", True, False, "(steps 50 to 800)"),
     ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 800], None, "(steps 50 to 800)"),
     ("CKP012", DECAYED, "config.trainer.continue_from", "runs/first", None, "outside the plateau"),
+    ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 50], [50, 51],
+     "its run has no plateau, the learning rate decays from step 50"),
+    ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 51], [50, 50], "(steps 50 to 51)"),
     ("CKP012", CONTINUED, "config.trainer.max_epochs", 2.0, None, "max_epochs counts the steps before"),
     ("CKP008", CONTINUED | {"config.trainer.resume_from_checkpoint": "auto", "facts.output.exists": True,
      "facts.output.is_directory": True, "facts.output.is_empty": False, "facts.output.config_digest": "c0"},
@@ -354,6 +357,12 @@ def test_an_occupied_folder_has_two_ways_out(way_out, judge_situation):
     assert judge_situation(occupied | way_out).of("CKP008") == []
     foreign = occupied | {"facts.output.checkpoint_steps": [], "facts.output.config_digest": ""}
     assert "do not belong to a run" in judge_situation(foreign | way_out).of("CKP008")[0].message
+    weights = {"facts.output.foreign_checkpoint": "/runs/a/model_checkpoints/900"}
+    (one,) = judge_situation(foreign | way_out | weights).of("CKP008")
+    assert "of another trainer, which cannot be resumed" in one.message
+    assert "set model.pretrained_checkpoint to /runs/a/model_checkpoints/900" in one.hint
+    (one,) = judge_situation(occupied | weights).of("CKP008")
+    assert "checkpoints: 100, 200" in one.message
 
 
 def test_weights_that_are_not_there_fail_at_their_key(judge_situation):
@@ -492,3 +501,11 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
     assert "such as runs/first/checkpoints/400" in finding.hint
     (finding,) = judge_situation(RESUME | broken).of("CKP007")
     assert finding.path == "trainer.resume_from_checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("start", "path"), [(RESUME, "trainer.resume_from_checkpoint"), (CONTINUED, "trainer.continue_from")]
+)
+def test_another_rate_is_named_by_the_key_that_chose_the_checkpoint(start, path, judge_situation):
+    (finding,) = judge_situation(start | {"facts.resume.learning_rate": 1e-9}).of("SCH005")
+    assert finding.path == path

@@ -68,6 +68,22 @@ def test_a_tracker_that_cannot_be_reached_is_a_warning():
     assert violation.severity is Severity.WARN
 
 
+@pytest.mark.parametrize(
+    ("tracker", "changes", "count"),
+    [
+        ("wandb", {}, 1),
+        ("wandb", {"is_offline": True}, 0),
+        ("wandb", {"is_installed": False}, 1),
+        ("tensorboard", {}, 0),
+    ],
+)
+def test_credentials_are_needed_by_wandb_that_is_online(tracker, changes, count):
+    sound = {"is_offline": False, "is_installed": True, "packages": {"tensorboard": True}}
+    facts = replace(FACTS.tracker, has_credentials=False, **(sound | changes))
+    run = resolve_run("a100-prod", overrides=[f"trackers=[{tracker}]"])
+    assert len(violations("HST004", replace(FACTS, tracker=facts), run=run)) == count
+
+
 @pytest.mark.parametrize(("needed", "count"), [(500_000.0, 0), (500_001.0, 1)])
 def test_room_for_checkpoints(needed, count):
     assert len(violations("CKP004", checkpoint_tree_mib=needed)) == count

@@ -97,3 +97,12 @@ def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
     tokens = plan_run(run_of(fewer, profile="a100-prod")).tokens_per_parameter.value
     assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * times) == []
     assert found("BUD001", run_of(fewer, profile="a100-prod"), tokens_per_parameter=tokens * (times - 0.1))
+
+
+@pytest.mark.parametrize(
+    ("override", "reader"),
+    [("qk_clip_threshold=30", "muonclip"), ("muon_momentum=0.9", "muon"), ("eps=1e-6", "adamw")],
+)
+def test_the_optimizer_that_reads_the_key_is_named(override: str, reader: str) -> None:
+    run = run_of("optimizer.name=lion", f"optimizer.{override}", profile="cpu-demo")
+    assert [one.hint.partition(",")[0] for one in found("OPT003", run)] == [f"set optimizer.name to {reader}"]

@@ -100,6 +100,13 @@ def test_a_kernel_that_was_named_is_the_one_resolved(attention: str, kernels: st
     assert len(found("ATT002", run, facts, kernels=kernels)) == count
 
 
+def test_a_choice_among_kernels_is_judged_by_what_it_may_become(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ATTENTION, "sdpa", replace(ATTENTION["sdpa"], is_automatic=True))
+    run = run_of("model.attn_backend=auto")
+    assert found("ATT004", run) == [], "one of them is no loop"
+    assert RULES["ATT001"].inapplicable(run, plan_run(run)), "one of them needs no GPU"
+
+
 @pytest.mark.parametrize(("eta_s", "count"), [(36_000.0, 0), (36_001.0, 1)])
 def test_a_wall_clock_of_ten_hours(eta_s: float, count: int) -> None:
     run = run_of("guard.walltime_limit_hours=10")
@@ -118,8 +125,10 @@ def test_a_smoke_profile_is_told_in_minutes() -> None:
 def test_a_profile_s_kind_limits_the_length_of_its_runs(profile: str, limit_s: float, takes: str) -> None:
     run = run_of("dataset.path=text", profile=profile)
     assert found("CFG005", run, eta_s=limit_s) == []
-    (one,) = found("CFG005", run, eta_s=limit_s + (60 if limit_s < 3600 else 3600))
+    assert len(found("CFG005", run, eta_s=limit_s + 1)) == 1
+    (one,) = found("CFG005", run, eta_s=limit_s + (60 if profile == "cpu-demo" else 3600))
     assert takes in one.message
+    assert ("a development profile" in one.hint) == (profile == "cpu-demo")
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,12 @@ def test_a_new_model_knows_nothing(ratio: float, count: int) -> None:
     assert found("NUM005", trained, facts) == []
 
 
+@pytest.mark.parametrize(("classes", "count"), [(1, 0), (2, 1)])
+def test_a_score_has_no_uniform_loss(classes: int, count: int) -> None:
+    facts = with_part("learning", vocab_size=classes, initial_loss=9.0)
+    assert len(found("NUM005", run_of(), facts)) == count
+
+
 @pytest.mark.parametrize(("last", "count"), [(97.99, 0), (98.0, 1), (98.01, 1)])
 def test_one_batch_is_learned(last: float, count: int) -> None:
     overfit = replace(FACTS.rehearsal.learning.overfit, first=100.0, last=last)

@@ -20,7 +20,7 @@ def judged(*overrides: str, profile: str = "h200-prod") -> list[tuple[str, Sever
         (2001, 0.0, [None]),
         (98_999, 0.0, [None]),
         (99_000, 0.0, []),
-        (98_999, 9e-4, [None]),
+        (98_999, 9.99e-4, [None]),
         (98_999, 1e-3, []),
         (90_000, 1e-3, []),
         (89_999, 1e-3, [Severity.WARN]),
@@ -83,9 +83,10 @@ def test_a_batch_that_never_is_whole(steps: int, severities: list[Severity | Non
         ("lion", 768, 1e-5, 0),
         ("lion", 768, 2e-3, 1),
         ("muon", 768, 6e-4, 0),
-        ("adamw", 192, 2e-3, 0),
-        ("adamw", 192, 1.7e-2, 1),
-        ("adamw", 192, 1e-5, 1),
+        ("adamw", 192, 0.77 * 4 / 192, 0),
+        ("adamw", 192, 0.01605, 1),
+        ("adamw", 192, 2.5e-5, 0),
+        ("adamw", 192, 2.49e-5, 1),
     ],
 )
 def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(
@@ -93,6 +94,12 @@ def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(
 ) -> None:
     overrides = (f"optimizer.name={optimizer}", f"model.hidden_size={width}", f"optimizer.lr={rate}")
     assert len(found("OPT006", run_of(*overrides))) == count
+
+
+@pytest.mark.parametrize(("max_steps", "count"), [(8, 0), (7, 1)])
+def test_a_second_moment_of_eight_steps(max_steps: int, count: int) -> None:
+    run = run_of("optimizer.betas=[0.9, 0.875]", f"trainer.max_steps={max_steps}")
+    assert len(found("OPT007", run)) == count
 
 
 def test_lion_has_no_second_moment() -> None:

@@ -95,13 +95,20 @@ def test_checkpointing_that_would_make_it_fit(more: float, count: int) -> None:
     assert all("and model.kernel_backend to torch" not in one.hint for one in said)
 
 
+def device_filled_by(*overrides: str, profile: str) -> float:
+    """MiB of a device of which the run needs exactly 90 %."""
+    run = run_of(*overrides, profile=profile)
+    needed = build_plan(run.config, assumptions_of(run)).memory_mib.value
+    near = needed / 0.9
+    return next(size for size in (near, nextafter(near, 0), nextafter(near, inf)) if 0.9 * size == needed)
+
+
 @pytest.mark.parametrize(("step", "count"), [(0.0, 1), (-0.01, 0)])
 def test_checkpointing_that_would_just_fit_is_offered(step: float, count: int) -> None:
     rows = "trainer.per_device_train_batch_size=32"
-    run, other = run_of("trainer.gradient_checkpointing=false", rows), other_memory(False, rows)
-    near = other / 0.9
-    device = next(size for size in (near, nextafter(near, 0), nextafter(near, inf)) if 0.9 * size == other)
-    assert len(found("MOD003", run, device_memory_mib=device + step, memory_mib=2 * other)) == count
+    device = device_filled_by("trainer.gradient_checkpointing=true", rows, profile="a100-prod")
+    run = run_of("trainer.gradient_checkpointing=false", rows)
+    assert len(found("MOD003", run, device_memory_mib=device + step, memory_mib=2 * device)) == count
 
 
 def test_own_kernels_have_to_go_for_checkpointing() -> None:
@@ -149,6 +156,24 @@ def test_a_batch_of_one_row_cannot_be_lowered() -> None:
     recomputed = run_of("trainer.per_device_train_batch_size=1", "trainer.gradient_checkpointing=true")
     (one,) = found("MEM001", recomputed, with_facts("rehearsal", out_of_memory="no room"))
     assert one.hint == SHORTEN
+
+
+@pytest.mark.parametrize(("step", "hint"), [(0.0, LOWER), (-1.0, SHORTEN)])
+def test_fewer_rows_are_advised_where_one_row_fits(step: float, hint: str) -> None:
+    keys, rows = "trainer.gradient_checkpointing=true", "trainer.per_device_train_batch_size"
+    device = device_filled_by(keys, f"{rows}=1", profile="a100-prod") + step
+    (one,) = found("MEM001", run_of(keys, f"{rows}=32"), device_memory_mib=device)
+    assert one.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("step", "hint"), [(0.0, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"), (-1.0, LOWER)]
+)
+def test_recomputation_is_predicted_with_the_kernels_that_recompute(step: float, hint: str) -> None:
+    keys = ("trainer.gradient_checkpointing=true", "model.kernel_backend=torch")
+    device = device_filled_by(*LARGE, *keys, profile="h200-prod") + step
+    (one,) = found("MEM001", run_of(*LARGE, profile="h200-prod"), device_memory_mib=device)
+    assert one.hint == hint
 
 
 def test_the_attention_of_transformers_takes_any_head_size() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.validators.judging import (
+    FACTS,
     found,
     run_of,
     with_facts,
@@ -35,6 +36,24 @@ def test_the_key_that_names_the_text_is_named(overrides: tuple[str, ...], path: 
 def test_the_key_that_names_the_tokenizer_is_named(overrides: tuple[str, ...], path: str, says: str) -> None:
     (one,) = found("DAT001", run_of(*overrides), with_facts("data", tokenizer_exists=False))
     assert (one.path, one.message.startswith(says)) == (path, True)
+
+
+@pytest.mark.parametrize(
+    ("mixture", "keys"),
+    [("[{path: a}, {name: b}]", ["dataset.mixture"]), ("[{name: a}, {name: b}]", [])],
+)
+def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None:
+    facts = with_facts("data", size_bytes=0)
+    assert [one.path for one in found("DAT001", run_of(f"dataset.mixture={mixture}"), facts)] == keys
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [((), "datacollator.pack_sequences"), (("model.type=hf", "model.architecture=bert"), "max_seq_length")],
+)
+def test_a_family_that_does_not_pack_needs_shorter_rows(overrides: tuple[str, ...], key: str) -> None:
+    (one,) = found("DAT005", run_of(*overrides), with_prepared(fill=0.1))
+    assert key in one.hint
 
 
 @pytest.mark.parametrize(
@@ -186,3 +205,131 @@ def test_classes_that_no_text_has(overrides: tuple[str, ...], labels: Any, missi
     findings = found("DAT023", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
     assert [one.path for one in findings] == ([overrides[0].partition("=")[0]] if missing else [])
     assert all(f"no training text has label {missing}, but" in one.message for one in findings)
+
+
+WORDS = ("task=token_classification", "token_classification.label_names=[O, B-PER, I-PER]")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("[]", "label_names has 0 names (at least 2)"),
+        ("[O]", "label_names has 1 names (at least 2)"),
+        ("[O, B-PER]", None),
+        ("[NOUN, VERB]", None),
+        ("[O, NOUN]", None),
+        ("[O, S-PER, E-LOC]", None),
+        ("[O, B-PER, O]", "label_names has O more than once"),
+        ("[O, B-PER, PER]", "label_names mixes entity tags (B-PER) and other labels (PER)"),
+        ("[O, B-PER, B-]", "label_names mixes entity tags (B-PER) and other labels (B-)"),
+        ("[O, B-PER, L-PER]", "label_names mixes entity tags (B-PER) and other labels (L-PER)"),
+    ],
+)
+def test_labels_of_words_that_contradict_each_other(names: str, message: str | None) -> None:
+    findings = found("TSK007", run_of(*WORDS[:1], f"token_classification.label_names={names}"))
+    assert [one.message for one in findings] == ([message] if message else [])
+
+
+def test_labels_of_words_are_read_from_prepared_data() -> None:
+    [finding] = found("TSK007", run_of(*WORDS, "dataset.streaming=true"))
+    assert finding.path == "dataset.streaming"
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated", "severity", "words"),
+    [
+        ({"O": 5, "B-PER": 5}, {"O": 1}, None, ""),
+        ({"O": 5}, {"O": 1}, Severity.FAIL, "all 5 training words have label O"),
+        ({"O": 5, "B-PER": 5}, {"I-PER": 1}, Severity.WARN, "labels I-PER of the evaluation"),
+    ],
+)
+def test_labels_of_words_in_training_and_evaluation(
+    trained: Any, evaluated: Any, severity: Severity | None, words: str
+) -> None:
+    findings = found("DAT021", run_of(*WORDS), with_prepared(labels=trained, eval_labels=evaluated))
+    assert [one.severity or Severity.FAIL for one in findings] == ([severity] if severity else [])
+    assert all(one.message.startswith(words) for one in findings)
+    assert all(one.path == "token_classification.label_column" for one in findings)
+
+
+def test_labels_that_no_training_word_has() -> None:
+    findings = found("DAT023", run_of(*WORDS), with_prepared(labels={"O": 5, "B-PER": 1}))
+    assert [one.message for one in findings] == [
+        "no training word has label I-PER, but the head has 3 classes"
+    ]
+    assert findings[0].path == "token_classification.label_names"
+
+
+@pytest.mark.parametrize(
+    ("split", "counts", "paths"),
+    [
+        ("words", {"total": 9, "without_token": 0, "cut": 0}, []),
+        ("words", {"total": 9, "without_token": 1, "cut": 0}, ["tokenizer"]),
+        ("eval_words", {"total": 9, "without_token": 0, "cut": 1}, ["dataset.long_documents"]),
+        ("eval_words", {"total": 9, "without_token": 2, "cut": 1}, ["tokenizer", "dataset.long_documents"]),
+    ],
+)
+def test_labels_of_words_that_are_lost(split: str, counts: dict[str, int], paths: list[str]) -> None:
+    findings = found("DAT024", run_of(*WORDS), with_prepared(**{split: counts}))
+    assert [one.path for one in findings] == paths
+    name = {"words": "training", "eval_words": "evaluation"}[split]
+    assert all(f"of 9 {name} words" in one.message for one in findings)
+
+
+ADAPTED = (*CLASSIFIED, "adapter.type=lora", "model.pretrained_checkpoint=base", "model.kernel_backend=torch")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ((), []),
+        (("adapter.r=767",), []),
+        (("adapter.r=768",), ["adapter.r"]),
+        (("adapter.r=768", "adapter.type=null"), []),
+        (("adapter.r=768", "adapter.target_modules=[qkv]"), ["adapter.r"]),
+        (("adapter.r=767", "adapter.target_modules=[qkv]"), []),
+        (("adapter.target_modules=[qkv, query]",), ["adapter.target_modules"]),
+        (("adapter.target_modules=[]",), ["adapter.target_modules"]),
+        (("adapter.target_modules=[w12]", "model.hidden_act=gelu"), ["adapter.target_modules"]),
+        (("adapter.target_modules=[ffn.0]", "model.hidden_act=gelu"), []),
+        (("optimizer.name=muon",), ["optimizer.name"]),
+        (("optimizer.name=lion",), []),
+        (("distributed.mode=fsdp2", "distributed.nproc_per_node=2"), ["distributed.mode"]),
+    ],
+)
+def test_adapters_that_do_not_fit(overrides: tuple[str, ...], keys: list[str]) -> None:
+    assert [one.path for one in found("TSK008", run_of(*ADAPTED, *overrides))] == keys
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [("[]", "names no layer"), ("[qkv, query]", "names query, which the blocks lack")],
+)
+def test_layers_that_get_no_adapter_are_named(targets: str, message: str) -> None:
+    [finding] = found("TSK008", run_of(*ADAPTED, f"adapter.target_modules={targets}"))
+    assert finding.message == f"target_modules {message}"
+
+
+def test_an_adapter_needs_peft() -> None:
+    packages = {name: each for name, each in FACTS.software.packages.items() if name != "peft"}
+    without, with_it = (with_facts("software", packages=packages | more) for more in ({}, {"peft": "0.21.2"}))
+    assert "adapter.type" in [one.path for one in found("HST001", run_of(*ADAPTED), without)]
+    assert "adapter.type" not in [one.path for one in found("HST001", run_of(*ADAPTED), with_it)]
+    assert "adapter.type" not in [one.path for one in found("HST001", run_of(*CLASSIFIED), without)]
+
+
+def test_keys_of_an_adapter_without_a_type_have_no_effect() -> None:
+    assert [one.path for one in found("CFG013", run_of(*CLASSIFIED, "adapter.r=4"))] == ["adapter.r"]
+    assert [one.path for one in found("CFG013", run_of(*ADAPTED, "adapter.r=4"))] == []
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("adapter.target_modules=[qkv, query]", "target_modules names query, which the blocks lack"),
+        ("adapter.target_modules=[]", "target_modules names no layer"),
+        ("adapter.r=768", "r 768 is not below 768, the smaller side of qkv"),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_described(override: str, problem: str) -> None:
+    assert [one.message for one in found("TSK008", run_of(*ADAPTED, override))] == [problem]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import log
 
 import pytest
 
@@ -121,6 +122,17 @@ def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
     assert "removes 1.00% of every matrix: half of an update is gone 69 steps later" in one.message
     (one,) = found("OPT005", run_of("optimizer.lr=1.0", "optimizer.weight_decay=1.0"))
     assert one.message.endswith("removes 100.00% of every matrix")
+
+
+@pytest.mark.parametrize(
+    ("pull", "severities"),
+    [(0.1, []), (0.1001, [Severity.WARN]), (1.0, [Severity.WARN]), (1.001, [None])],
+)
+def test_the_pull_of_a_z_loss(pull: float, severities: list[Severity | None]) -> None:
+    """Of 2 z ln(V)."""
+    vocab_size = 50_000
+    run = run_of(f"trainer.z_loss={pull / (2 * log(vocab_size))!r}")
+    assert [one.severity for one in found("OPT005", run, vocab_size=vocab_size)] == severities
 
 
 @pytest.mark.parametrize(

@@ -146,5 +146,7 @@ def test_an_accelerate_file_fails_only_where_the_environment_names_it(
 def test_a_finding_has_no_place_and_no_waiver_by_default() -> None:
     finding = Finding("A001", "a", Severity.WARN, "key", "message", "hint")
     assert (finding.file, finding.line, finding.column, finding.waived) == ("", 0, 0, False)
+    inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
+    assert inherited == ("", 0, 0)
     result = CheckResult("A001", "a", Level.STATIC, Status.PASS, True, "")
     assert result.duration_s == 0.0

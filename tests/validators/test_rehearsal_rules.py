@@ -306,7 +306,7 @@ def test_a_first_loss_that_is_no_number_fails_trained_weights_too():
     facts = with_part("learning", initial_loss=None)
     for run in (RUN, overridden("model.pretrained_checkpoint=some/folder")):
         (message,) = said("NUM005", facts, run)
-        assert message.startswith("the initial loss is not finite, but ln(")
+        assert message == "the initial loss is not finite"
 
 
 def test_an_evaluation_that_was_not_heard_of():
@@ -403,9 +403,9 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
     ("kind", "value", "count"),
     [
         ("different", 1e-6, 0),
-        ("different", 9e-7, 1),
+        ("different", 9.999e-7, 1),
         ("same", 0.01, 0),
-        ("same", 0.0101, 1),
+        ("same", 0.01001, 1),
         ("close", 0.05, 0),
         ("close", 0.0501, 1),
         ("learned", 0.02, 0),

@@ -32,5 +32,7 @@ from validators.rules import (  # noqa: F401
     sch_counted,
     tel,
     tsk,
+    tsk_adapter,
     tsk_answers,
+    tsk_words,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from neobert.config import digest, from_dict, to_dict
 from neobert.config.keys import keys_affecting
 from neobert.config.variables import keys_reached
@@ -11,8 +13,20 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import RaisedBy, Violations, rule
 
-LIMITS_S = {"smoke": 15 * 60, "development": 24 * 3600}
-"""Predicted time to the end above which the kind of a profile does not fit the run."""
+
+class Limit(NamedTuple):
+    """Predicted time to the end above which a kind of profile does not fit, and the kinds that do."""
+
+    time: int
+    unit: str
+    unit_s: int
+    longer: str
+
+
+LIMITS = {
+    "smoke": Limit(15, "minutes", 60, "a development profile (cpu, gpu) or a production profile"),
+    "development": Limit(24, "hours", 3600, "a production profile"),
+}
 VARIABLES = "variables"
 
 
@@ -58,9 +72,14 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a base for other profiles and cannot be run",
             f"set profile to one that extends {name}",
         )
-    limit_s = LIMITS_S.get(kind)
-    if limit_s is not None and plan.eta_s.value > limit_s:
-        yield Violation("profile", _too_long(name, kind, plan.eta_s.value, limit_s), _for_longer_runs(kind))
+    limit = LIMITS.get(kind)
+    if limit is not None and plan.eta_s.value > limit.time * limit.unit_s:
+        times = f"{plan.eta_s.value / limit.unit_s:.0f} {limit.unit} (limit {limit.time})"
+        yield Violation(
+            "profile",
+            f"{name} is a {kind} profile, but the run takes {times}",
+            f"set profile to {limit.longer}, or lower trainer.max_steps",
+        )
     if kind != "base" and (run.profile.is_shipped or run.profile.is_pinned) and not run.profile.is_locked:
         fault = (
             "differs from its pin in profiles.lock"
@@ -72,17 +91,6 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} {fault}",
             f"review {name}, then run `python -m profiles.lock --write`",
         )
-
-
-def _too_long(name: str, kind: str, eta_s: float, limit_s: float) -> str:
-    unit_s, unit = (60, "minutes") if limit_s < 3600 else (3600, "hours")
-    times = f"{eta_s / unit_s:.0f} {unit} (limit {limit_s / unit_s:.0f})"
-    return f"{name} is a {kind} profile, but the run takes {times}"
-
-
-def _for_longer_runs(kind: str) -> str:
-    own = "a development profile (cpu, gpu) or " if kind == "smoke" else ""
-    return f"set profile to {own}a production profile, or lower trainer.max_steps"
 
 
 @rule("CFG006", "unstable-config", severity=Severity.FAIL, level=Level.STATIC, waivable=False)

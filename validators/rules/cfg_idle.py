@@ -40,7 +40,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `dataset.revision` if the data does not come from the Hub,
-    `dataset.validation_split` if `dataset.eval_samples` is set, and keys that the task does not read.
+    `dataset.validation_split` if `dataset.eval_samples` is set, keys of `adapter` without `adapter.type`, and
+    keys that the task does not read.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -88,12 +89,20 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
+    yield from _of_no_adapter(config)
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
     if dataset.revision is not None and not is_on_hub:
         yield "dataset.revision", "dataset.name is not a data set of the Hub", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"
+
+
+def _of_no_adapter(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    for name in ("r", "alpha", "dropout", "target_modules"):
+        is_set = getattr(config.adapter, name) != getattr(DEFAULTS.adapter, name)
+        if config.adapter.type is None and is_set:
+            yield f"adapter.{name}", "adapter.type is null", "set adapter.type to lora"
 
 
 @rule("CFG014", "path-from-working-directory", severity=Severity.WARN, level=Level.STATIC)

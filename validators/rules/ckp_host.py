@@ -239,7 +239,7 @@ def _resume_hint(resume: ResumeFacts) -> str:
 
 def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
     """Return why rules about a continued run do not apply; empty if the run may continue another one."""
-    return "the run continues no other" if run.config.trainer.continue_from is None else ""
+    return "the run does not continue another run" if run.config.trainer.continue_from is None else ""
 
 
 @rule(
@@ -283,11 +283,13 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         and not resume.stable_steps[0] <= resume.step <= resume.stable_steps[1]
     ):
         first, last = resume.stable_steps
-        yield Violation(
-            CONTINUE,
-            f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})",
-            f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps them)",
-        )
+        if first < last:
+            message = f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})"
+            hint = f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps them)"
+        else:
+            message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
+            hint = f"remove {CONTINUE}, and {_start_from(resume.target)}"
+        yield Violation(CONTINUE, message, hint)
     if run.config.trainer.max_epochs is not None:
         message = "trainer.max_epochs counts the steps before the checkpoint too, which read other text"
         yield Violation(

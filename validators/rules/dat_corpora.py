@@ -153,7 +153,7 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 
 def _text(corpus: DatasetConfig) -> tuple[str, ...]:
-    """Return what makes a corpus the text that it is."""
+    """Return the values that identify the text of a corpus."""
     path = os.path.normpath(corpus.path) if corpus.path else ""
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 

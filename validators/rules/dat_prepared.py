@@ -302,7 +302,11 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if prepared.dropped_share > MOST_LOST:
         message = f"{prepared.dropped_share:.1%} of the documents are dropped; {_lengths(prepared)}"
         keep = _way_to_keep(run)
-        hint = keep if spec_of(run.config).labels_texts else f"lower dataset.min_length, or {keep}"
+        hint = (
+            keep
+            if "dataset.min_length" in spec_of(run.config).unread
+            else f"lower dataset.min_length, or {keep}"
+        )
         yield Violation("dataset.min_length", message, hint)
 
 

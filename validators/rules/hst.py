@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from neobert.adapters import spec as adapters
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.plan import Plan
 from neobert.plurals import counted
@@ -49,8 +50,9 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Fails for a Python outside 3.11 to 3.13 and for a package that is missing or older than the project's
     minimum; for a run on a GPU also for an installed kernel package (flash-attn, flash-attn-4,
-    quack-kernels, liger-kernel) older than its minimum. Warns for a package that differs from the
-    tested set in `constraints.txt`, which a wheel installs in `share/neobert-launch`. HST008 tests imports,
+    quack-kernels, liger-kernel) older than its minimum, and for a run with an adapter for a missing peft.
+    Warns for a package that differs from the tested set in `constraints.txt`, which a wheel installs in
+    `share/neobert-launch`. HST008 tests imports,
     HST011 compares the driver with the CUDA version of torch.
 
     ## Why is this bad?
@@ -73,6 +75,8 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"Python {software.python} is not supported (3.11 to 3.13)"
         yield Violation("", message, "create the environment with Python 3.11, 3.12 or 3.13")
     yield from _below_minimum(software.packages)
+    if run.config.adapter.type is not None and adapters.PACKAGE not in software.packages:
+        yield Violation("adapter.type", f"{adapters.PACKAGE} is not installed", adapters.INSTALL)
     if run.device == "cuda":
         yield from _old_kernels(software.packages)
     differing = {

@@ -25,7 +25,7 @@ OTHER_BACKEND = "set model.attn_backend or model.kernel_backend to a path that p
 
 def _has_no_probes(run: ResolvedRun, plan: Plan) -> str:
     family = family_of(run.config)
-    return "" if family.has_numerics_probes else f"the probes do not know models of type {family.name}"
+    return "" if family.has_numerics_probes else f"the probes do not support models of type {family.name}"
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_FALL = 0.02
 STABLER = "lower optimizer.lr, or raise scheduler.warmup_steps"
+CHECK_THE_START = "check the initial weights, and how datacollator masks the targets"
 
 
 @rule("NUM005", "does-not-learn", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
@@ -51,17 +52,16 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("optimizer.lr", f"the rehearsal diverged: {reason}", STABLER)
         return
     learning = measured(rehearsal_of(facts).learning, facts, "the loss")
-    uniform = log(learning.vocab_size)
+    initial, uniform = learning.initial_loss, log(learning.vocab_size)
     is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
-    if learning.initial_loss is None or (
-        is_fresh and abs(learning.initial_loss / uniform - 1) > INITIAL_LOSS_SHARE
-    ):
-        initial = f"the initial loss is {_shown(learning.initial_loss)}"
-        yield Violation(
-            "model",
-            f"{initial}, but ln({learning.vocab_size:,}) is {uniform:.4g} (within {INITIAL_LOSS_SHARE:.0%})",
-            "check the initial weights, and how datacollator masks the targets",
+    if initial is None:
+        yield Violation("model", "the initial loss is not finite", CHECK_THE_START)
+    elif is_fresh and abs(initial / uniform - 1) > INITIAL_LOSS_SHARE:
+        message = (
+            f"the initial loss is {initial:.4g}, but ln({learning.vocab_size:,}) is {uniform:.4g} "
+            f"(within {INITIAL_LOSS_SHARE:.0%})"
         )
+        yield Violation("model", message, CHECK_THE_START)
     yield from _not_learned(learning.overfit)
 
 
@@ -77,10 +77,6 @@ def _not_learned(overfit: OverfitFacts) -> Violations:
         yield Violation(
             "optimizer.lr",
             f"{counted(overfit.steps, 'step')} on one batch changed its loss from {first:.4g} to "
-            f"{_shown(last)} (a fall of {LEAST_FALL:.0%} needed)",
+            f"{'not finite' if last is None else f'{last:.4g}'} (a fall of {LEAST_FALL:.0%} needed)",
             "check optimizer.lr, trainer.gradient_clipping and the optimizer's parameter groups",
         )
-
-
-def _shown(loss: float | None) -> str:
-    return "not finite" if loss is None else f"{loss:.4g}"

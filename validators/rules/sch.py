@@ -201,15 +201,22 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"{trainer.max_steps:,}",
             "lower trainer.logging_steps",
         )
-    yield from _trace_violations(trainer)
+    if trainer.profile_steps is not None:
+        yield from _profile_violations(*trainer.profile_steps, trainer.max_steps)
+    if trainer.memory_snapshot_step is not None and trainer.memory_snapshot_step > trainer.max_steps:
+        yield Violation(
+            "trainer.memory_snapshot_step",
+            f"memory_snapshot_step {trainer.memory_snapshot_step:,} exceeds trainer.max_steps "
+            f"{trainer.max_steps:,}",
+            "lower trainer.memory_snapshot_step",
+        )
 
 
-def _trace_violations(trainer: TrainerConfig) -> Violations:
-    first, last = trainer.profile_steps or (1, 1)
-    if not first <= last <= trainer.max_steps:
+def _profile_violations(first: int, last: int, max_steps: int) -> Violations:
+    if not first <= last <= max_steps:
         yield Violation(
             "trainer.profile_steps",
-            f"no step is profiled: [{first:,}, {last:,}] is not a range within {trainer.max_steps:,} steps",
+            f"no step is profiled: [{first:,}, {last:,}] is not a range within {max_steps:,} steps",
             "set trainer.profile_steps to the first and last step to profile, e.g. [20, 22]",
         )
     elif last - first >= MOST_PROFILED:
@@ -217,11 +224,4 @@ def _trace_violations(trainer: TrainerConfig) -> Violations:
             "trainer.profile_steps",
             f"{last - first + 1:,} steps are profiled (limit {MOST_PROFILED}); host memory holds all events",
             "shorten trainer.profile_steps: three steps are enough",
-        )
-    if (trainer.memory_snapshot_step or 0) > trainer.max_steps:
-        yield Violation(
-            "trainer.memory_snapshot_step",
-            f"memory_snapshot_step {trainer.memory_snapshot_step:,} exceeds trainer.max_steps "
-            f"{trainer.max_steps:,}",
-            "lower trainer.memory_snapshot_step",
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plurals import counted
+from neobert.units import MIB_PER_GIB
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -16,7 +17,6 @@ from validators.rule import CannotTellError, Violations, rule
 if TYPE_CHECKING:
     from validators.facts_rehearsal import TelemetryFacts
 
-MIB_PER_GIB = 1024
 DRIVER_TOLERANCE = 0.05
 DRIVER_SLACK_MIB = 256
 """Modules loaded after the context was measured: above 5 % only for tiny models."""

@@ -7,7 +7,7 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.tasks import TASKS, metrics_of, spec_of
-from neobert.tasks.classification.spec import num_labels
+from neobert.tasks.spec import Labels
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -17,10 +17,18 @@ from validators.rules.dat_prepared import prepared_of
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of the evaluation that are in the training data, from which a run is warned or fails."""
 
-LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
+WHOLE_TEXTS = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
+LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None)
 
 
-@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=LABELLED)
+def labels_of(run: ResolvedRun) -> Labels:
+    """Return the labels of a task whose data has any."""
+    labels = spec_of(run.config).labels
+    assert labels is not None, "rules about labels are limited to tasks that have some"
+    return labels(run.config)
+
+
+@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
 def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Long texts that would be split, although a label belongs to a whole text.
 
@@ -56,7 +64,8 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
     ## What it does
     Compares `trainer.metric_for_best_model` with the metrics of the task: regression reports correlations,
-    and classification by classes reports accuracy, F1 and MCC.
+    classification by classes accuracy, F1 and MCC, and classification of words precision, recall and F1 where
+    its labels mark entities.
 
     ## Why is this bad?
     No checkpoint would be the best one, and early stopping would never see an improvement.
@@ -165,12 +174,12 @@ def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=LABELLED)
+@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Settings of labels that cannot hold together.
+    """Label settings that contradict each other.
 
     ## What it does
-    Rejects a single class, `label_names` of another number than `num_labels` where that is set, names that
+    Rejects a single class, a number of `label_names` other than `num_labels` if that is set, names that
     repeat, names of scores, and streaming of labelled texts.
 
     ## Why is this bad?
@@ -200,7 +209,7 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(path, message, "give at least two names, each once")
     elif names is None and section.num_labels < 2:
         hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
-        yield Violation("classification.num_labels", f"num_labels is {section.num_labels}", hint)
+        yield Violation("classification.num_labels", f"num_labels is {section.num_labels} (at least 2)", hint)
     elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
         message = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
         yield Violation("classification.num_labels", message, "remove classification.num_labels")
@@ -237,17 +246,17 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     labels: {"0": 12500, "1": 12500}
     ```
     """
-    prepared = prepared_of(facts)
+    prepared, labels = prepared_of(facts), labels_of(run)
     if len(prepared.labels) == 1:
         label, count = next(iter(prepared.labels.items()))
         yield Violation(
-            "classification.label_column",
-            f"all {count:,} training texts have label {label}",
-            "check classification.label_column, and the order of the rows if a part of them is used",
+            labels.column,
+            f"all {count:,} training {labels.unit}s have label {label}",
+            f"check {labels.column}, and the order of the rows if a part of them is used",
         )
     elif prepared.labels and (unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys())):
         yield Violation(
-            "classification.label_column",
+            labels.column,
             f"labels {', '.join(unseen)} of the evaluation are absent from the training data",
             "check how the data is split",
             Severity.WARN,
@@ -303,11 +312,11 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     tasks=LABELLED,
 )
 def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Classes of the head that no training text has.
+    """Classes of the head that no training text, or no word of one, has.
 
     ## What it does
-    Compares `classification.label_names`, or `classification.num_labels`, with the labels of the prepared
-    training data.
+    Compares the label names of the task's section, or `classification.num_labels`, with the labels of the
+    prepared training data.
 
     ## Why is this bad?
     The head has outputs that are never trained, and the mean F1 over the classes counts a class that is
@@ -325,15 +334,12 @@ def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       num_labels: 2
     ```
     """
-    labels = prepared_of(facts).labels
-    if run.config.classification.problem != "classes" or not labels:
-        return
-    expected = num_labels(run.config)
-    if missing := [str(number) for number in range(expected) if str(number) not in labels]:
+    prepared, labels = prepared_of(facts), labels_of(run)
+    missing = [each for each in labels.classes if each not in prepared.labels]
+    if prepared.labels and missing:
         yield Violation(
-            "classification.label_names"
-            if run.config.classification.label_names
-            else "classification.num_labels",
-            f"no training text has label {listed(missing)}, but the head has {expected} classes",
-            "set classification.num_labels to the classes of the data, or check how the data is split",
+            labels.setting,
+            f"no training {labels.unit} has label {listed(missing)}, but the head has {len(labels.classes)} "
+            "classes",
+            f"set {labels.setting} to the classes of the data, or check how the data is split",
         )

@@ -1,4 +1,4 @@
-"""TSK: answers of the trained task to questions whose right answer is known."""
+"""TSK: tests of the trained task with known answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from validators.rule import CannotTellError, Violations, rule
 
 
 class Limit(NamedTuple):
-    """Limit of an answer: the comparison that it has to pass, and the finding where it does not."""
+    """Limit of one kind of test: its comparison, and the finding if a result fails it."""
 
     holds: Callable[[float, float], bool]
     value: float
@@ -52,7 +52,7 @@ LIMITS = {
 
 @rule("TSK006", "known-answer-missed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
 def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A trained step that gives a wrong answer where the right one is known.
+    """A trained task that fails a test with a known answer.
 
     ## What it does
     At the end of the rehearsal, the task changes a microbatch and compares the loss of the training step:

@@ -17,7 +17,9 @@ def render(report: Report) -> str:
     status = {check.id: check.status for check in report.checks}
     cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
     cases += [
-        _finding_case(finding) for finding in report.findings if _is_untold(finding, status.get(finding.code))
+        _finding_case(finding)
+        for finding in report.findings
+        if _has_no_check(finding, status.get(finding.code))
     ]
     suite = ElementTree.Element("testsuite", name=printable(report.profile) or "neobert-launch")
     suite.extend(cases)
@@ -30,7 +32,7 @@ def render(report: Report) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(root, encoding="unicode")
 
 
-def _is_untold(finding: Finding, status: Status | None) -> bool:
+def _has_no_check(finding: Finding, status: Status | None) -> bool:
     """Return whether no check covers the finding: none ran for its file, or one that passed elsewhere."""
     return status is None or (_fails(finding) and status not in TELLING)
 

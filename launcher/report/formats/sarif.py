@@ -60,6 +60,9 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
         "message": {"text": finding.message + hint},
         "locations": [_location(finding)],
     }
+    if finding.inherited_file:
+        place = _physical(finding.inherited_file, finding.inherited_line, finding.inherited_column)
+        result["relatedLocations"] = [{"message": {"text": "set here"}, "physicalLocation": place}]
     if finding.waived:
         result["suppressions"] = [{"kind": "inSource"}]
     return result
@@ -69,8 +72,12 @@ def _location(finding: Finding) -> dict[str, Any]:
     """Return the location of a finding: logical only for an argument, or without a file."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
-        location["physicalLocation"] = {
-            "artifactLocation": {"uri": quote(os.fsencode(finding.file))},
-            "region": {"startLine": max(1, finding.line), "startColumn": max(1, finding.column)},
-        }
+        location["physicalLocation"] = _physical(finding.file, finding.line, finding.column)
     return location
+
+
+def _physical(file: str, line: int, column: int) -> dict[str, Any]:
+    return {
+        "artifactLocation": {"uri": quote(os.fsencode(file))},
+        "region": {"startLine": max(1, line), "startColumn": max(1, column)},
+    }

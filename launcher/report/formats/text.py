@@ -22,11 +22,11 @@ FIXABLE = "[*]"
 
 
 def render(report: Report, fixable: Collection[Finding] = (), *, quiet: bool = False) -> str:
-    """Write all findings, then the counts.
+    """Format all findings, then the counts.
 
     Args:
         fixable: findings that `lint --fix` would fix.
-        quiet: leave the counts out.
+        quiet: omit the counts.
     """
     parts = []
     previous = None
@@ -66,11 +66,11 @@ def _check_counts(report: Report) -> list[str]:
 def finding_text(
     finding: Finding, *, is_fixable: bool = False, has_source: bool = True, on: TextIO | None = None
 ) -> str:
-    """Write a finding as a few lines.
+    """Format a finding as text.
 
     Args:
         has_source: show the line of the file, if it can be read.
-        on: stream that the text is for; standard output by default.
+        on: stream that the text is written to, which decides on colours; standard output by default.
     """
     lines = [_head(finding, is_fixable, on), *_place(finding, has_source, on), *_key_and_hint(finding, on)]
     return fold("\n".join(lines), console.width(on))
@@ -86,17 +86,27 @@ def _head(finding: Finding, is_fixable: bool, on: TextIO | None) -> str:
 
 
 def _place(finding: Finding, has_source: bool, on: TextIO | None) -> Iterator[str]:
-    """Yield the location, then the line of the file with carets under the whole value."""
-    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
-    if not place:
-        return
+    """Yield the location and the line of the file, then those of an inherited value."""
+    colour = COLOUR[finding.severity]
+    if finding.file:
+        yield from _spot("-->", finding.file, finding.line, finding.column, has_source, colour, on)
+    if finding.inherited_file:
+        inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
+        yield from _spot("set in", *inherited, True, colour, on)
+
+
+def _spot(
+    label: str, file: str, line: int, column: int, has_source: bool, colour: str, on: TextIO | None
+) -> Iterator[str]:
+    """Yield a location, then the line of the file with carets under the whole value."""
+    place = ":".join(str(part) for part in (file, line, column) if part)
     lines: list[tuple[str, str]] = []
-    if has_source and finding.line and finding.file != COMMAND_LINE:
-        lines = list(excerpt(finding.file, finding.line, finding.column, console.width(on)))
+    if has_source and line and file != COMMAND_LINE:
+        lines = list(excerpt(file, line, column, console.width(on)))
     margin = len(lines[0][0]) if lines else 1
-    yield f"{' ' * margin} {paint('-->', 'dim', on=on)} {printable(place)}"
+    yield f"{' ' * margin} {paint(label, 'dim', on=on)} {printable(place)}"
     for number, text in lines:
-        shown = text if number else paint(text, COLOUR[finding.severity], on=on)
+        shown = text if number else paint(text, colour, on=on)
         yield f" {paint(f'{number:>{margin}} |', 'dim', on=on)} {shown}"
 
 

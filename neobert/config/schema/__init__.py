@@ -39,7 +39,7 @@ from neobert.config.schema.operation import (
     WandbConfig,
     WatchdogConfig,
 )
-from neobert.config.schema.tasks import ClassificationConfig
+from neobert.config.schema.tasks import AdapterConfig, ClassificationConfig, TokenClassificationConfig
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.trackers.table import NAMES as TRACKER_NAMES
 
@@ -52,6 +52,7 @@ __all__ = [
     "EFFECTS",
     "PER_KEY",
     "STRICT",
+    "AdapterConfig",
     "ClassificationConfig",
     "DataCollatorConfig",
     "DatasetConfig",
@@ -68,6 +69,7 @@ __all__ = [
     "PrometheusConfig",
     "RunConfig",
     "SchedulerConfig",
+    "TokenClassificationConfig",
     "TokenizerConfig",
     "TrackioConfig",
     "TrainerConfig",
@@ -87,7 +89,9 @@ class RunConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
-    task: Literal["pretrain", "classification"] = key("pretrain", "Training task.", affects="model")
+    task: Literal["pretrain", "classification", "token_classification"] = key(
+        "pretrain", "Training task.", affects="model"
+    )
     seed: NonNegativeInt = key(0, "Seed of weight initialization, data order and masking.", affects="data")
     variables: dict[str, Any] = field(
         default_factory=dict,
@@ -100,6 +104,12 @@ class RunConfig:
     classification: ClassificationConfig = section(
         ClassificationConfig, "Task classification: labels and head.", affects=PER_KEY
     )
+    token_classification: TokenClassificationConfig = section(
+        TokenClassificationConfig, "Task token_classification: labels and head.", affects=PER_KEY
+    )
+    adapter: AdapterConfig = section(
+        AdapterConfig, "Trained next to a frozen encoder, for tasks with labels.", affects=PER_KEY
+    )
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)
@@ -108,7 +118,7 @@ class RunConfig:
     )
     trackers: tuple[TrackerName, ...] = key(
         ("jsonl",),
-        "Trackers that get the metrics; metrics.jsonl (jsonl) is always written, named or not.",
+        "Trackers that receive the metrics; metrics.jsonl (jsonl) is always written.",
         affects="reporting",
     )
     wandb: WandbConfig = section(WandbConfig, "Weights & Biases.", affects="reporting")

@@ -100,7 +100,9 @@ class DatasetConfig:
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
     column_names: tuple[NonEmpty, ...] | None = key(
-        None, "Columns of CSV and TSV files without a header line; null: the first line is the header."
+        None,
+        "Columns of CSV and TSV files without a header line, and of CoNLL files; null: the first line is the "
+        "header, and lines of CoNLL files begin with the word and end with its label.",
     )
     tsv_quotes: bool = key(
         True,

@@ -1,4 +1,4 @@
-"""The model."""
+"""Schema of the section `model`, one dataclass per family."""
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 

@@ -29,3 +29,41 @@ class ClassificationConfig:
         "avg", "Vector that is classified: mean, first token or maximum.", affects="model"
     )
     dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenClassificationConfig:
+    """Labels of words; dataset.text_column names the lists of words."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    label_column: NonEmpty | None = key(
+        None,
+        "Column of the labels, a list as long as that of the words; null: tags, ner_tags or labels.",
+        affects="data",
+    )
+    label_names: tuple[NonEmpty, ...] = key(
+        (),
+        "All labels, in the order of their numbers: [O, B-PER, I-PER]. The data holds names or numbers.",
+        affects="model",
+    )
+    dropout: Beta = key(0.1, "Dropout before the classifier.", affects="numerics")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterConfig:
+    """A low-rank adapter (LoRA, arXiv:2106.09685); the weights of the encoder are frozen."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    type: Literal["lora"] | None = key(
+        None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"
+    )
+    r: PositiveInt = key(8, "Rank of the factors.", affects="model")
+    alpha: PositiveInt = key(16, "Scale: the product of the factors counts alpha / r.", affects="model")
+    dropout: Beta = key(0.0, "Dropout before the first factor.", affects="numerics")
+    target_modules: tuple[NonEmpty, ...] | None = key(
+        None,
+        "Linear layers of the blocks that get an adapter, such as [qkv, wo]; null: all.",
+        affects="model",
+    )

@@ -210,7 +210,17 @@ class TrainerConfig:
         affects="numerics",
     )
     metric_for_best_model: (
-        Literal["eval/loss", "eval/accuracy", "eval/f1", "eval/mcc", "eval/pearson", "eval/spearman"] | None
+        Literal[
+            "eval/loss",
+            "eval/accuracy",
+            "eval/precision",
+            "eval/recall",
+            "eval/f1",
+            "eval/mcc",
+            "eval/pearson",
+            "eval/spearman",
+        ]
+        | None
     ) = key(
         None,
         "Metric that selects the best checkpoint, linked as checkpoints/best; null: no best checkpoint.",

@@ -27,7 +27,7 @@ class _OpenBins:
         self._bins: dict[int, list[Indices]] = {}
 
     def add(self, gaps: Indices, bins: Indices, room: Indices) -> None:
-        """Add those bins [b] whose gap [b] and room for documents [b] take another document."""
+        """Add the bins [b] that have a gap in tokens [b] and room for another document [b]."""
         open_bins = np.flatnonzero((gaps > 0) & (room > 0))
         open_bins = open_bins[np.argsort(gaps[open_bins], kind="stable")]
         values, starts = np.unique(gaps[open_bins], return_index=True)
@@ -85,7 +85,7 @@ def best_fit_decreasing(
 def spread_decreasing(
     lengths: Indices, capacity: int, limit: int, num_bins: int, finishing_share: float
 ) -> tuple[Indices, Indices, int]:
-    """Give each document, the longest first, to the emptiest of `num_bins` bins; finish best fit.
+    """Assign each document, longest first, to the emptiest of `num_bins` bins, and the rest by best fit.
 
     Long documents are spread over all bins, and with them the short ones that close the gaps: no bin needs
     many more documents than the mean. The shortest documents, `finishing_share` of the tokens, and those

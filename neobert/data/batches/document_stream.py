@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import DatasetConfig
 from neobert.data.examples import Examples
 from neobert.data.sources.readers import State, TextSource
-from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
@@ -46,7 +46,7 @@ class DocumentStream:
         head_lengths: int64, tokens of the segments at the head of the stream; they size the microbatches.
     """
 
-    reader: PatientReader
+    reader: RetryingReader
     encoder: Encoder
     window_documents: int
     keeps_order: bool
@@ -54,11 +54,11 @@ class DocumentStream:
 
     @property
     def statistics(self) -> LengthStatistics:
-        """Summary of the lengths at the head."""
+        """Statistics of the segment lengths at the head of the stream."""
         return LengthStatistics.of(self.head_lengths)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths at the head."""
+        """Return the segment lengths at the head of the stream."""
         return self.head_lengths
 
     @property
@@ -85,7 +85,7 @@ def open_stream(
     source: TextSource, examples: Examples, tokenizer: TokenizerBundle, config: DatasetConfig
 ) -> tuple[DocumentStream, Counts]:
     """Open a stream and measure its head. Raises DAT004 if the head has no text."""
-    reader, encoder = PatientReader.of(source, config), examples.encoder(tokenizer)
+    reader, encoder = RetryingReader.of(source, config), examples.encoder(tokenizer)
     rows, _ = reader.read(None, HEAD_DOCUMENTS)
     encoded, counts = _encode(rows, encoder, reader)
     if not encoded:
@@ -101,7 +101,7 @@ def open_stream(
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 
-def _encode(rows: list[Row], encoder: Encoder, reader: PatientReader) -> tuple[list[Encoded], Counts]:
+def _encode(rows: list[Row], encoder: Encoder, reader: RetryingReader) -> tuple[list[Encoded], Counts]:
     """Encode a window; batches without a segment are left out."""
     counts = Counts()
     batches = []

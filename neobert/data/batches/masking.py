@@ -51,7 +51,7 @@ class MaskingRule:
 
     @property
     def labels_tokens(self) -> bool:
-        """Tokens are labelled."""
+        """Return True: labels are per token."""
         return True
 
     def at(self, moment: Moment | None) -> MaskingRule:

@@ -169,7 +169,7 @@ class Assembler:
 
 
 def filler_of(labels: NDArray[Any]) -> float:
-    """Return the label of what is not predicted: -100, or NaN among floats."""
+    """Return the label that is ignored: -100, or NaN for floats."""
     return IGNORED if labels.dtype == np.int64 else float("nan")
 
 

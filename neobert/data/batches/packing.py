@@ -7,7 +7,7 @@ gap k is `k + max(first_j - j, j <= k)`, `first_j` being the first document that
 
 That leaves gaps where bins hold few documents: too few short ones are left for the long ones. There
 `pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
-similar length together, and random company is what makes one microbatch like the next.
+similar length together, while mixing lengths at random makes microbatches similar.
 
 Best fit puts long documents together and leaves bins of short ones that need more slots than a bin has.
 `pack_evenly` therefore also tries to spread the long documents over all bins.
@@ -37,8 +37,8 @@ ENOUGH_FILL = 0.99
 # Mean documents a bin, as a share of the limit, at which bins filled in order rarely reach the limit.
 COMFORTABLE_SHARE = 0.5
 # Spread documents: (tokens that the bins have to hold on average, as a share; share of the tokens that is
-# packed best fit in the end). Best fit closes the last gaps to the token but takes slots; where these are
-# scarce, a little space in every bin does better.
+# packed best fit in the end). Best fit closes the last gaps to the token but takes slots; where slots are
+# scarce, leaving a little space in every bin packs more.
 SPREADS = ((1.0, 0.05), (0.995, 0.0))
 # Below this many documents the order's tail is packed best fit.
 SMALL = 512
@@ -68,7 +68,7 @@ class PackPlan:
 
     @property
     def fewest_bins(self) -> int:
-        """Bins that the tokens need if each is full."""
+        """Number of bins if all were full: a lower bound."""
         return -(-self.num_tokens // self.capacity)
 
     def members(self, index: int) -> Indices:
@@ -171,7 +171,7 @@ def _check(lengths: Indices, capacity: int, limit: int) -> None:
     if len(lengths) and int(lengths.min()) < 1:
         raise ValueError("a document without tokens cannot be packed")
     if len(lengths) and int(lengths.max()) > capacity:
-        raise ValueError(f"a document of {int(lengths.max())} tokens does not fit {capacity}")
+        raise ValueError(f"a document of {int(lengths.max())} tokens does not fit a bin of {capacity}")
     if len(lengths) and limit < 1:
         raise ValueError("a bin must hold at least one document")
 

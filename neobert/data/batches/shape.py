@@ -72,7 +72,7 @@ def with_enough_slots(
 ) -> Derived[BatchShape]:
     """Add slots to a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
 
-    Very different lengths need more slots than random company suggests: some rows are filled by one segment,
+    Very different lengths need more slots than random mixing suggests: some rows are filled by one segment,
     others by short ones only. The shape stays as it is if more slots gain nothing.
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
@@ -92,7 +92,7 @@ def with_enough_slots(
     limit = limits[min(place, len(limits) - 1)]
     return Derived(
         replace(shape.value, max_segments=limit),
-        f"{limit} documents: with {first}, short ones fill {plan.fill:.1%} of a microbatch; "
+        f"{limit} documents: with {first}, short ones would fill only {plan.fill:.1%} of a microbatch; "
         f"{shape.value.rows} more slots for padding",
     )
 

@@ -35,7 +35,7 @@ from neobert.data.batches.windows import (
     training_shape,
 )
 from neobert.data.examples import examples_of
-from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.prepare import PreparedData, TrainingText
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
@@ -49,7 +49,7 @@ __all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
 SILENCE_LIMIT_S = 60.0
 STREAM_SILENCE_LIMIT_S = 600.0
 _POLL_S = 1.0
-# Evaluation masks are the same in every run, whatever its seed.
+# Evaluation masks are the same in every run, regardless of its seed.
 EVALUATION_SEED = 0
 
 Result = TypeVar("Result")
@@ -58,7 +58,7 @@ Place = tuple[Window, int, Cursor]
 
 
 class _Stream:
-    """Microbatches of one rank, built ahead by threads and handed over in order."""
+    """Microbatches of one rank, built ahead by threads and returned in order."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class _Stream:
         assemblers: Iterator[Assembler],
         ranks: tuple[int, int],
         dataset: DatasetConfig,
-        reader: PatientReader | None = None,
+        reader: RetryingReader | None = None,
         on_sign: OnSign = lambda: None,
     ) -> None:
         self._loader = WorkerThreads(min(1, dataset.num_workers), "neobert-window")

@@ -23,7 +23,7 @@ class Segments:
 
     Attributes:
         ids: int64 [T], the tokens run together.
-        positions: int64 [T], the place of each token in its segment.
+        positions: int64 [T], the position of each token in its segment.
         samples: int64 [N], the number of each segment in its text.
         lengths: int64 [N].
         columns: the store's side columns, [T] or [N].

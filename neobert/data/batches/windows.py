@@ -55,7 +55,7 @@ class Cursor:
     corpus_tokens: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON-able data."""
+        """Return the cursor as JSON values."""
         data = asdict(self)
         if self.corpus_tokens is None:
             del data["corpus_tokens"]
@@ -148,10 +148,10 @@ def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_P
 
 
 class WindowSource(Protocol):
-    """Makes windows out of text."""
+    """Interface of a source of windows."""
 
     def load(self, cursor: Cursor) -> Window:
-        """Make the window that a cursor points into."""
+        """Return the window that a cursor points into."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class PreparedWindows:
     window_segments: int = WINDOW_SEGMENTS
 
     def load(self, cursor: Cursor) -> Window:
-        """Take a window out of the epoch's permutation; the permutation itself is never held."""
+        """Return a window of the epoch's permutation, without computing the whole permutation."""
         total = len(self.store)
         num_windows = -(-total // self.window_segments)
         start, stop = (total * (cursor.window + step) // num_windows for step in (0, 1))
@@ -189,7 +189,9 @@ class StreamedWindows:
         position = cursor.stream or {"state": None, "segment": 0}
         read = self.stream.read_window(position["state"], position["segment"])
         if read is None and cursor.window == 0:
-            raise ProjectError("DAT004", "has no document with text", "check the data set", self.stream.label)
+            raise ProjectError(
+                "DAT004", "has no document with text", "check dataset.text_column", self.stream.label
+            )
         if read is None:
             return self.load(cursor.at(cursor.epoch + 1, 0))
         places = np.arange(len(read.store), dtype=np.int64)

@@ -17,7 +17,7 @@ from neobert.data.sources.hub import hub_splits, is_saved_dataset, saved_splits
 from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.parts import HashShare, Joined, Part
 from neobert.data.sources.readers import IndexedSource, TextSource
-from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
@@ -50,7 +50,7 @@ class Corpus:
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts of the training rows from the beginning."""
         names = [field.name for field in self.train.rows.fields if field.is_text]
-        for row in PatientReader.of(self.train, self.config):
+        for row in RetryingReader.of(self.train, self.config):
             yield from (row[name] for name in names)
 
     def identity(self) -> Any:
@@ -143,9 +143,7 @@ def _check_one_place(config: DatasetConfig) -> None:
 
 def _builtin(name: str, rows: RowFormat) -> TextSource:
     if name != python_docs.NAME:
-        raise ProjectError(
-            "DAT001", f"there is no corpus {name!r}", f"use {python_docs.NAME}", "dataset.name"
-        )
+        raise ProjectError("DAT001", f"unknown corpus {name!r}", f"use {python_docs.NAME}", "dataset.name")
     columns = rows.columns(python_docs.COLUMNS, name)
     documents = lru_cache(python_docs.python_docs)
     label = python_docs.python_docs_label()

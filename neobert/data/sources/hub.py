@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import logging
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import IndexedSource, Reader, State, TextSource
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.errors import ProjectError
+from neobert.plurals import listed
 
 if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
@@ -81,18 +82,44 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
     name = str(config.name)
     place = f"{name}/{config.config}" if config.config else name
     place = f"{place}@{config.revision}" if config.revision else place
-    is_cut_off = not Path(name).exists() and is_out_of_reach()
-    hint = CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision"
-    with quiet_client(), _offline(is_cut_off):
+    with _on_hub(name) as is_cut_off:
         loaded: Any = _attempt(
             lambda: datasets.load_dataset(
                 name, config.config, revision=config.revision, streaming=config.streaming
             ),
             place,
-            hint,
+            CUT_OFF if is_cut_off else "check dataset.name, dataset.config and dataset.revision",
         )
     make: Callable[..., TextSource] = _streamed if config.streaming else _indexed
     return {str(split): partial(make, data, f"{place} ({split})", rows) for split, data in loaded.items()}
+
+
+def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
+    """Return the splits of a data set's only configuration, or of the first that is one of these, by name.
+
+    A name may be a local copy of the repository. Raises DAT001: without a connection and a cached copy with
+    `hint`, else with what is wrong.
+    """
+    import datasets
+
+    with _on_hub(name) as is_cut_off:
+        reason = "no such path here and no connection to the Hub" if is_cut_off else "check the name"
+        hint = f"{reason}: {hint}"
+        offered = _attempt(lambda: datasets.get_dataset_config_names(name), name, hint)
+        chosen = [each for each in offered if each.lower() in configurations] or offered
+        if len(offered) > 1 and chosen is offered:
+            message = f"has no configuration {' or '.join(configurations)}, but {listed(offered)}"
+            raise ProjectError("DAT001", message, hint, name)
+        loaded: Any = _attempt(lambda: datasets.load_dataset(name, chosen[0]), name, hint)
+    return {str(split): data for split, data in loaded.items()}
+
+
+@contextmanager
+def _on_hub(name: str) -> Iterator[bool]:
+    """Use only the cache of `datasets` if the Hub is out of reach, and yield whether it is."""
+    is_cut_off = not Path(name).exists() and is_out_of_reach()
+    with quiet_client(), _offline(is_cut_off):
+        yield is_cut_off
 
 
 @contextmanager
@@ -147,7 +174,7 @@ class StreamSource:
         return _StreamReader(self, stream)
 
     def count(self) -> None:
-        """Give no count."""
+        """Return None: the length of a stream is unknown."""
 
     def identity(self) -> Any:
         """Name the stream and its column; its content is unknown."""

@@ -77,7 +77,7 @@ def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
 
 
 def _character_start(raw: bytes, place: int) -> int:
-    """Return the last place at or before `place` where a UTF-8 character begins."""
+    """Return the last offset up to `place` at which a UTF-8 character starts."""
     start = place
     while start > place - 4 and raw[start] & 0xC0 == 0x80:
         start -= 1

@@ -23,7 +23,7 @@ from neobert.errors import ProjectError
 from neobert.plurals import counted
 
 READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
-TABLES = {".csv", ".tsv", ".json"}
+TABLES = {".csv", ".tsv", ".json", ".conll"}
 ALREADY_READ = "another name of a file that is read"
 
 
@@ -93,7 +93,7 @@ def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]
 
 
 def _kind_in_words(file: Path) -> str:
-    """Return the suffix, with that of a compression after it; of a file without one, the name."""
+    """Return the suffixes of format and compression; for a file without either, its name."""
     suffix = suffix_of(file)
     is_packed = file.suffix.lower() in COMPRESSIONS
     return suffix + file.suffix * is_packed if suffix or is_packed else file.name

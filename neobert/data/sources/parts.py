@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from neobert.data.sources.readers import Reader, State, TextSource
+from neobert.data.sources.readers import FileSource, IndexedSource, Reader, State, TextSource
 from neobert.data.sources.rows import Row, RowFormat, text_digest
 from neobert.data.sources.splits import SplitSlice
 
@@ -59,14 +59,14 @@ class Part(_Selection):
         return _PartReader(self, state)
 
     def count(self) -> int | None:
-        """Count from the whole source's count."""
+        """Return the number of documents in the slice, from that of the whole source."""
         total = self.source.count()
         if total is None:
             return None
         return max(0, (total if self.stop is None else min(self.stop, total)) - self.start)
 
     def identity(self) -> Any:
-        """Describe the source and the bounds."""
+        """Return the source's identity with the bounds."""
         return {"of": self.source.identity(), "slice": self.wanted.bounds()}
 
 
@@ -110,15 +110,15 @@ class HashShare(_Selection):
         return _ShareReader(self, self.source.open(state))
 
     def count(self) -> int | None:
-        """Give no count: it would need the texts."""
+        """Return None: counting would require reading the texts."""
         return None
 
     def identity(self) -> Any:
-        """Describe the source, the share and the side."""
+        """Return the source's identity with the share and the side."""
         return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
 
     def takes(self, row: Row) -> bool:
-        """Decide whether a row is on this side."""
+        """Return whether a row is on this side."""
         word = int.from_bytes(text_digest(self.rows.key(row)), "big")
         return (word < self.share * 2**64) == self.is_evaluation
 
@@ -160,12 +160,12 @@ class Joined:
         return _JoinedReader(self.parts, state or {"part": 0, "inner": None})
 
     def count(self) -> int | None:
-        """Count from the parts' counts."""
+        """Return the sum of the parts' counts."""
         counts = [part.count() for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def identity(self) -> Any:
-        """Describe every part."""
+        """Return the identity of every part."""
         return [part.identity() for part in self.parts]
 
 
@@ -190,3 +190,15 @@ class _JoinedReader(Reader):
 def parts_of(source: TextSource) -> tuple[TextSource, ...]:
     """Return the sources of a joined text; of any other, itself."""
     return source.parts if isinstance(source, Joined) else (source,)
+
+
+def known_count(source: TextSource) -> int | None:
+    """Count the documents of a source without reading them; None where that is not possible."""
+    if isinstance(source, IndexedSource):
+        return source.count()
+    if isinstance(source, FileSource):
+        return source.known_count
+    if isinstance(source, Joined):
+        counts = [known_count(part) for part in source.parts]
+        return None if None in counts else sum(count for count in counts if count is not None)
+    return source.count() if isinstance(source, Part) and known_count(source.source) is not None else None

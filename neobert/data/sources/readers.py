@@ -23,11 +23,11 @@ _FETCH_CHARACTERS = 1 << 23
 
 
 class Reader(Iterator[Row], ABC):
-    """An iterator over rows that knows where it is."""
+    """Iterator over rows with a position that can be saved."""
 
     @abstractmethod
     def state(self) -> State:
-        """Return where the next document is, as plain JSON."""
+        """Return the position of the next document as JSON values."""
 
 
 class TextSource(Protocol):
@@ -39,7 +39,7 @@ class TextSource(Protocol):
 
     @property
     def rows(self) -> RowFormat:
-        """The fields of its rows."""
+        """Fields of the source's rows."""
 
     @property
     def column(self) -> str | None:
@@ -79,12 +79,21 @@ class FileSource:
         """Count by reading everything once."""
         return self._count
 
+    @property
+    def known_count(self) -> int | None:
+        """The count, if all documents were read before."""
+        return self.__dict__.get("_count")
+
+    def remember_count(self, count: int) -> None:
+        """Keep the number of documents that a reader met."""
+        self.__dict__["_count"] = count  # where `cached_property` looks: a frozen dataclass sets no attribute
+
     @cached_property
     def _count(self) -> int:
         return sum(1 for path in self.files for _ in read_rows(path, self.rows))
 
     def identity(self) -> Any:
-        """List the names of the files, each with its description."""
+        """Return the names of the files, each with the values that identify its content."""
         return [[path.relative_to(self.root).as_posix(), *self.describe(path)] for path in self.files]
 
 
@@ -92,6 +101,7 @@ class _FileReader(Reader):
     def __init__(self, source: FileSource, state: State) -> None:
         self._source = source
         self._file, self._document = state["file"], state["document"]
+        self._is_from_start, self._num_read = not (self._file or self._document), 0
         self._rows = self._open_file(self._document)
 
     def _open_file(self, skip: int) -> Iterator[Row]:
@@ -103,9 +113,12 @@ class _FileReader(Reader):
         while self._file < len(self._source.files):
             for row in self._rows:
                 self._document += 1
+                self._num_read += 1
                 return row
             self._file, self._document = self._file + 1, 0
             self._rows = self._open_file(0)
+        if self._is_from_start:
+            self._source.remember_count(self._num_read)
         raise StopIteration
 
     def state(self) -> State:

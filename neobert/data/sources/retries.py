@@ -22,7 +22,7 @@ _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 
 
 @dataclass(eq=False)
-class PatientReader:
+class RetryingReader:
     """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
 
     The chunk after the last one is read with the same reader: opening a source in the middle may mean reading
@@ -45,7 +45,7 @@ class PatientReader:
     _live: tuple[State, Reader] | None = field(default=None, init=False)
 
     @classmethod
-    def of(cls, source: TextSource, config: DatasetConfig) -> PatientReader:
+    def of(cls, source: TextSource, config: DatasetConfig) -> RetryingReader:
         """Read a source with the retries of a config."""
         return cls(
             source,
@@ -130,5 +130,8 @@ def is_transient(error: Exception) -> bool:
 def _unreadable(label: str, error: Exception) -> ProjectError:
     lines = str(error).strip().splitlines() or [""]
     return ProjectError(
-        "DAT001", f"cannot be read: {type(error).__name__}: {lines[0]}", "check the data set", label
+        "DAT001",
+        f"cannot be read: {type(error).__name__}: {lines[0]}",
+        "check the files of the data set, or prepare it on a local disk",
+        label,
     )

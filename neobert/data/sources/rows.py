@@ -68,7 +68,8 @@ class Field:
         name: its key in the row.
         setting: config key that names the column.
         column: the column to read; None: the only one of `candidates`.
-        read: turns a cell and its place into the value; None for a text, where null counts as empty.
+        read: turns a cell and its place into the value; None for a string, where null counts as empty.
+        is_text: whether the value is a text, by which examples are compared.
     """
 
     name: str
@@ -76,11 +77,7 @@ class Field:
     column: str | None
     candidates: tuple[str, ...] = ()
     read: Callable[[object, str], Any] | None = None
-
-    @property
-    def is_text(self) -> bool:
-        """Return whether the value is a text, by which examples are compared."""
-        return self.read is None
+    is_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +85,16 @@ class RowFormat:
     """The fields of a task's rows, and how tables without a header or with plain quotes are read.
 
     Attributes:
-        column_names: columns of CSV and TSV files without a header line; None: their first line names them.
+        column_names: columns of CoNLL files, and of CSV and TSV files without a header line; None: their
+            first line names them.
         tsv_quotes: whether a field of a TSV file may be quoted; else a quote is a character.
+        check: raises `ProjectError` for a row, given its place, whose fields do not fit each other.
     """
 
     fields: tuple[Field, ...]
     column_names: tuple[str, ...] | None = None
     tsv_quotes: bool = True
+    check: Callable[[Row, str], None] | None = None
 
     @property
     def is_plain_text(self) -> bool:
@@ -121,7 +121,7 @@ class RowFormat:
         return replace(self, fields=tuple(fields))
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Select the fields from a table's row. Raises DAT011 for a text field that is not a string."""
+        """Select the fields from a table's row. Raises DAT011 for a text that is not a string."""
         row: dict[str, Any] = {}
         for field in self.fields:
             column = columns[field.name]
@@ -131,6 +131,8 @@ class RowFormat:
                 if field.read is None
                 else field.read(value, place)
             )
+        if self.check is not None:
+            self.check(row, place)
         return row
 
     def key(self, row: Row) -> str:
@@ -159,7 +161,7 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
     """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
         names = ", ".join(field.name for field in rows.fields)
-        hint = "give JSON lines, CSV, TSV or parquet in dataset.path"
+        hint = "set dataset.path to JSON lines, CSV, TSV or parquet"
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 
 

@@ -68,12 +68,12 @@ def parse_split(text: str, key: str) -> SplitSlice:
 
 
 def head(count: int) -> SplitSlice:
-    """The first `count` documents."""
+    """Return the slice of the first `count` documents."""
     return SplitSlice("", None, (count, False))
 
 
 def all_but_head(count: int) -> SplitSlice:
-    """All documents but the first `count`."""
+    """Return the slice of all documents but the first `count`."""
     return SplitSlice("", (count, False))
 
 
@@ -87,7 +87,7 @@ def _bound(text: str | None, key: str) -> tuple[int, bool] | None:
         return None
     number, is_percent = int(text.rstrip("%")), text.endswith("%")
     if is_percent and abs(number) > 100:
-        raise ProjectError("DAT001", f"{text} is more than the whole split", "stay within 100 %", key)
+        raise ProjectError("DAT001", f"{text} is more than the whole split", "lower the bound to 100 %", key)
     return number, is_percent
 
 

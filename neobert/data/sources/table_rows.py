@@ -1,4 +1,4 @@
-"""Rows out of JSON lines, JSON arrays, CSV, TSV and parquet, one at a time."""
+"""Rows out of JSON lines, JSON arrays, CSV, TSV, CoNLL and parquet files, one at a time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
+from neobert.data.sources.conll import CONLL, conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.sources.unreadable import MARK_BYTES, PARQUET_MARK, check_start, unreadable
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL)
 PARQUET = ".parquet"
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 _ONE_PER_LINE = "write one JSON object per line"
@@ -43,6 +44,8 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     pieces = line_pieces(handle, path)
     if kind in _DELIMITERS:
         return _csv_rows(pieces, path, _DELIMITERS[kind], rows)
+    if kind == CONLL:
+        return conll_rows(pieces, path, rows.column_names)
     if kind != ".json":
         return _json_lines(pieces, path)
     first = next((piece for piece in pieces if piece.text.strip()), None)
@@ -173,6 +176,18 @@ def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row
                 number += 1
                 values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
                 yield rows.row(values, columns, f"{path}, row {number}")
+
+
+def whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
+    """Yield (place for messages, all columns of a row). Raises DAT001 for a damaged file."""
+    with _parquet(handle, path) as table:
+        number = 0
+        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata)):
+            names = batch.schema.names
+            for cells in zip(*batch.columns, strict=True):
+                number += 1
+                values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
+                yield f"{path}, row {number}", values
 
 
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:

@@ -119,7 +119,7 @@ def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> It
             columns = rows.columns(values, place)
             needed = {*columns.values()}
         elif not values.keys() >= needed:
-            rows.chosen(columns).columns(values, place)  # raises: the first row has them all
+            rows.chosen(columns).columns(values, place)  # raises DAT011 for the missing column
         row = rows.row(values, columns, place)
         yield {name: _encodable(each) if isinstance(each, str) else each for name, each in row.items()}
 

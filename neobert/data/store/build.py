@@ -1,11 +1,9 @@
-"""Prepared text is written to a partial folder, which is renamed when it is complete."""
+"""Writing of prepared text: into a partial folder, which is renamed when it is complete."""
 
 from __future__ import annotations
 
 import json
-import logging
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,9 +17,9 @@ from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
-from neobert.data.sources.parts import HashShare, Joined, Part, parts_of
+from neobert.data.sources.parts import HashShare, Joined, Part, known_count, parts_of
 from neobert.data.sources.readers import TextSource
-from neobert.data.sources.retries import PatientReader
+from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.report import Copies, split_report
 from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
@@ -30,12 +28,12 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, tr
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plurals import counted
+from neobert.progress import Progress
 
 TOKENIZER_FOLDER = "tokenizer"
-LOG_INTERVAL_S = 10.0
+SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
 # A fingerprint identifies content, and checkpoints store it, so it does not change with the file format.
 FINGERPRINT_VERSION = 2
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -106,7 +104,7 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         with writing(partial):
-            shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+            shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
             if partial.is_symlink():
                 partial.unlink()
             if folder.name == key and folder.exists():
@@ -152,17 +150,17 @@ def _write_split(
     total = Counts()
     writer = SplitWriter(folder, name, encoder.dtype, encoder.columns)
     dataset = request.config.dataset
-    tell = _teller(name)
+    progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", known_count(source))
     corpora = []
     try:
         for part in parts_of(source):
             counts = Counts()
-            rows = copies.follow(name, PatientReader.of(part, dataset))
+            rows = copies.follow(name, RetryingReader.of(part, dataset))
             for encoded in _until(budget, encode_all(rows, encoder, dataset.num_proc, part.label)):
                 counts.add(encoded.counts)
                 writer.append(encoded)
                 report_progress()
-                tell(counts)
+                progress.advance(encoded.counts.documents)
             if counts.segments == 0:
                 raise _empty(part.label, counts)
             request.examples.check(part.label, counts)
@@ -183,19 +181,6 @@ def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
         tokens += encoded.counts.tokens
         if budget is not None and tokens >= budget:
             return
-
-
-def _teller(name: str) -> Callable[[Counts], None]:
-    """Return a function that logs the progress of a split every `LOG_INTERVAL_S`."""
-    last_s = time.monotonic()
-
-    def tell(counts: Counts) -> None:
-        nonlocal last_s
-        if time.monotonic() - last_s >= LOG_INTERVAL_S:
-            last_s = time.monotonic()
-            log.info("%s: %s documents, %s tokens", name, f"{counts.documents:,}", f"{counts.tokens:,}")
-
-    return tell
 
 
 def _manifest(content: dict[str, Any], tokenizer: TokenizerBundle, splits: dict[str, Any]) -> dict[str, Any]:
@@ -232,7 +217,7 @@ def _check_documents(request: Request) -> None:
     dataset = request.config.dataset
     splits = () if dataset.streaming else request.splits()
     for part in (part for _, source, _ in splits for part in parts_of(source)):
-        if next(iter(PatientReader.of(part, dataset)), None) is None:
+        if next(iter(RetryingReader.of(part, dataset)), None) is None:
             raise _no_documents(part, request)
 
 
@@ -248,10 +233,10 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
             "lower dataset.eval_samples, or add text",
             source.source.label,
         )
-    if isinstance(source, HashShare):
+    if isinstance(source, HashShare) and (total := source.source.count()) != 0:
         return ProjectError(
             "DAT004",
-            f"none of its {counted(source.source.count() or 0, 'document')} falls into this share "
+            f"none of its {counted(total or 0, 'document')} falls into this share "
             f"(dataset.validation_split {source.share})",
             _hint_no_share(request.config.dataset),
             source.label,
@@ -269,7 +254,9 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
 
 def _empty(label: str, counts: Counts) -> ProjectError:
     if counts.documents == 0:
-        return ProjectError("DAT004", "has no documents", "check the source", label)
+        return ProjectError(
+            "DAT004", "has no documents", "set dataset.path or dataset.name to a source with text", label
+        )
     return ProjectError(
         "DAT004",
         f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "

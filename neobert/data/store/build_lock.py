@@ -16,7 +16,7 @@ from neobert.data.store.token_store import writing
 from neobert.errors import ProjectError
 
 POLL_S = 0.2
-# The owner touches its lock file with every batch; without that for this long, it hangs.
+# The owner touches its lock file with every batch; after this time without a touch, it counts as hung.
 SILENCE_LIMIT_S = 1800.0
 _BUSY = (errno.EACCES, errno.EAGAIN)
 _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)

@@ -6,12 +6,11 @@ trainer would, and prints one line of JSON: `{"refusal": {...}, "prepared": {...
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,25 +19,21 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from neobert.config import from_dict
 from neobert.config.schema import RunConfig
+from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.streams import Microbatch, TrainStream
 from neobert.data.batches.targets import IGNORED
-from neobert.data.entry_point import read_config
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import TokenStore, read_manifest
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+from neobert.json_program import serve
 from neobert.plan.size import num_processes
 
 MOST_MICROBATCHES = 64
-READ_BYTES = 1 << 24
 NO_REFUSAL = {"code": "", "message": "", "hint": ""}
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Print the facts as one line of JSON."""
-    print(json.dumps(inspect(read_config(list(arguments)))))
 
 
 def inspect(config: RunConfig) -> dict[str, Any]:
@@ -60,8 +55,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     # With ids beyond the vocabulary no microbatch can be built; that alone is reported then.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
-    are_tokens_labelled = examples_of(config).target_rule(prepared.tokenizer).labels_tokens
-    for microbatch in shares.alone if are_tokens_labelled else ():
+    masks_tokens = isinstance(examples_of(config).target_rule(prepared.tokenizer), MaskingRule)
+    for microbatch in shares.alone if masks_tokens else ():
         masks.add(microbatch)
     return {
         "folder": str(prepared.folder),
@@ -81,6 +76,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
+        "words": train.get("words", {}),
+        "eval_words": evaluation.get("words", {}),
         "eval_documents": evaluation.get("documents", 0),
         "eval_copies": evaluation.get("copies_in_training", 0),
         "corpora": _corpora(prepared.report.get("corpora", {})),
@@ -96,18 +93,15 @@ def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
-    """Return the files of the splits whose digest is not that of the manifest."""
+    """Return the files of the splits whose digest differs from the manifest."""
     described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
     return [name for name, file in sorted(described.items()) if digest_of(folder / name) != file["sha256"]]
 
 
 def digest_of(path: Path) -> str:
-    """Return the sha256 of a file, read in pieces."""
-    digest = sha256()
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
-        while piece := file.read(READ_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return file_digest(file, "sha256").hexdigest()
 
 
 def max_stored_id(prepared: PreparedData) -> int:
@@ -215,4 +209,4 @@ def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(serve(lambda content: inspect(from_dict(content)), sys.argv[1:]))

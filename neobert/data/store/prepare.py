@@ -6,6 +6,7 @@ prints a JSON report.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from neobert.config import from_dict
 from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.mixture import CorpusSlice, MixedText
 from neobert.data.batches.shape import BatchShape, segment_length
 from neobert.data.batches.windows import training_shape
-from neobert.data.entry_point import report_to_stdout
 from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
@@ -31,6 +32,7 @@ from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, rea
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.tokenizers import TokenizerBundle, is_trained, load_tokenizer
 from neobert.errors import ProjectError
+from neobert.json_program import serve
 from neobert.runfiles.cache_folder import cache_folder
 
 TrainingText = TokenStore | DocumentStream | MixedText
@@ -60,7 +62,7 @@ class PreparedData:
 
     @property
     def text(self) -> TrainingText:
-        """Return what microbatches are drawn from."""
+        """Return the text that microbatches are drawn from."""
         return self.mixture or self.train
 
     @property
@@ -247,4 +249,6 @@ def _check_manifest(
 
 if __name__ == "__main__":
     target = Path(sys.argv[2]) if len(sys.argv) > 2 else None
-    sys.exit(report_to_stdout(lambda config: prepare(config, output=target).report, sys.argv[1:2]))
+    sys.exit(
+        serve(lambda content: prepare(from_dict(content), output=target).report, sys.argv[1:2], logging.INFO)
+    )

@@ -24,9 +24,7 @@ def split_report(label: str, counts: Counts) -> dict[str, Any]:
     """Describe the documents of a split and what was done with them."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
     report["histogram"] = _histogram(counts.histogram)
-    if not counts.labels:
-        del report["labels"]
-    return report
+    return {name: value for name, value in report.items() if name not in ("labels", "words") or value}
 
 
 def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:

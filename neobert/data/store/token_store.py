@@ -44,7 +44,7 @@ class LengthStatistics:
 
     @classmethod
     def of(cls, lengths: NDArray[np.integer]) -> LengthStatistics:
-        """Measure [N] lengths."""
+        """Return the statistics of lengths [N]."""
         return cls(float(lengths.mean()), float(lengths.std()), int(lengths.max()))
 
 
@@ -83,7 +83,7 @@ class TokenStore:
 
     @classmethod
     def of(cls, batches: list[Encoded], columns: Sequence[Column] = ()) -> TokenStore:
-        """Hold encoded batches in memory. At least one segment."""
+        """Return a store in memory of encoded batches, which have at least one segment."""
         lengths = np.concatenate([batch.lengths for batch in batches])
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         return cls(
@@ -108,7 +108,7 @@ class SplitWriter:
         self._folder, self._split, self._declared = folder, split, tuple(columns)
         self._dtype = dtype.newbyteorder("<")
         self._end = 0
-        self._length_sum, self._square_sum, self._longest, self._segments = 0, 0.0, 0, 0
+        self._square_sum, self._longest, self._segments = 0.0, 0, 0
         with writing(folder), ExitStack() as files:
             self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
             self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
@@ -235,7 +235,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
-    """Turn errors of the file system into DAT009."""
+    """Convert errors of the file system to DAT009."""
     try:
         yield
     except OSError as error:

@@ -32,7 +32,8 @@ class Counts:
 
     `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
     counts unknown tokens, `special` counts special tokens that the text itself contains, such as "[MASK]".
-    `labels` counts segments by their label, where the task has labels.
+    `labels` counts segments, or words, by their label, where the task has labels. `words` counts labelled
+    words: `total`, those `without_token` and those `cut` off; their labels are lost.
     """
 
     documents: int = 0
@@ -48,6 +49,7 @@ class Counts:
     special: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 33)
     labels: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another batch."""

@@ -38,9 +38,8 @@ class TokenizerBundle:
         digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
         vocab_size: size of the vocabulary, a multiple of 128.
         num_tokens: tokens that text can contain; the others are inert.
-        special_ids: ids that are never masked: special and inert tokens.
-        random_ids: int64 [n], all other ids, from which random replacements are drawn.
-        is_maskable: bool [vocab_size].
+        random_ids: int64 [n], ids from which random replacements are drawn: neither special nor inert tokens.
+        is_maskable: bool [vocab_size], which of all ids these are.
     """
 
     tokenizer: PreTrainedTokenizerFast
@@ -51,12 +50,11 @@ class TokenizerBundle:
     cls_id: int
     sep_id: int
     mask_id: int
-    special_ids: tuple[int, ...]
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
 
     def summary(self) -> dict[str, Any]:
-        """Describe it for reports."""
+        """Return digest and sizes for reports."""
         return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
 
     def save(self, folder: Path) -> None:
@@ -134,7 +132,6 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
         cls_id=tokenizer.cls_token_id,
         sep_id=tokenizer.sep_token_id,
         mask_id=tokenizer.mask_token_id,
-        special_ids=tuple(sorted(special)),
         random_ids=np.flatnonzero(is_maskable).astype(np.int64),
         is_maskable=is_maskable,
     )
@@ -218,7 +215,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
     if corpus is None:
         raise ProjectError(
             "TOK001",
-            "names no tokenizer, and there is no text to train one on",
+            "no tokenizer is set, and there is no text to train one on",
             "set tokenizer.path",
             "tokenizer",
         )

@@ -1,4 +1,4 @@
-"""Train a WordPiece tokenizer from a run's corpus.
+"""Training of a WordPiece tokenizer on a run's corpus.
 
 Usage: `python -m neobert.data.tokenize.train_tokenizer RESOLVED.json FOLDER`.
 The folder is a Hugging Face tokenizer, for `tokenizer.path`; a JSON report goes to standard output.
@@ -6,18 +6,20 @@ The folder is a Hugging Face tokenizer, for `tokenizer.path`; a JSON report goes
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from neobert.config import from_dict
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.entry_point import report_to_stdout
 from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.json_program import serve
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
@@ -41,4 +43,4 @@ def save_whole(tokenizer: TokenizerBundle, folder: Path) -> None:
 
 if __name__ == "__main__":
     *rest, target = sys.argv[1:] or [""]
-    sys.exit(report_to_stdout(lambda config: train_into(config, Path(target)), rest))
+    sys.exit(serve(lambda content: train_into(from_dict(content), Path(target)), rest, logging.INFO))

@@ -1,4 +1,4 @@
-"""Train a WordPiece tokenizer, as BERT's, from a corpus."""
+"""Training of a WordPiece tokenizer like BERT's on a corpus."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
+from neobert.progress import LOG, Progress
 
 PAD, UNKNOWN, START, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 SPECIAL_TOKENS = (PAD, UNKNOWN, START, END, MASK)
@@ -31,7 +32,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
     if iter(texts) is texts:
         texts = list(_head(texts))
     backend = _bert_backend(models.WordPiece(unk_token=UNKNOWN))
-    letters = _alphabet(texts, backend, min(MAX_ALPHABET, vocab_size // 4))
+    counting = Progress("tokenizer: counting letters", "documents")
+    letters = _alphabet(_counted(texts, counting), backend, min(MAX_ALPHABET, vocab_size // 4))
     if not letters:
         raise ProjectError(
             "DAT004",
@@ -47,7 +49,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
         limit_alphabet=len(letters),
         show_progress=False,
     )
-    backend.train_from_iterator(_head(texts), trainer)
+    counting = Progress("tokenizer: counting words", "documents", counting.done)
+    backend.train_from_iterator(_head(_counted(texts, counting, "tokenizer: merging pairs")), trainer)
     tokenizer = _finished(backend.get_vocab())
     if out_dir is not None:
         tokenizer.save_pretrained(out_dir)
@@ -114,6 +117,15 @@ def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
         sep_token=END,
         mask_token=MASK,
     )
+
+
+def _counted(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
+    """Yield the texts and count them; log what follows after the last one."""
+    for text in texts:
+        yield text
+        progress.advance()
+    if following:
+        LOG.info(following)
 
 
 def _head(texts: Iterable[str]) -> Iterator[str]:

@@ -1,12 +1,10 @@
-"""Files of a task in a local copy of the data, rewritten as JSON lines that a run reads.
+"""Rows of a task from any source, rewritten as JSON lines that a run reads.
 
-A quote in a TSV file is a character, a byte order mark is dropped, and a first line that names no column of
-the task is data. Rows without a gold label, or with another number of fields, are left out and counted.
+Rows without a gold label, or with another number of fields, are left out and counted.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,22 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.sources.lines import line_pieces, whole_lines
-from neobert.data.sources.rows import RowFormat, text_digest
-from neobert.data.sources.table_rows import PARQUET, rows_of
-from neobert.data.sources.text_files import kind_of, opened
-from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.glue.tasks import GlueTask
+from neobert.data.sources.rows import text_digest
+from neobert.errors import ProjectError
+from neobert.evaluation.glue.rows import CODE
+from neobert.evaluation.glue.sources import Part, parts_of
+from neobert.evaluation.glue.task import GlueTask
 from neobert.printable import printable
 
-CODE = "glue-files"
-TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
-DEV = (
-    re.compile(r"(dev|validation|valid)(_matched)?[-.]"),
-    re.compile(r"(sample_)?(heldout|held_out)[-_.]"),
-)
-"""Names of a development set, the published one first."""
-SPLITS = ("train", "dev")
 NO_GOLD_LABEL = ("-", "-1", "")
 _SPACE = re.compile(r"\s+")
 
@@ -48,7 +37,7 @@ class Split:
     num_unlabelled: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """Describe the split."""
+        """Return the counts of the split as JSON values."""
         return {
             "source": self.source,
             "rows": len(self.lines),
@@ -58,12 +47,15 @@ class Split:
         }
 
 
-def prepare_task(task: GlueTask, data: Path, output: Path) -> dict[str, Any]:
+def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, Any]:
     """Write train.jsonl and dev.jsonl of a task to a folder, and return their counts and their overlap.
+
+    Args:
+        data: a folder with a folder per task, or the name of a data set on the Hub.
 
     Raises `ProjectError` where a split is missing or a label is not one of the task.
     """
-    splits = {name: _read(task, path, data) for name, path in zip(SPLITS, _files(task, data), strict=True)}
+    splits = {name: _read(parts) for name, parts in parts_of(task, str(data)).items()}
     seen = set(splits["train"].keys)
     report = {name: split.as_json() for name, split in splits.items()}
     report["dev"]["in_train"] = sum(key in seen for key in splits["dev"].keys)
@@ -78,42 +70,27 @@ def prepare_task(task: GlueTask, data: Path, output: Path) -> dict[str, Any]:
     return {**report, "digest": sha256("".join(digests).encode()).hexdigest()}
 
 
-def _files(task: GlueTask, data: Path) -> tuple[Path, Path]:
-    folders = [
-        folder
-        for folder in sorted(data.iterdir() if data.is_dir() else [])
-        if folder.is_dir() and re.sub(r"_sample$", "", folder.name.lower()) in task.folders
-    ]
-    # A folder of the whole data comes before one of a sample: their names begin the same way.
-    files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_table(file, task)]
-    train = next((file for file in files if TRAIN.match(file.name)), None)
-    dev = next((file for name in DEV for file in files if name.match(file.name)), None)
-    if train is None or dev is None:
-        missing = " or ".join(name for name, path in zip(SPLITS, (train, dev), strict=True) if path is None)
-        raise ProjectError(
-            CODE,
-            f"task {task.name} has no {missing} file in a folder {' or '.join(task.folders)}",
-            "put train and dev files (.tsv, .jsonl, .json, .parquet) there, or name other tasks in --tasks",
-            str(data),
-            EXIT_USAGE,
-        )
-    return train, dev
+def _read(parts: Sequence[Part]) -> Split:
+    split = Split(", ".join(part.label for part in parts))
+    for part in parts:
+        _add_rows(split, part)
+    if not split.lines:
+        raise ProjectError(CODE, "has no labelled rows", "use a file with labelled rows", split.source)
+    return split
 
 
-def _is_table(path: Path, task: GlueTask) -> bool:
-    kind = kind_of(path)
-    return path.is_file() and kind is not None and (kind != ".txt" or bool(task.headless))
-
-
-def _read(task: GlueTask, path: Path, data: Path) -> Split:
-    split = Split(str(path.relative_to(data)))
+def _add_rows(split: Split, part: Part) -> None:
+    task = part.task
     columns: dict[str, str] = {}
-    for place, row in _rows(path, task, split):
-        columns = columns or _columns(task, row, place)
-        if any(row.get(column) is None for column in columns.values()):
+    for place, row in _expanded(part):
+        if not row:
             split.num_malformed += 1
             continue
-        label = _label(task, row[columns["label"]], place)
+        columns = columns or _columns(task, row, place)
+        if any(row.get(column) is None for name, column in columns.items() if name != "label"):
+            split.num_malformed += 1
+            continue
+        label = _label(task, row.get(columns["label"]), place)
         if label is None:
             split.num_unlabelled += 1
             continue
@@ -122,9 +99,22 @@ def _read(task: GlueTask, path: Path, data: Path) -> Split:
         split.keys.append(text_digest("\x1f".join(map(_normalized, texts.values()))))
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
-    if not split.lines:
-        raise ProjectError(CODE, "has no labelled rows", "use a file with labelled rows", str(path))
-    return split
+
+
+def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield rows with the columns of the task."""
+    expand = part.task.expand
+    for place, row in part.rows():
+        if expand is None or not row:
+            yield place, row
+            continue
+        try:
+            yield from ((place, each) for each in expand(row))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            message = f"is not a row of task {part.task.name}: {printable(reason)}"
+            columns = f"columns are {printable(', '.join(map(str, row)))}"
+            raise ProjectError(CODE, message, columns, place) from None
 
 
 def _normalized(text: str) -> str:
@@ -147,7 +137,10 @@ def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, st
 
 def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     """Return a score, or the name of a class; None for a row without a gold label."""
+    if value is None:
+        return None
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+    name = text.casefold()  # also of JSON's true and false
     if text in NO_GOLD_LABEL:
         return None
     if task.is_regression:
@@ -155,60 +148,10 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
             return float(text)
         except ValueError:
             raise ProjectError(CODE, f"score {printable(text)!r} is not a number", place=place) from None
-    if text in task.labels:
-        return text
+    if name in task.labels:
+        return name
     if text.isdecimal() and int(text) < len(task.labels):
         return task.labels[int(text)]
     known = f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1}"
     message = f"label {printable(text)!r} is unknown (labels: {known})"
     raise ProjectError(CODE, message, f"check the file of task {task.name}", place)
-
-
-def _rows(path: Path, task: GlueTask, split: Split) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    kind = kind_of(path)
-    with opened(path, seekable=kind == PARQUET) as handle:
-        if kind in (".tsv", ".txt"):
-            yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task, split)
-        elif kind == PARQUET:
-            import pyarrow.parquet as pq
-
-            for number, row in enumerate(pq.read_table(handle).to_pylist(), 1):
-                yield f"{path}, row {number}", row
-        elif kind == ".json":
-            yield from _json_rows(handle.read(), path)
-        else:
-            yield from rows_of(handle, path, str(kind), RowFormat(()))
-
-
-def _json_rows(content: bytes, path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of one object of objects, `{"0": {...}, "1": {...}}`, else as other readers do."""
-    try:
-        whole = json.loads(content)
-    except (ValueError, RecursionError):
-        whole = None
-    if isinstance(whole, dict) and whole and all(isinstance(row, dict) for row in whole.values()):
-        for number, row in whole.items():
-            yield f"{path}, object {number}", row
-    else:
-        yield from rows_of(io.BytesIO(content), path, ".json", RowFormat(()))
-
-
-def _tsv_rows(
-    lines: Iterator[tuple[int, str]], path: Path, task: GlueTask, split: Split
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    header: Sequence[str] | None = None
-    for number, line in lines:
-        fields = line.rstrip("\r\n").split("\t")
-        if header is None:
-            is_header = not {*fields}.isdisjoint(task.label) and not {*fields}.isdisjoint(task.text)
-            header = fields if is_header else task.headless
-            if is_header:
-                continue
-            if not header:
-                names = ", ".join((*task.text, *task.label))
-                message = f"the first line names no column of task {task.name}: {names}"
-                raise ProjectError(CODE, message, "add the header line", f"{path}:1")
-        if len(fields) != len(header):
-            split.num_malformed += 1
-            continue
-        yield f"{path}:{number}", dict(zip(header, fields, strict=True))

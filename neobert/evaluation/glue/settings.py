@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.schema import ModelConfig
-from neobert.evaluation.glue.tasks import GlueTask
+from neobert.evaluation.glue.task import GlueTask
 
 PROFILES = {"cpu": "cpu", "cuda": "gpu"}
+WARM = "(warm start)"
 BATCH_SIZE = 32
 EVALUATIONS_PER_EPOCH = 2
 PATIENCE = 6
@@ -31,10 +32,17 @@ class Start:
     Attributes:
         label: as reports name them.
         checkpoint: None: random weights.
+        tasks: those that the weights were fine-tuned on, the last one last; empty: none.
     """
 
     label: str
     checkpoint: Path | None
+    tasks: tuple[str, ...] = ()
+
+    def after(self, task: str, checkpoint: Path) -> Start:
+        """Return the start from the best checkpoint of a task whose run started here."""
+        tasks = (*self.tasks, task)
+        return Start(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
 
 def run_settings(

@@ -6,9 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from neobert.evaluation.glue.tasks import TASKS, GlueTask, reasons_not_comparable
+from neobert.evaluation.glue.settings import WARM
+from neobert.evaluation.glue.task import GlueTask, reasons_not_comparable
+from neobert.evaluation.glue.tasks import SUITES, TASKS
+from neobert.evaluation.summary import Figure, summary
 
-KIND, VERSION = "neobert-glue", 1
+KIND, SCHEMA_VERSION = "neobert-glue", 2
 
 
 def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -62,16 +65,72 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
 
 def _score(task: GlueTask, metrics: Mapping[str, Any]) -> float | None:
     values = [metrics[name] for name in task.metrics]
-    return None if None in values else fmean(values)
+    return _mean(values)
 
 
-def average(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Average the tasks' mean scores: over all of them, and without WNLI and SNLI as papers do."""
+def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Average the tasks' mean scores over all of them, and over those of each suite.
+
+    A suite is left out if no task is of it alone: RTE is one of both.
+    """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
-    usual = [value for name, value in means.items() if name not in ("wnli", "snli")]
     return {
-        "tasks": list(means),
-        "all": None if None in means.values() or not means else fmean(means.values()),
-        "without_wnli_and_snli": None if None in usual or not usual else fmean(usual),
+        "all": _mean(list(means.values())),
+        "suites": {
+            suite.name: {
+                "mean": _mean([means[name] for name in suite.averaged if name in means]),
+                "tasks": [name for name in suite.averaged if name in means],
+                "of": len(suite.averaged),
+            }
+            for suite in SUITES
+            if not means.keys().isdisjoint(suite.own)
+        },
         "not_comparable": sorted(name for name, summary in tasks.items() if summary["not_comparable"]),
     }
+
+
+def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
+    """Return mean and deviation of every metric of every task."""
+    return [
+        Figure(
+            name=name,
+            metric=metric,
+            value=values["mean"],
+            std=values["std"],
+            seeds=len(task["runs"]),
+            starts_from=", ".join(task["starts_from"]),
+        )
+        for name, task in tasks.items()
+        for metric, values in task["metrics"].items()
+    ]
+
+
+def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
+    """Return what the scores do not show by themselves."""
+    reasons = [
+        f"{name}: not comparable with published scores: {reason}"
+        for name, task in tasks.items()
+        for reason in task["not_comparable"]
+    ]
+    copies = [
+        f"{name}: {copies:,} of {task['files']['dev']['rows']:,} development texts are in the training set"
+        for name, task in tasks.items()
+        if (copies := task["files"]["dev"]["in_train"])
+    ]
+    return reasons + copies + ([f"not finished: {', '.join(missing)}"] if missing else [])
+
+
+HOW_SCORED = "best evaluation of each run on the development set; mean and standard deviation over the seeds"
+WARM_START = "a score with a warm start compares only with scores that start from the same task"
+
+
+def suite_summary(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
+    """Return the summary of an evaluation for model cards."""
+    is_warm = any(start.endswith(WARM) for task in tasks.values() for start in task["starts_from"])
+    stated = [HOW_SCORED, *([WARM_START] if is_warm else []), *notes(tasks, missing)]
+    return summary("GLUE and SuperGLUE", figures(tasks), stated)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers and len(numbers) == len(values) else None

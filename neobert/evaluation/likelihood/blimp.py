@@ -1,27 +1,31 @@
 """BLiMP (Warstadt et al., 2020): does the model prefer the acceptable sentence of a minimal pair?
 
-A pair is right if the pseudo-log-likelihood of its good sentence is higher. Equal ones are wrong: a model
-that gives every sentence the same score knows nothing.
+A pair is right if the pseudo-log-likelihood of its good sentence is higher. Ties are wrong, so that a model
+with the same score for every sentence gets 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import rows_of
+from neobert.data.sources.table_rows import PARQUET, Rows, rows_of, whole_parquet_rows
 from neobert.data.sources.text_files import kind_of, opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.evaluation.likelihood.scorer import Likelihoods
+from neobert.evaluation.summary import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.model_folder import model_folder, weights_digest
 
 CODE = "blimp-files"
-KIND, VERSION = "neobert-blimp", 1
+KINDS = (".jsonl", PARQUET)
+KIND, SCHEMA_VERSION = "neobert-blimp", 1
 COLUMNS = ("sentence_good", "sentence_bad")
 PARADIGM, PHENOMENON, FIELD = "UID", "linguistics_term", "field"
 PUBLISHED_PAIRS, PUBLISHED_PARADIGMS = 67_000, 67
@@ -44,16 +48,28 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     pairs = list(_limited(_pairs(files), pairs_per_paradigm))
     identity = {"texts": [whole_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
-    scores = score_all(texts, identity, settings)
+    scores = score_all(texts, identity, settings, 2 * len(pairs))
+    found = accuracies(pairs, scores.values)
     return {
         "kind": KIND,
-        "version": VERSION,
+        "schema_version": SCHEMA_VERSION,
         "model": settings.folder,
-        **accuracies(pairs, scores.values),
+        WEIGHTS: weights_digest(model_folder(Path(settings.folder))),
+        SUMMARY: _summary(found, scores.counts.truncated),
+        **found,
         "truncated": scores.counts.truncated,
         "kernels": scores.kernels,
         "seconds": round(scores.seconds, 3),
     }
+
+
+def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
+    shares = {"all": found["accuracy"], **found["phenomena"]}
+    figures = [Figure(name=name, metric="accuracy", value=value) for name, value in shares.items()]
+    notes = [f"{found['pairs']:,} pairs; equal scores count as wrong; paradigms weigh the same"]
+    notes += [f"not comparable with published scores: {reason}" for reason in found["not_comparable"]]
+    notes += [f"{truncated:,} sentences were truncated"] if truncated else []
+    return summary("BLiMP", figures, notes)
 
 
 def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
@@ -93,26 +109,31 @@ def _reasons(pairs: Sequence[Pair], paradigms: Mapping[str, float]) -> list[str]
 
 
 def _files(data: Path) -> list[Path]:
-    if data.is_dir():
-        files = [file for file in sorted(data.iterdir()) if kind_of(file) == ".jsonl"]
-    else:
-        files = [data] if data.is_file() and kind_of(data) == ".jsonl" else []
+    found = sorted(data.rglob("*")) if data.is_dir() else [data]
+    files = [file for file in found if file.is_file() and kind_of(file) in KINDS]
     if not files:
-        hint = "give the file blimp.jsonl, or the folder with a .jsonl file per paradigm"
-        raise ProjectError(CODE, "holds no .jsonl files", hint, str(data), EXIT_USAGE)
+        hint = "pass the file blimp.jsonl, or the folder with a file per paradigm"
+        raise ProjectError(CODE, f"holds no {' or '.join(KINDS)} files", hint, str(data), EXIT_USAGE)
     return files
 
 
 def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
-    for file in files:
-        with opened(file) as handle:
-            for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
-                good, bad = (row.get(column) for column in COLUMNS)
-                if not isinstance(good, str) or not isinstance(bad, str):
-                    message = f"has no texts {' and '.join(COLUMNS)}"
-                    raise ProjectError(CODE, message, "give the files of BLiMP", place)
-                others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
-                yield Pair(good, bad, *others)
+    for place, row in chain.from_iterable(map(_rows, files)):
+        good, bad = (row.get(column) for column in COLUMNS)
+        if not isinstance(good, str) or not isinstance(bad, str):
+            message = f"has no texts {' and '.join(COLUMNS)}"
+            raise ProjectError(CODE, message, "pass the files of BLiMP", place)
+        others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
+        yield Pair(good, bad, *others)
+
+
+def _rows(file: Path) -> Rows:
+    is_table = kind_of(file) == PARQUET
+    with opened(file, seekable=is_table) as handle:
+        if is_table:
+            yield from whole_parquet_rows(handle, file)
+        else:
+            yield from rows_of(handle, file, ".jsonl", RowFormat(()))
 
 
 def _limited(pairs: Iterable[Pair], most: int | None) -> Iterator[Pair]:

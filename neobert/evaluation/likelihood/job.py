@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from neobert.encoding.job import model_identity
 from neobert.encoding.shards import Shards
 from neobert.encoding.tokens import TextCounts
 from neobert.evaluation.likelihood.scorer import Likelihoods, Scorer
+from neobert.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,34 +46,52 @@ class Scores:
     seconds: float
 
 
-def score_all(texts: Iterable[str], identity: Mapping[str, Any], settings: Settings) -> Scores:
-    """Score what is missing, and return the scores of all texts. Raises `ProjectError`."""
+def score_all(
+    texts: Iterable[str], identity: Mapping[str, Any], settings: Settings, num_texts: int | None = None
+) -> Scores:
+    """Score what is missing, and return the scores of all texts. Raises `ProjectError`.
+
+    Args:
+        num_texts: number of texts, for the progress; None if it is unknown.
+    """
     size = settings.texts_per_shard
     of_scores = {"max_length": settings.max_length, "dtype": settings.dtype, "texts_per_shard": size}
     whole = {**identity, **model_identity(Path(settings.folder)), **of_scores}
     if (finished := _finished(whole, settings.output)) is not None:
         return finished
     shards = Shards(settings.output)
-    shards.begin(whole)
+    with shards.begin(whole):
+        _score_missing(texts, whole, settings, shards, num_texts)
+    finished = _finished(whole, settings.output)
+    assert finished is not None
+    return finished
+
+
+def _score_missing(
+    texts: Iterable[str],
+    identity: Mapping[str, Any],
+    settings: Settings,
+    shards: Shards,
+    num_texts: int | None,
+) -> None:
+    """Score the shards that are not there yet, and join all of them."""
+    size = settings.texts_per_shard
     scorer = Scorer.load(
         settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device
     )
-    started_s, number, done = time.perf_counter(), -1, 0
+    started_s, number = time.perf_counter(), -1
+    progress = Progress("scoring", "texts", num_texts)
     reader = iter(texts)
     while group := list(islice(reader, size)):
         number += 1
         if shards.has(number):
+            progress.skip(len(group))
             continue
         scorer.counts = TextCounts()
-        shards.write(number, scorer.score(group), scorer.counts)
-        done += len(group)
-        rate = done / (time.perf_counter() - started_s)
-        print(
-            f"{number * size + len(group):,} texts scored ({rate:,.0f} texts/s)", file=sys.stderr, flush=True
-        )
+        shards.write(number, scorer.score(group, progress.advance), scorer.counts)
     counts = shards.counts(number + 1)
     record = {
-        "identity": whole,
+        "identity": identity,
         "counts": asdict(counts),
         "kernels": scorer.model.kernels,
         "seconds": time.perf_counter() - started_s,
@@ -81,13 +99,10 @@ def score_all(texts: Iterable[str], identity: Mapping[str, Any], settings: Setti
     _record_of(settings.output).unlink(missing_ok=True)
     shards.merge(number + 1, 2)
     write_atomically(_record_of(settings.output), json.dumps(record).encode())
-    finished = _finished(whole, settings.output)
-    assert finished is not None
-    return finished
 
 
 def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
-    """Return the scores of an evaluation that is complete; None if it is not, or was of something else."""
+    """Return the scores of an evaluation that is complete; None if it is incomplete, or has other inputs."""
     try:
         record = json.loads(_record_of(output).read_text(encoding="utf-8"))
         if record["identity"] != json.loads(json.dumps(identity)):

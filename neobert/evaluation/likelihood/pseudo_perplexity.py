@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +14,48 @@ from neobert.encoding.texts import open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.evaluation.likelihood.scorer import Likelihoods
+from neobert.evaluation.summary import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.model_folder import model_folder, weights_digest
 
-KIND, VERSION = "neobert-pseudo-perplexity", 1
+KIND, SCHEMA_VERSION = "neobert-pseudo-perplexity", 1
 
 
 def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
     """Score all texts, and return their pseudo-perplexity. Raises `ProjectError`."""
     texts = open_texts(path, column, split)
-    scores = score_all(texts, {"texts": texts.identity()}, settings)
+    scores = score_all(texts, {"texts": texts.identity()}, settings, texts.known_count())
     if not scores.values[:, 1].any():
         raise ProjectError(
             "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
         )
+    found = pseudo_perplexity(scores.values)
     return {
         "kind": KIND,
-        "version": VERSION,
+        "schema_version": SCHEMA_VERSION,
         "model": settings.folder,
-        **pseudo_perplexity(scores.values),
+        WEIGHTS: weights_digest(model_folder(Path(settings.folder))),
+        SUMMARY: _summary(path.name, found, scores.counts.truncated),
+        **found,
         "truncated": scores.counts.truncated,
         "tokens_lost": scores.counts.tokens_lost,
         "kernels": scores.kernels,
         "seconds": round(scores.seconds, 3),
     }
+
+
+def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
+    metrics = {
+        "pseudo-perplexity of tokens": found["pseudo_perplexity"],
+        "mean of documents": found["mean_of_documents"],
+        "median of documents": found["median_of_documents"],
+    }
+    figures = [
+        Figure(name=name, metric=metric, value=value, is_share=False) for metric, value in metrics.items()
+    ]
+    sizes = f"{found['documents']:,} documents, {found['tokens']:,} tokens"
+    notes = [f"{sizes}; it compares models with one tokenizer only"]
+    notes += [f"{truncated:,} documents were truncated"] if truncated else []
+    return summary("Pseudo-perplexity", figures, notes)
 
 
 def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:

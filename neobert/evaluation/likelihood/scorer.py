@@ -19,6 +19,7 @@ from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextCounts, TextTokenizer
+from neobert.progress import OnProgress, unreported
 from neobert.runfiles.model_folder import model_folder
 
 Likelihoods = NDArray[np.float64]
@@ -55,14 +56,23 @@ class Scorer:
         length = min(max_length or model.max_length, model.max_length)
         return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run)
 
-    def score(self, texts: Sequence[str]) -> Likelihoods:
-        """Return [N, 2]: the sum of the log-probabilities of a text's tokens in nats, and their number."""
+    def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
+        """Return [N, 2]: the sum of the log-probabilities of a text's tokens in nats, and their number.
+
+        Args:
+            on_progress: called after each run with the number of texts that it completed.
+        """
         sequences, counts = self.tokenizer.tokenize(texts)
         self.counts.add(counts)
         sums = np.zeros((len(texts), 2))
+        completed = 0
         for copies, texts_of, places, targets in self._runs(sequences):
             np.add.at(sums, (texts_of, 0), self._log_probabilities(copies, places, targets))
             np.add.at(sums, (texts_of, 1), 1)
+            begun = int(np.count_nonzero(sums[:, 1]))
+            on_progress(begun - 1 - completed)  # the last text may continue in the next run
+            completed = begun - 1
+        on_progress(len(texts) - completed)
         return sums
 
     def _runs(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.json_program import serve
 
 INSTALL = "pip install 'mteb>=2.26'"
@@ -19,8 +20,13 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
         raise ProjectError("mteb-missing", "mteb is not installed", INSTALL, exit_code=EXIT_USAGE)
     from neobert.evaluation.mteb_suite.run import Settings, evaluate_tasks
 
-    changed = {"cache": Path(request["cache"]), "tasks": tuple(request["tasks"])}
-    return evaluate_tasks(Settings(**request | changed))
+    settings = Settings(
+        model=EmbeddingModel(**request["model"]),
+        cache=Path(request["cache"]),
+        benchmark=request["benchmark"],
+        tasks=tuple(request["tasks"]),
+    )
+    return evaluate_tasks(settings)
 
 
 if __name__ == "__main__":

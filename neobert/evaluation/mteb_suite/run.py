@@ -15,49 +15,38 @@ from mteb.cache import ResultCache
 from neobert.encoding import Encoder
 from neobert.encoding.job import model_identity
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.embedder import describe, load_embedder, prompts_note
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.model import MtebModel, name_of
-from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds
+from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, figures, missing_note
+from neobert.evaluation.summary import SUMMARY, summary
 from neobert.printable import printable
 
-KIND, VERSION = "neobert-mteb", 1
+KIND, SCHEMA_VERSION = "neobert-mteb", 1
 SAMPLE_TEXTS, SAMPLE_WORDS = 512, 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Model, tasks and prompts.
+    """The model and its tasks.
 
     Attributes:
         benchmark: name of a benchmark of mteb; tasks: names of tasks, instead.
         cache: folder for mteb's results; a task that has one is not repeated.
     """
 
-    folder: str
+    model: EmbeddingModel
     cache: Path
     benchmark: str | None = None
     tasks: tuple[str, ...] = ()
-    pooling: str | None = None
-    max_length: int | None = None
-    dtype: str | None = None
-    device: str | None = None
-    query_prefix: str = ""
-    document_prefix: str = ""
 
 
 def evaluate_tasks(settings: Settings) -> dict[str, Any]:
-    """Run what has no result yet, and return the scores. Raises `ProjectError` for an unknown name."""
+    """Run the tasks without a result, and return the scores. Raises `ProjectError` for an unknown name."""
     tasks = _tasks(settings)
-    encoder = Encoder.load(
-        settings.folder,
-        pooling=settings.pooling,
-        normalize=True,
-        max_length=settings.max_length,
-        dtype=settings.dtype,
-        device=settings.device,
-    )
-    folder = Path(settings.folder)
+    encoder, folder = load_embedder(settings.model), Path(settings.model.folder)
     revision = "-".join(each[-1] for each in model_identity(folder)["weights"]) or "unknown"
-    prefixes = (settings.query_prefix, settings.document_prefix)
+    prefixes = (settings.model.query_prefix, settings.model.document_prefix)
     model = MtebModel(encoder, name_of(folder), revision, prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
     _announce(tasks, estimate_s)
@@ -71,19 +60,19 @@ def evaluate_tasks(settings: Settings) -> dict[str, Any]:
     )
     scores = {each.task_name: float(each.get_score()) for each in results.task_results}
     types = {task.metadata.name: str(task.metadata.type) for task in tasks}
+    means = averages(scores, types)
+    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(settings.model)]
     return {
         "kind": KIND,
-        "version": VERSION,
-        "model": settings.folder,
+        "schema_version": SCHEMA_VERSION,
+        "model": settings.model.folder,
         "mteb": mteb.__version__,
         "benchmark": settings.benchmark,
-        **averages(scores, types),
+        SUMMARY: summary("MTEB", figures(means), notes),
+        **means,
         "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
         "estimated_seconds": estimate_s,
-        "pooling": encoder.pooling,
-        "max_length": encoder.tokenizer.max_length,
-        "query_prefix": settings.query_prefix,
-        "document_prefix": settings.document_prefix,
+        **describe(encoder, settings.model),
     }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
+from neobert.evaluation.summary import Figure
+
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:
     """Return seconds of encoding by task, from the sizes that mteb publishes; None where it has none."""
@@ -42,3 +44,19 @@ def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str,
         "mean_of_types": fmean(means.values()) if means else None,
         "missing": sorted(types.keys() - scores.keys()),
     }
+
+
+def figures(found: Mapping[str, Any]) -> list[Figure]:
+    """Return the averages by type and over tasks, then the main score of every task."""
+    means = {
+        **{f"mean of {name}": value for name, value in found["types"].items()},
+        "mean of types": found["mean_of_types"],
+        "mean of tasks": found["mean_of_tasks"],
+    }
+    values = {**means, **found["scores"]}
+    return [Figure(name=name, metric="main score", value=value) for name, value in values.items()]
+
+
+def missing_note(found: Mapping[str, Any]) -> list[str]:
+    """Name the tasks without a score, which no average holds."""
+    return [f"without a score: {', '.join(found['missing'])}"] if found["missing"] else []

@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.evaluate import Settings, evaluate_folder
 from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     """Evaluate the folder that the request names."""
-    settings = Settings(**request["settings"] | {"output": Path(request["settings"]["output"])})
-    return evaluate_folder(Path(request["data"]), settings)
+    model = EmbeddingModel(**request["model"])
+    return evaluate_folder(Path(request["data"]), Settings(model=model, output=Path(request["output"])))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ Shapes: Q queries, N documents, D hidden size.
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,97 +19,94 @@ from neobert.encoding.encoder import Embeddings
 from neobert.encoding.job import model_identity
 from neobert.encoding.shards import Shards
 from neobert.encoding.tokens import TextCounts
+from neobert.evaluation.embedder import describe, load_embedder, prompts_note
+from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection, read_collection
 from neobert.evaluation.retrieval.metrics import DEPTH, mean_metrics
+from neobert.evaluation.summary import SUMMARY, Figure, summary
+from neobert.progress import Progress
 
-KIND, VERSION = "neobert-retrieval", 1
+KIND, SCHEMA_VERSION = "neobert-retrieval", 1
 QUERIES_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Model, prompts and precision. None: as the folder declares it, or as the device prefers it.
+    """The model, and where its work is saved.
 
     Attributes:
         output: .npy file for the embeddings of the corpus [N, D].
-        query_prefix, document_prefix: put before each text.
+        texts_per_shard: texts that a killed evaluation encodes again at most.
     """
 
-    folder: str
+    model: EmbeddingModel
     output: Path
-    pooling: str | None = None
-    max_length: int | None = None
-    dtype: str | None = None
-    device: str | None = None
-    query_prefix: str = ""
-    document_prefix: str = ""
     texts_per_shard: int = 16_384
 
 
 def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
     """Rank the corpus for every query, and return means over the queries. Raises `ProjectError`."""
     collection = read_collection(data)
-    encoder = Encoder.load(
-        settings.folder,
-        pooling=settings.pooling,
-        normalize=True,
-        max_length=settings.max_length,
-        device=settings.device,
-        dtype=settings.dtype,
-    )
+    encoder, model = load_embedder(settings.model), settings.model
     started_s = time.perf_counter()
-    queries = encoder.encode([settings.query_prefix + text for text in collection.queries.values()])
+    queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
     corpus = _corpus_embeddings(collection, encoder, settings)
     names = list(collection.corpus)
     ranked = rank(queries, corpus, encoder.model.device)
     rankings = {
         query: [names[index] for index in row] for query, row in zip(collection.queries, ranked, strict=True)
     }
+    metrics = mean_metrics(rankings, collection.relevance)
+    figures = [Figure(name=data.name, metric=name, value=value) for name, value in metrics.items()]
+    sizes = f"{len(collection.queries):,} queries, {len(corpus):,} documents, exact search by cosine"
     return {
         "kind": KIND,
-        "version": VERSION,
-        "model": settings.folder,
-        "metrics": mean_metrics(rankings, collection.relevance),
+        "schema_version": SCHEMA_VERSION,
+        "model": model.folder,
+        SUMMARY: summary("Retrieval", figures, [sizes, *prompts_note(model)]),
+        "metrics": metrics,
         "queries": len(collection.queries),
         "documents": len(corpus),
         "unjudged_queries": collection.num_unjudged,
         "unknown_judgements": collection.num_unknown,
         "truncated": encoder.counts.truncated,
-        "pooling": encoder.pooling,
-        "max_length": encoder.tokenizer.max_length,
-        "query_prefix": settings.query_prefix,
-        "document_prefix": settings.document_prefix,
-        "kernels": encoder.model.kernels,
+        **describe(encoder, model),
         "seconds": round(time.perf_counter() - started_s, 3),
     }
 
 
 def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Settings) -> Embeddings:
-    """Encode what is missing of the corpus; the time that it takes is estimated after the first shard."""
-    shards, size = Shards(settings.output), settings.texts_per_shard
-    shards.begin(
-        {
-            "texts": collection.identity[0],
-            **model_identity(Path(settings.folder)),
-            "pooling": encoder.pooling,
-            "max_length": encoder.tokenizer.max_length,
-            "dtype": settings.dtype,
-            "prefix": settings.document_prefix,
-            "texts_per_shard": size,
-        }
-    )
-    texts = [settings.document_prefix + text for text in collection.corpus.values()]
+    """Encode what is missing of the corpus."""
+    model = settings.model
+    identity = {
+        "texts": collection.identity[0],
+        **model_identity(Path(model.folder)),
+        "pooling": encoder.pooling,
+        "max_length": encoder.tokenizer.max_length,
+        "dtype": model.dtype,
+        "prefix": model.document_prefix,
+        "texts_per_shard": settings.texts_per_shard,
+    }
+    shards = Shards(settings.output)
+    with shards.begin(identity):
+        return _encode_missing(collection, encoder, settings, shards)
+
+
+def _encode_missing(
+    collection: Collection, encoder: Encoder, settings: Settings, shards: Shards
+) -> Embeddings:
+    model, size = settings.model, settings.texts_per_shard
+    texts = [model.document_prefix + text for text in collection.corpus.values()]
     groups = [texts[start : start + size] for start in range(0, len(texts), size)]
     missing = [number for number in range(len(groups)) if not shards.has(number)]
-    for place, number in enumerate(missing):
-        group, before, started_s = groups[number], encoder.counts, time.perf_counter()
+    num_missing = sum(len(groups[number]) for number in missing)
+    progress = Progress("encoding the corpus", "documents", len(texts))
+    progress.skip(len(texts) - num_missing)
+    for number in missing:
+        before = encoder.counts
         encoder.counts = TextCounts()
-        shards.write(number, encoder.encode(group), encoder.counts)
+        shards.write(number, encoder.encode(groups[number], progress.advance), encoder.counts)
         encoder.counts.add(before)
-        rate = len(group) / (time.perf_counter() - started_s)
-        rest = sum(len(groups[each]) for each in missing[place + 1 :])
-        done = f"{len(texts) - rest:,} of {len(texts):,} documents, {rate:,.0f} per s"
-        print(f"{done}, {rest / rate:,.0f} s left", file=sys.stderr, flush=True)
     return np.concatenate([shards.read(number) for number in range(len(groups))])
 
 

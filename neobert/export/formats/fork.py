@@ -1,6 +1,7 @@
-"""Weights in the layout of the published model's best-known fork: gate and up apart, the decoder a copy.
+"""Weights in the layout of the published model's best-known fork.
 
-Its config names the keys that the fork reads; the fork brings its own modeling code.
+It has separate gate and up matrices, and a decoder that is a copy of the embedding. Its config names the keys
+that the fork reads; the fork brings its own modeling code.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ CLASSES = {
 
 
 def refusal(source: Source) -> str:
-    """Refuse what the fork's code would compute otherwise."""
+    """Return why the fork's code would compute something else; empty if it computes the same."""
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout is for masked language models, not for {type(source.model).__name__}"
     config = source.model.config

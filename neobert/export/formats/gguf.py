@@ -2,7 +2,7 @@
 
 llama.cpp's converter is not used. It keeps the rows of qkv in groups of heads, where the graph of llama.cpp
 expects all queries, then all keys, then all values; it writes rope base 10,000, pooling of the first token
-and two thirds of intermediate_size, whatever the config says; it leaves out the id of the first token, which
+and two thirds of intermediate_size, regardless of the config; it leaves out the id of the first token, which
 llama.cpp then takes to be 101; and it stops at vocabularies that it does not know. Sources: llama.cpp,
 conversion/bert.py and src/models/neo-bert.cpp.
 """
@@ -39,7 +39,7 @@ NAMES = {
 
 
 def refusal(source: Source) -> str:
-    """Refuse what the graph of llama.cpp does not compute."""
+    """Return why the graph of llama.cpp cannot compute this model; empty if it can."""
     if not source.is_neobert:
         return f"llama.cpp's {ARCHITECTURE} graph is for NeoBERT, not for {type(source.model).__name__}"
     if source.is_classifier:
@@ -82,7 +82,7 @@ def gguf_name(name: str) -> str:
 def in_gguf_order(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
     """Reorder the rows of qkv [3 N H, D] from (head, kind) to (kind, head), and scale the embedding.
 
-    All other tensors are left as they are.
+    Other tensors are unchanged.
     """
     if name == "encoder.weight":
         return tensor * config.embedding_multiplier
@@ -142,7 +142,7 @@ def _spelled(word: str) -> str:
 
 
 def expected(_: Source, reference: Reference) -> Arrays:
-    """Expect the pooled vectors, of token ids and of texts: only the second depends on the tokenizer."""
+    """Return the expected pooled vectors, for token ids and for texts; only the latter test the tokenizer."""
     return {"pooled": reference.outputs["pooled"], "pooled, of texts": reference.outputs["pooled"]}
 
 

@@ -93,7 +93,7 @@ def quiet_exporter() -> Iterator[None]:
 
 
 def expected(source: Source, reference: Reference) -> Arrays:
-    """Expect the graph's output for the batch, and for each text alone."""
+    """Return the expected output of the graph for the batch, and for each text alone."""
     name = output_of(source)
     rows = {each: reference.outputs[each] for each in (*ROWS, name)}
     return rows | {f"{name}, one text at a time": reference.outputs[name]}

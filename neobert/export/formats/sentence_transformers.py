@@ -22,7 +22,7 @@ MODULES = [
 
 
 def refusal(source: Source) -> str:
-    """Refuse a model that has no pooling of its own, and a classifier."""
+    """Return why the model cannot be exported: no pooling, or a classifier; empty if it can."""
     if not source.is_neobert:
         return f"{type(source.model).__name__} declares no pooling"
     if source.is_classifier:

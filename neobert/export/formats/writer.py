@@ -14,17 +14,17 @@ ROWS = ("input_ids", "attention_mask")
 
 
 def never(_: Source) -> str:
-    """Refuse nothing."""
+    """Return an empty reason: every model can have the format."""
     return ""
 
 
 def outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
-    """Return a function that takes these outputs of a reference, those that the model has."""
+    """Return a function that selects the named outputs of a reference, as far as the model has them."""
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
 def departures(source: Source, **others: object) -> str:
-    """List what differs from the published architecture, the only one that other programs know."""
+    """List the settings that differ from the published architecture, which other programs assume."""
     published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | others
     own = {key: getattr(source.model.config, key) for key in published}
     return ", ".join(f"{key}: {value}" for key, value in own.items() if value != published[key])

@@ -1,4 +1,4 @@
-"""Read model.gguf with llama.cpp, through its binding xllamacpp."""
+"""Reader of model.gguf: llama.cpp, through its binding xllamacpp."""
 
 import json
 from pathlib import Path

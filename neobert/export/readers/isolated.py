@@ -1,4 +1,4 @@
-"""Run one reader where this project cannot be imported: `python -I isolated.py READER FOLDER WORK_DIR`.
+"""Process of one reader, without this project: `python -I isolated.py READER FOLDER WORK_DIR`.
 
 WORK_DIR holds texts.json and receives outputs.npz and versions.json. The reader is a file next to this one;
 none of them imports this project.

@@ -1,4 +1,4 @@
-"""Read onnx/model.onnx with ONNX Runtime, and the tokenizer with `tokenizers`."""
+"""Reader of onnx/model.onnx with ONNX Runtime, and of the tokenizer with `tokenizers`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read a folder with sentence-transformers."""
+"""Reader of a folder with sentence-transformers."""
 
 import numpy as np
 from sentence_transformers import SentenceTransformer

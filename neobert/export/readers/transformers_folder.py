@@ -1,4 +1,4 @@
-"""Read a folder with transformers' auto classes and the folder's own code."""
+"""Reader of a folder with transformers' auto classes and the folder's own code."""
 
 import json
 from pathlib import Path

@@ -41,7 +41,7 @@ LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch
 
 
 class Parts(NamedTuple):
-    """The blocks of an architecture, and its way from hidden states to logits."""
+    """Access to the blocks of an architecture, and to its head from hidden states to logits."""
 
     blocks: Callable[[Any], nn.ModuleList]
     head: Callable[[Any], Head]
@@ -116,7 +116,7 @@ def build_config(config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int)
 
 
 def digest_of(settings: PretrainedConfig) -> str:
-    """Return the SHA-256 of a configuration, without what may differ between two sessions of one run."""
+    """Return the SHA-256 of a configuration, without keys that may differ between sessions of a run."""
     values = settings.to_dict()
     for name in ("transformers_version", "dtype", "_attn_implementation", "attn_implementation"):
         values.pop(name, None)
@@ -134,12 +134,29 @@ def _recompute(blocks: Iterable[Any], every_n: int) -> None:
 def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
     """Load a folder of transformers in place: every weight of the model, from safetensors alone.
 
-    Weights that this model has no use for, such as a pooler, are left. Raises `ProjectError` EXP005.
+    Weights that this model lacks, such as a pooler, are ignored. Raises `ProjectError` EXP005.
+    """
+    hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
+    loaded, absent = read_masked_lm(folder, hint, config=model.config)
+    other = "set model.config to the checkpoint's config.json, or take another checkpoint"
+    refuse_absent(absent, folder, other)
+    state: dict[str, Tensor] = loaded.state_dict()
+    model.load_state_dict(state)
+    log.info("weights: %d tensors of %s", len(state), folder)
+
+
+def read_masked_lm(
+    folder: Path, hint: str, config: PretrainedConfig | None = None
+) -> tuple[PreTrainedModel, list[str]]:
+    """Read a folder of transformers in fp32, from safetensors alone; None: with its own config.json.
+
+    Returns the model and the names of its weights that the folder lacks or has in another shape: those are
+    random. Raises `ProjectError` EXP005 with the hint where there is nothing to load.
     """
     try:
-        loaded, report = AutoModelForMaskedLM.from_pretrained(
+        model, report = AutoModelForMaskedLM.from_pretrained(
             folder,
-            config=model.config,
+            **({} if config is None else {"config": config}),
             dtype=torch.float32,
             local_files_only=True,
             use_safetensors=True,
@@ -147,16 +164,15 @@ def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
         )
     except (OSError, ValueError, RuntimeError) as error:
         message = f"the weights cannot be loaded: {printable(str(error))}"
-        hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
         raise ProjectError("EXP005", message, hint, str(folder)) from error
-    absent = sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])})
-    if absent:
-        hint = "set model.config to the checkpoint's config.json, or take another checkpoint"
-        message = f"the checkpoint lacks weights of the model: {listed(absent)}"
+    return model, sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])})
+
+
+def refuse_absent(names: Sequence[str], folder: Path, hint: str) -> None:
+    """Raise `ProjectError` EXP005 if a checkpoint lacks weights."""
+    if names:
+        message = f"the checkpoint lacks weights of the model: {listed(names)}"
         raise ProjectError("EXP005", message, hint, str(folder))
-    state: dict[str, Tensor] = loaded.state_dict()
-    model.load_state_dict(state)
-    log.info("weights: %d tensors of %s", len(state), folder)
 
 
 Head = Callable[[Tensor], Tensor]

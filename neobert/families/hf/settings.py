@@ -64,7 +64,7 @@ class Settings:
         return value
 
     def wrong(self, name: str, expected: str) -> ProjectError:
-        """Build the error for a value that is not what it has to be."""
+        """Build the error for an invalid value."""
         shown = printable(json.dumps(self.values.get(name))[:60])
         return ProjectError(
             CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place

@@ -19,19 +19,16 @@ SCALED_STD = 0.02
 
 
 def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Read the shape. `longest_row` fills in max_position_embeddings where the section leaves it null."""
+    """Return the shape of the section; `longest_row` replaces max_position_embeddings if it is null."""
     positions = model.max_position_embeddings or longest_row
     return ModelShape(
         architecture="NeoBERT",
         hidden_size=model.hidden_size,
         num_layers=model.num_hidden_layers,
         num_heads=model.num_attention_heads,
-        num_kv_heads=model.num_attention_heads,
         attention_width=model.hidden_size,
         feed_forward_width=feed_forward_width(model),
-        is_gated=model.hidden_act == "swiglu",
         vocab_size=vocab_size,
-        has_tied_embeddings=model.tie_word_embeddings,
         direction="bidirectional",
         window=None,
         positions="rotary" if model.rope else "learned",

@@ -126,7 +126,7 @@ def attention_backward_queries(
         dq = tl.dot(ds.to(k.dtype), k, dq)
     dq = dq * scale
     # A norm folded into the product (`folding`) needs the row sums of gradient * value and the gradient
-    # scaled by its rstd; both are at hand here. Rotation keeps the sums, so rotated values serve.
+    # scaled by its rstd; both are available here. Rotation keeps the sums, so rotated values serve.
     if FOLD_NORM:
         tl.store(rowdot + head * total + rows, tl.sum(dq * q.to(tl.float32), 1), mask=inside)
         dq = dq * tl.load(rstd + rows, mask=inside, other=0.0)[:, None]

@@ -1,4 +1,4 @@
-"""Import what the trainer imports and have every device do a small product.
+"""Probe of the trainer's imports, and of a small product on every device.
 
 `python -m neobert.probes.hardware.imports cpu|cuda NUM_DEVICES [MODULE ...]` prints one JSON object.
 """
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, Any]:
-    """Import `modules`, then compute on the devices if torch is among what came in."""
+    """Import `modules`, then compute on the devices if torch was imported."""
     failed = {name: reason for name in modules if (reason := import_error(name))}
     found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
     if "torch" in failed:
@@ -36,7 +36,7 @@ def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, 
 
 
 def import_error(name: str) -> str:
-    """Import one module; return its error, whatever its type, or an empty text."""
+    """Import one module; return its error, of any type, or an empty text."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -45,7 +45,7 @@ def import_error(name: str) -> str:
 
 
 def kernel_error(device: str, num_devices: int) -> str:
-    """Multiply small whole numbers, exact in bf16, on each device; say what went wrong, or nothing."""
+    """Multiply small integers, exact in bf16, on each device; return the first error, or an empty text."""
     names = [f"cuda:{index}" for index in range(num_devices)] if device == "cuda" else ["cpu"]
     for name in names:
         try:
@@ -53,7 +53,7 @@ def kernel_error(device: str, num_devices: int) -> str:
         except Exception as error:
             return f"{name}: {type(error).__name__}: {error}".splitlines()[0]
         if not is_right:
-            return f"{name}: a product of whole numbers came out wrong"
+            return f"{name}: wrong product of integers"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Load every device with matrix products and watch why the driver slows it down.
+"""Probe of throttling: the driver's reasons for lower clocks while all devices compute matrix products.
 
 `python -m neobert.probes.hardware.load NUM_DEVICES` prints one JSON object: `{"devices": [...]}`, or
 `{"error": "..."}` where NVML is not available.
@@ -26,7 +26,7 @@ PRODUCTS_AT_ONCE = 8
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what was seen."""
+    """Print the readings of each device during the load, or the error of NVML."""
     if importlib.util.find_spec("pynvml") is None:
         print(json.dumps({"error": "nvidia-ml-py is not installed: pip install nvidia-ml-py"}))
         return
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 class Load:
-    """Products on one device, never more of them queued than take a moment."""
+    """Matrix products on one device, with a bounded queue."""
 
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
@@ -55,12 +55,12 @@ class Load:
                 torch.mm(self._left, self._left, out=self._out)
 
     def wait(self) -> None:
-        """Wait for them."""
+        """Wait for the queued products."""
         torch.cuda.synchronize(self.device)
 
 
 def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> list[dict[str, Any]]:
-    """Keep all devices busy at once; sample their reasons once they are warm."""
+    """Load all devices at once; sample their throttle reasons after a warm-up."""
     handles = [nvml.nvmlDeviceGetHandleByUUID(load.uuid) for load in loads]
     seen: list[set[str]] = [set() for _ in loads]
     num_samples, started = 0, time.monotonic()

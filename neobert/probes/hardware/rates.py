@@ -1,4 +1,4 @@
-"""Known answers and achieved rates of every visible GPU: matrix products, memory, the way from the host.
+"""Known answers and achieved rates of every visible GPU: matrix products, memory, copies from the host.
 
 `python -m neobert.probes.hardware.rates` prints them as JSON on its last line.
 
@@ -23,11 +23,11 @@ GEMM_SIZE = 8192
 COPY_BYTES, HOST_BYTES = 2**31, 2**28
 WARM_UP, WINDOWS, CALLS = 3, 9, 8
 BURSTS, BURST_WINDOWS, BURST_CALLS, REST_S = 4, 5, 4, 0.25
-"""Some ten milliseconds of work after a rest: the clock comes up, and the power limit does not act yet."""
+"""About ten milliseconds of work after a rest: the clock rises, but the power limit does not apply yet."""
 
 
 def measure_devices() -> list[dict[str, Any]]:
-    """Measure every device by itself, against one answer that the host worked out."""
+    """Measure each device alone, against one product computed on the host."""
     left, right, answer = known_product()
     return [_measure(index, left, right, answer) for index in range(torch.cuda.device_count())]
 
@@ -63,7 +63,7 @@ def _measure(index: int, left: Tensor, right: Tensor, answer: Tensor) -> dict[st
 
 
 def count_wrong(left: Tensor, right: Tensor, answer: Tensor) -> int:
-    """Count the repeats in which any element of the product is not what it must be."""
+    """Count the repeats in which any element of the product is wrong."""
     return sum(not torch.equal(left @ right, answer) for _ in range(ANSWER_REPEATS))
 
 

@@ -88,7 +88,7 @@ class Noise:
     share: float
 
     def __call__(self, layer: int, *of_context: Tensor) -> None:
-        """Add to the first layer's context."""
+        """Add noise to the first layer's context."""
         if layer == 0:
             context = of_context[-1]
             context += self.share * torch.randn_like(context)

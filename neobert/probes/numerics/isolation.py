@@ -50,7 +50,7 @@ def measure_isolation(path: Path, batch: LeakBatch, victims: Iterable[int]) -> d
 
 
 def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
-    """Do the same without gradients and stop at the first leak, which is enough for a planted fault."""
+    """Measure isolation without gradients, up to the first leak, which is enough for a planted fault."""
     watch = _watcher(path, batch)
     seen: list[Observation] = []
     for victim in victims:

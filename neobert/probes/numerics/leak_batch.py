@@ -76,7 +76,7 @@ class LeakBatch:
         return replace(self, inputs={**self.inputs, **changes})
 
     def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> LeakBatch:
-        """Give the chosen tokens of a segment other ids out of the segment's own."""
+        """Replace the chosen tokens of a segment by other ids of the same segment."""
         places, first = self.places[segment][chosen], self.first_id(segment)
         ids = self.input_ids.clone()
         ids[places] = first + (ids[places] - first + 1) % self.ids_per_segment
@@ -90,7 +90,7 @@ class LeakBatch:
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
     def labels(self, places: Tensor) -> Tensor:
-        """Predict some token at every few of these places, from the first on: int64 like the input ids."""
+        """Return labels at every few of these places, from the first on: int64 like the input ids."""
         chosen = places[::TARGET_STRIDE]
         labels = torch.full_like(self.input_ids, IGNORED)
         labels[chosen] = (chosen * 31 + 7) % self.vocab_size

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from neobert.data.batches.targets import IGNORED
 from neobert.kernels import reference as formulas
 from neobert.model import NeoBERTConfig
 from neobert.probes.numerics.leak_batch import LeakBatch
@@ -36,15 +38,15 @@ class Answer:
 def answer(
     weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
 ) -> Answer:
-    """Compute every document by itself in `dtype`. The rows are those that have a label."""
+    """Compute each document separately in `dtype`. The rows are those that have a label."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
     tokens = torch.cat(batch.places)
     hidden = encode(held, config, batch.input_ids[tokens], batch.lengths)
     targets = labels.flatten()[tokens]
-    rows = (targets >= 0).nonzero().squeeze(1)
-    logits = hidden[rows] @ held["decoder.weight"].t() + held.get("decoder.bias", 0)
-    wide = logits if dtype == torch.float64 else logits.float()
-    loss = F.cross_entropy(wide, targets[rows], reduction="sum")
+    has_label = targets != IGNORED
+    logits = hidden[has_label] @ held["decoder.weight"].t() + held["decoder.bias"]
+    wide = logits.to(torch.promote_types(dtype, torch.float32))
+    loss = F.cross_entropy(wide, targets[has_label], reduction="sum")
     gradients = torch.autograd.grad(loss, list(held.values()))
     return Answer(
         logits.detach().double(), {name: g.double() for name, g in zip(held, gradients, strict=True)}
@@ -54,7 +56,7 @@ def answer(
 def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """Return the normed hidden states [T, D] of consecutive documents."""
     positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
-    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    bounds = torch.tensor([0, *accumulate(lengths)])
     x = weights["model.encoder.weight"][ids] * config.embedding_multiplier
     if not config.rope:
         x = x + weights["model.positional_embedding.weight"][positions]

@@ -56,7 +56,8 @@ class Setting:
     """Inputs that all paths share.
 
     Attributes:
-        reference_errors: of the last path's weights; `reference_for` says whether it holds for another's.
+        reference_errors: of the last path's weights; `reference_for` replaces them for a path with other
+            weights.
     """
 
     config: RunConfig
@@ -67,7 +68,7 @@ class Setting:
     reference_errors: ReferenceErrors | None = None
 
     def reference_for(self, path: Path) -> ReferenceErrors:
-        """Return the truth about the batch under a path's weights, once for all paths that share them."""
+        """Return the reference errors under a path's weights, computed once for paths that share them."""
         if self.reference_errors is None or not self.reference_errors.is_of(path):
             self.reference_errors = ReferenceErrors(path, self.batch)
         return self.reference_errors
@@ -83,7 +84,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Name of the path for people."""
+        """Name of the path in reports."""
         return f"{self.kernels.name}, {self.kernels.attention}{', compiled' if self.is_compiled else ''}"
 
     def unmeasured(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def build_path(
     torch.manual_seed(config.seed)
     section = with_positions(section_of(config), longest_row(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
-    with device:  # which draws sixty million weights in no time; one core of the host takes seconds
+    with device:  # drawing 60 million weights on one core of the host takes seconds
         model = NeoBERTLMHead(shape)
         if not has_initial_weights:
             scale_weights(model)

@@ -1,7 +1,7 @@
 """Rotary probe: the rotations of a path, recorded where they are made and compared with fp64.
 
 Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
-comparison of outputs finds it. So the positions themselves are looked at, where the model reads them.
+comparison of outputs finds it. So the rotations themselves are compared, where the model uses them.
 
 Shapes: T tokens, E head size.
 """
@@ -59,7 +59,7 @@ def recorded_rotations() -> Iterator[list[Table]]:
 def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[..., Tensor]:
     def record(positions: Tensor, head_dim: int, *rest: Any) -> Tensor:
         rotation = make(positions, head_dim, *rest)
-        # A table for kernels goes on with pairs for keys and values; the queries' come first.
+        # A kernel's table has the pairs of queries first, then those of keys and values.
         flat = rotation.reshape(positions.numel(), -1)[:, :head_dim]
         tables.append((positions.flatten(), flat))
         return rotation
@@ -68,5 +68,5 @@ def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[...
 
 
 def maker_of(path: Path) -> Target:
-    """Name the function that makes this path's rotations."""
+    """Return the name of the function that makes this path's rotations."""
     return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

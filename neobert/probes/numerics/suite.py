@@ -1,7 +1,7 @@
 """The numerical suite: every probe and every planted fault on every path.
 
 If every backend is requested, each path but the first has a process of its own, several at a time: most of
-the time goes into compilers, and a kernel that crashes takes nothing with it but its own path.
+the time goes into compilers, and a kernel that crashes ends only its own path.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Probes of the ranks: attendance, collectives, equal replicas."""
+"""Probes of the ranks: presence, collectives, equal replicas."""

@@ -1,7 +1,7 @@
-"""The ranks of a run meet and check each other, under torchrun, before any of them trains.
+"""Checks between the ranks of a run, under torchrun, before training.
 
-`torchrun ... -m neobert.probes.ranks.checks RESOLVED.json FOLDER` leaves `rank_<k>.json` in the folder, one a
-rank that could finish, and `rank_<k>.stage`, how far each came. Ranks that answer name those that do not.
+`torchrun ... -m neobert.probes.ranks.checks RESOLVED.json FOLDER` writes `rank_<k>.json` for each rank that
+finished, and `rank_<k>.stage` with the last stage of each. Ranks that respond name those that do not.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import neobert
-from neobert.config import digest, from_dict
+from neobert.atomic_write import write_atomically
+from neobert.config import digest
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK
 from neobert.gc_policy import collect_rarely
-from neobert.train import leave
+from neobert.train import leave, read_config
 
-PATIENCE_S = 25.0
+TIMEOUT_S = 25.0
 COLLECTIVE_LIMIT = timedelta(seconds=40)
 
 
@@ -44,7 +45,7 @@ class Report:
     reached_s: dict[str, float] = field(default_factory=dict)
 
     def reach(self, stage: str) -> None:
-        """Say what comes next: it is the last word of a rank that hangs there."""
+        """Record the next stage, in which the rank hangs if no other record follows."""
         self.reached_s[stage] = time.monotonic()
         (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
 
@@ -55,25 +56,23 @@ class Report:
         return {stage: round(end - start, 3) for (stage, start), end in zip(begun, ends, strict=True)}
 
     def finish(self, found: dict[str, Any]) -> None:
-        """Write what was found and how long it took, whole or not at all."""
-        found = found | {"durations_s": self.durations_s()}
-        partial = self.folder / f".rank_{self.rank}"
-        partial.write_text(json.dumps(found), encoding="utf-8")
-        partial.replace(self.folder / f"rank_{self.rank}.json")
+        """Write results and durations atomically."""
+        content = json.dumps(found | {"durations_s": self.durations_s()})
+        write_atomically(self.folder / f"rank_{self.rank}.json", content.encode())
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Meet the others and leave a report. A rank that fails ends quietly, so that the others may miss it."""
-    # torchrun ends all ranks when one dies; those that live first have to say which one it was.
+    """Run the checks and write a report. A rank that fails writes none; the others report it as absent."""
+    # torchrun ends all ranks when one dies; the others must report which one it was before they end.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report = Report(Path(arguments[1]), int(os.environ["RANK"]))
     report.reach("start")
-    config = from_dict(json.loads(Path(arguments[0]).read_text(encoding="utf-8")))
+    config = read_config(Path(arguments[0]))
     report.finish(meet(config, report))
 
 
 def meet(config: RunConfig, report: Report) -> dict[str, Any]:
-    """Wait for all ranks; if they are there, drill, exchange known values and compare a small model."""
+    """Wait for all ranks; if none is absent, test the barrier, collectives and a small model."""
     import torch.distributed as dist
 
     from neobert.probes.ranks.collectives import MonitoredBarrier
@@ -82,7 +81,7 @@ def meet(config: RunConfig, report: Report) -> dict[str, Any]:
     barrier = MonitoredBarrier(dist.PrefixStore("neobert", store), rank, world_size)
     found: dict[str, Any] = {"identity": identity(config, rank)}
     report.reach("roll call")
-    absent = barrier.wait("roll", PATIENCE_S)
+    absent = barrier.wait("roll", TIMEOUT_S)
     found["absent"] = absent
     if absent:
         return found
@@ -126,7 +125,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
         report.reach(name)
         found[name] = work()
     report.reach("end")
-    dist.barrier()  # one that left earlier would break off what another still receives
+    dist.barrier()  # a rank that ends earlier would interrupt what another still receives
     return found
 
 
@@ -140,7 +139,7 @@ def own_device() -> Any:
 
 
 def identity(config: RunConfig, rank: int) -> dict[str, Any]:
-    """Say who this rank is and what it would run."""
+    """Return the rank's host, device, versions, and digests of config and code."""
     device = own_device()
     return {
         "rank": rank,
@@ -162,7 +161,7 @@ def code_digest() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return what this rank computes with."""
+    """Return the versions of Python, packages, CUDA and NCCL, and the name of the GPU."""
     import accelerate
     import torch
     import transformers

@@ -1,4 +1,4 @@
-"""Attendance of ranks, collectives with known values, and how fast the largest of them is.
+"""Presence of ranks, collectives with known values, and the rate of the largest of them.
 
 Each rank signs in a store, and those that have not in time are reported as absent.
 
@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import DistStoreError, Store
 
-DRILL_PATIENCE_S, DRILL_LIMIT_S = 2.0, 30.0
+DRILL_TIMEOUT_S, DRILL_LIMIT_S = 2.0, 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class MonitoredBarrier:
     rank: int
     world_size: int
 
-    def wait(self, name: str, patience_s: float) -> tuple[int, ...]:
-        """Sign under a name and return the ranks that have not signed after `patience_s`."""
+    def wait(self, name: str, timeout_s: float) -> tuple[int, ...]:
+        """Sign under a name and return the ranks that have not signed after `timeout_s`."""
         self.store.set(f"{name}/{self.rank}", "here")
-        return self.absent(name, patience_s)
+        return self.absent(name, timeout_s)
 
-    def absent(self, name: str, patience_s: float) -> tuple[int, ...]:
-        """Return the ranks that have not signed after `patience_s`, together, not each."""
-        deadline = time.monotonic() + patience_s
+    def absent(self, name: str, timeout_s: float) -> tuple[int, ...]:
+        """Return the ranks that have not signed after `timeout_s`, together, not each."""
+        deadline = time.monotonic() + timeout_s
         return tuple(rank for rank in range(self.world_size) if not self._signs(name, rank, deadline))
 
     def _signs(self, name: str, rank: int, deadline: float) -> bool:
@@ -51,16 +51,17 @@ class MonitoredBarrier:
         return True
 
     def drill(self) -> tuple[tuple[int, ...], float]:
-        """Let the last rank stay away and see whom this one misses; return that and the seconds it took.
+        """Test the barrier: the last rank stays away, and the others must report it as absent.
 
-        The rank that stays away misses nobody: it waits until the others are done.
+        Returns the absent ranks and the seconds until they were reported. The last rank reports none, and
+        waits until the others are done.
         """
         last = self.world_size - 1
         if self.rank == last:
             self.store.wait([f"drilled/{rank}" for rank in range(last)], timedelta(seconds=DRILL_LIMIT_S))
             return (), 0.0
         started = time.monotonic()
-        missed = self.wait("drill", DRILL_PATIENCE_S)
+        missed = self.wait("drill", DRILL_TIMEOUT_S)
         self.store.set(f"drilled/{self.rank}", "done")
         return missed, time.monotonic() - started
 
@@ -73,7 +74,7 @@ PERIOD = 4
 
 
 def contribution(rank: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return what a rank brings, [size]."""
+    """Return the values that a rank contributes, [size]."""
     return (torch.arange(size, device=device) % PERIOD + rank + 1).to(dtype)
 
 
@@ -84,7 +85,7 @@ def expected_sum(world_size: int, size: int, dtype: torch.dtype, device: torch.d
 
 
 def check_all(rank: int, world_size: int, device: torch.device) -> list[dict[str, Any]]:
-    """Run every case; say for each whether this rank's result was right and whose parts arrived wrong."""
+    """Run every case; return whether this rank's result is correct, and the ranks with wrong parts."""
     return [result for case in _cases(device) for result in check(*case, rank, world_size, device)]
 
 
@@ -111,7 +112,7 @@ def check(
 
 
 def wrong_parts(own: Tensor, world_size: int) -> list[int]:
-    """Collect every rank's part and return the ranks whose part is not what they have to bring."""
+    """Gather every rank's part, and return the ranks whose part is wrong."""
     parts = [torch.empty_like(own) for _ in range(world_size)]
     dist.all_gather(parts, own)
     return [
@@ -122,7 +123,7 @@ def wrong_parts(own: Tensor, world_size: int) -> list[int]:
 
 
 def bus_bytes_per_s(world_size: int, device: torch.device) -> float:
-    """Time the largest all-reduce; return the bytes a second that cross each link, 2 (N - 1) / N of it."""
+    """Time the largest all-reduce; return the bytes/s that cross each link, 2 (N - 1) / N of it."""
     tensor = torch.zeros(LARGEST[device.type], device=device)
     times_s = [_timed(tensor) for _ in range(WARM_UPS + REPEATS)][WARM_UPS:]
     num_bytes = tensor.numel() * tensor.element_size()

@@ -71,7 +71,7 @@ def small_model(model: ModelConfig) -> NeoBERTLMHead:
 
 
 def small_copy(config: ModelConfig, model: NeoBERTLMHead) -> NeoBERTLMHead:
-    """Return a second one with the same weights."""
+    """Return a second small model with the same weights."""
     copy = small_model(config)
     copy.load_state_dict(model.state_dict())
     return copy
@@ -87,7 +87,7 @@ def digest_of(model: nn.Module) -> str:
 
 
 def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
-    """Save on rank 0, spoil the weights on every rank, load them again, hash."""
+    """Save on rank 0, overwrite the weights on every rank, load them again, and hash them."""
     state = world.full_state(model)
     if world.is_main:
         save_file({name: tensor.clone() for name, tensor in state.items()}, saved)

@@ -1,6 +1,6 @@
 """Folder of checkpoints: existing, selected and damaged ones.
 
-checkpoints/1000/ checkpoints/2000/    complete checkpoints, one a step
+checkpoints/1000/ checkpoints/2000/    complete checkpoints, one per step
 checkpoints/latest -> 2000             relative, swapped by a rename; a text file where symlinks do not work
 checkpoints/best -> 1000               the same, if trainer.metric_for_best_model is set
 checkpoints/.tmp-3000-PID/             a save in progress, or an incomplete one after a kill

@@ -16,6 +16,7 @@ from typing import Any
 
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import broken, entries, refuse_link_out, refuse_strays
+from neobert.runfiles.json_values import is_count
 
 log = logging.getLogger(__name__)
 
@@ -221,7 +222,7 @@ def _object_in(path: Path) -> dict[str, Any]:
 def _is_well_formed(content: Mapping[str, Any]) -> bool:
     files, metrics = content.get("files"), content.get("metrics", {})
     return (
-        _is_count(content.get("step"))
+        is_count(content.get("step"))
         and all(isinstance(content.get(name), str) for name in ("config_digest", "created_utc"))
         and isinstance(files, dict)
         and all(map(_is_description, files.values()))
@@ -231,11 +232,7 @@ def _is_well_formed(content: Mapping[str, Any]) -> bool:
 
 
 def _is_description(value: Any) -> bool:
-    return isinstance(value, dict) and _is_count(value.get("size")) and isinstance(value.get("sha256"), str)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
+    return isinstance(value, dict) and is_count(value.get("size")) and isinstance(value.get("sha256"), str)
 
 
 def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:

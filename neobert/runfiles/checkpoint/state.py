@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.json_values import is_count, is_number, is_texts
 
 STATE_DIR = "trainer_state"
 STATE = "state.json"
@@ -50,32 +50,20 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     return content
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
 def _is_number_or_none(value: Any) -> bool:
-    return value is None or _is_number(value)
+    return value is None or is_number(value)
 
 
 def _is_object_or_none(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
-
-
 def _is_loss_window(value: Any) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() == {"num_targets", "loss_sum"}
-        and _is_count(value["num_targets"])
-        and _is_number(value["loss_sum"])
+        and is_count(value["num_targets"])
+        and is_number(value["loss_sum"])
     )
 
 
@@ -83,7 +71,7 @@ def _is_source_or_none(value: Any) -> bool:
     """Return whether a value describes the checkpoint that a run continues; most runs continue none."""
     return value is None or (
         isinstance(value, dict)
-        and all(_is_count(value.get(name)) for name in ("step", "tokens_total"))
+        and all(is_count(value.get(name)) for name in ("step", "tokens_total"))
         and all(isinstance(value.get(name), dict) for name in ("dataset", "tokenizer"))
     )
 
@@ -95,21 +83,21 @@ def _is_cursor(value: Any) -> bool:
     counts = [count for key, count in value.items() if key not in ("stream", "corpus_tokens")]
     corpus_tokens = value.get("corpus_tokens", [])
     is_whole = _is_object_or_none(value["stream"]) and isinstance(corpus_tokens, list)
-    return is_whole and all(map(_is_count, [*counts, *corpus_tokens]))
+    return is_whole and all(map(is_count, [*counts, *corpus_tokens]))
 
 
 STATE_KINDS: Mapping[str, IsKind] = {
-    "step": _is_count,
+    "step": is_count,
     "cursor": _is_cursor,
-    "tokens_total": _is_count,
+    "tokens_total": is_count,
     "loss_window": _is_loss_window,
     "mean_loss": _is_number_or_none,
     "row": _is_object_or_none,
-    "trained_s": _is_number,
-    "learning_rate": _is_number,
-    "identity": _is_texts,
-    "world_size": _is_count,
-    "num_threads": _is_count,
-    "versions": _is_texts,
+    "trained_s": is_number,
+    "learning_rate": is_number,
+    "identity": is_texts,
+    "world_size": is_count,
+    "num_threads": is_count,
+    "versions": is_texts,
     "source": _is_source_or_none,
 }

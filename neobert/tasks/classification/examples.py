@@ -44,7 +44,7 @@ class LabelledTexts:
             if is_regression(self.config)
             else ClassLabel(LABEL_SETTING, num_labels(self.config), section.label_names or ())
         )
-        fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read))
+        fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read, is_text=False))
         return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes)
 
     @property
@@ -71,12 +71,12 @@ class LabelledTexts:
         return RowLabels()
 
     def synthetic_columns(
-        self, num_segments: int, generator: np.random.Generator
+        self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
         """Draw a class, or a score from 0 to 1, for each segment."""
         if is_regression(self.config):
-            return {LABEL: generator.random(num_segments, dtype=np.float32)}
-        return {LABEL: generator.integers(num_labels(self.config), size=num_segments)}
+            return {LABEL: generator.random(len(lengths), dtype=np.float32)}
+        return {LABEL: generator.integers(num_labels(self.config), size=len(lengths))}
 
     def check(self, label: str, counts: Counts) -> None:
         """Accept every split: rows were checked when they were read, and rules judge the classes."""
@@ -164,11 +164,16 @@ class LabelledEncoder:
 
 
 def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
-    """Cut one or two texts to `room` tokens in all, token by token from the end of the longer one."""
+    """Cut one or two texts to `room` tokens in all, from the end of the longer one.
+
+    Pairs are cut as fast tokenizers cut them with `truncation="longest_first"`: of an odd `room` the longer
+    text, or else the second, keeps one token more.
+    """
     if len(parts) == 1:
         return [parts[0][:room]]
     first, second = parts
-    kept = min(len(first), max(room - len(second), room - room // 2))
+    kept = min(len(first), len(second), room // 2)
+    kept = kept if len(first) <= len(second) else room - kept
     return [first[:kept], second[: room - kept]]
 
 
@@ -178,7 +183,7 @@ class RowLabels:
 
     @property
     def labels_tokens(self) -> bool:
-        """Segments are labelled."""
+        """Return False: labels are per segment."""
         return False
 
     def at(self, moment: Moment | None) -> RowLabels:  # noqa: ARG002

@@ -12,7 +12,7 @@ CODE = "DAT020"
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """Reads a class: its number, or its place among the names."""
+    """Reader of a class label: its number, or its index among the names."""
 
     setting: str
     num_labels: int
@@ -41,7 +41,7 @@ class ClassLabel:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Reads a finite number."""
+    """Reader of a finite number."""
 
     setting: str
 

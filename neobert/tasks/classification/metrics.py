@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from neobert.parallel import World
-from neobert.tasks.classification.objective import Predictions
+from neobert.tasks.labelled import Predictions
 from neobert.training.loop.task import Batch
 
 Floats = NDArray[np.float64]
@@ -66,7 +66,7 @@ def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
 def f1(guessed: Classes, true: Classes) -> float | None:
     """Return F1 of class 1 where the labels are 0 and 1, else the mean over the classes; None without labels.
 
-    A class that is neither predicted nor there counts 0, as in scikit-learn.
+    A class that is neither predicted nor present counts 0, as in scikit-learn.
     """
     if not len(true):
         return None

@@ -1,4 +1,4 @@
-"""Questions whose right answer is known, for a classifier: a planted label, and the layout of its texts."""
+"""Probes with known answers for a classifier: a planted label, and the layout of its texts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch, filler_of
-from neobert.tasks.probes import TINY, attention_answers, segments_of
+from neobert.tasks.probes import TINY, attention_answers, in_rows, segments_of
 from neobert.training.loop.task import Answer, Examiner
 
 MOST_CLASSES = 4
 """Each class gets a token of its own, and a few texts that hold it."""
-PADDED_SHARE = 2
-"""Padded rows take at most this multiple of the tokens of the packed run."""
 
 
 def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
-    """Ask whom a text attends to, whether rows give the logits of a packed run, and what is learned."""
-    yield from attention_answers(examiner, batch, labels_tokens=False)
+    """Test attention within texts, equal logits of padded and packed texts, and a planted label."""
+    yield from attention_answers(examiner, batch, token_classes=None)
     if batch.attention_mask is None:
         yield layout_answer(examiner, batch)
     yield planted_answer(examiner, batch)
@@ -33,31 +31,6 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
     difference = (examiner.score(rows).logits - packed).abs().max()
     size = packed.square().mean().sqrt()
     return Answer("texts in padded rows", "close", float(difference / size.clamp(min=TINY)))
-
-
-def in_rows(batch: Microbatch) -> Microbatch:
-    """Copy the first texts of a full packed row into padded rows."""
-    assert batch.cu_seqlens is not None
-    most = max(1, PADDED_SHARE * len(batch.input_ids) // batch.max_seqlen)
-    lengths = batch.cu_seqlens[: batch.num_segments + 1].diff()[:most].long()
-    is_token = torch.arange(int(lengths.max())) < lengths[:, None]
-
-    def rows(values: Tensor) -> Tensor:
-        grid = torch.zeros(is_token.shape, dtype=values.dtype)
-        grid[is_token] = values[: int(lengths.sum())]
-        return grid
-
-    return replace(
-        batch,
-        input_ids=rows(batch.input_ids),
-        position_ids=rows(batch.position_ids),
-        attention_mask=is_token,
-        cu_seqlens=None,
-        labels=batch.labels[: len(lengths)],
-        num_tokens=int(lengths.sum()),
-        num_targets=len(lengths),
-        num_segments=len(lengths),
-    )
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:

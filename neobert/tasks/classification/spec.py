@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import Head, Metric, TaskSpec
+from neobert.tasks.spec import MASKING_KEYS, Head, Labels, Metric, TaskSpec
 
 LOSS = Metric("eval/loss", is_higher_better=False)
 OF_CLASSES = (
@@ -17,7 +17,7 @@ NO_MASKS = "no token is masked: texts are labelled"
 
 
 def is_regression(config: RunConfig) -> bool:
-    """Tell whether labels are scores, and not classes."""
+    """Return whether labels are scores, not classes."""
     return config.classification.problem == "regression"
 
 
@@ -41,8 +41,20 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
     )
 
 
+def labels_of(config: RunConfig) -> Labels:
+    """Return the classes by number; none for scores."""
+    has_names = bool(config.classification.label_names)
+    numbers = range(0 if is_regression(config) else num_labels(config))
+    return Labels(
+        unit="text",
+        column="classification.label_column",
+        setting=f"classification.{'label_names' if has_names else 'num_labels'}",
+        classes=tuple(map(str, numbers)),
+    )
+
+
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Tell whether a run reports a metric: those of scores, or those of classes."""
+    """Return whether a run reports a metric: those of scores, or those of classes."""
     return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
 
 
@@ -54,15 +66,11 @@ CLASSIFICATION = TaskSpec(
     auto_class="AutoModelForSequenceClassification",
     metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
     head=classifier,
+    labels=labels_of,
     labels_texts=True,
-    own_sections=frozenset({"classification"}),
+    own_sections=frozenset({"classification", "adapter"}),
     unread={
-        "datacollator.mlm_probability": NO_MASKS,
-        "datacollator.mlm_probability_final": NO_MASKS,
-        "datacollator.mlm_probability_over": NO_MASKS,
-        "datacollator.mlm_probability_eval": NO_MASKS,
-        "datacollator.mask_all": NO_MASKS,
-        "trainer.masked_logits_only_loss": NO_MASKS,
+        **dict.fromkeys(MASKING_KEYS, NO_MASKS),
         "trainer.z_loss": "its loss has no logits of a vocabulary",
         "dataset.min_length": "every labelled text counts, however short",
     },

@@ -33,14 +33,14 @@ class Documents:
         return text_rows(self.config.dataset)
 
     def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
-        """Build the encoder that the config asks for."""
+        """Build the encoder that the config requests."""
         dataset = self.config.dataset
         return segment_encoder(
             tokenizer, segment_length(self.config), dataset.min_length, dataset.long_documents
         )
 
     def target_rule(self, tokenizer: TokenizerBundle) -> MaskingRule:
-        """Build the masking that the config asks for."""
+        """Build the masking that the config requests."""
         collator = self.config.datacollator
         return MaskingRule(
             collator.mlm_probability,
@@ -53,7 +53,7 @@ class Documents:
 
     def synthetic_columns(
         self,
-        num_segments: int,  # noqa: ARG002
+        lengths: NDArray[np.int64],  # noqa: ARG002
         generator: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[str, NDArray[Any]]:
         """Return no side columns: masking makes the labels."""

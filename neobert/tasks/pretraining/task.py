@@ -1,4 +1,4 @@
-"""Masked-language-model pretraining: model, objective, metrics and what its microbatches mean to the loop."""
+"""Masked-language-model pretraining: model, objective, metrics and data of a rank."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def build(
         metrics=partial(MaskedTokenMetrics, world.device),
         inputs=data.inputs,
         worst_case=partial(with_most_targets, objective, rates),
-        probe=partial(attention_answers, labels_tokens=True),
+        probe=partial(attention_answers, token_classes=vocab_size),
         describe=describe,
         flops=data.flops,
         epoch=data.epoch,
@@ -86,7 +86,7 @@ def build(
 
 
 class PretrainingData(RankData):
-    """The microbatches of one rank, and what they mean to the loop."""
+    """Microbatches of one rank, with their inputs and FLOPs."""
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
         """Return the objective's arguments. Raises `IndexError` for a label outside the vocabulary."""
@@ -94,7 +94,7 @@ class PretrainingData(RankData):
         return super().inputs(batch, device)
 
     def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
         decoded = batch.num_targets if self.config.trainer.masked_logits_only_loss else batch.num_tokens
         blocks = self.shape.block_flops(segment_lengths(batch).tolist())
         return blocks + 6 * self.shape.decoder_products * decoded

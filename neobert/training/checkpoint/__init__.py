@@ -1,1 +1,1 @@
-"""Checkpoints: one folder a step, complete and verified or not there at all."""
+"""Checkpoints: one folder per step, complete and verified or absent."""

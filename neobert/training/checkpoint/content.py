@@ -16,6 +16,8 @@ from torch import Tensor
 
 from neobert import __version__
 from neobert.config import to_dict
+from neobert.export.results import add_sections, training_section
+from neobert.file_modes import share_like_folder
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.training.state.trainer import Trainer
 
@@ -81,6 +83,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     state.mkdir(exist_ok=True)
     try:
         trainer.task.save(folder, draft.weights)
+        add_sections(folder, training_section([{**draft.state, "metrics": draft.metrics}]))
         if not trainer.world.is_sharded:
             save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)
     except SafetensorError as error:
@@ -89,9 +92,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
         (state / rng_file(rank)).write_bytes(packed)
     (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
     (state / STATE).write_text(json.dumps(_with_loss(draft), indent=2), encoding="utf-8")
-    for path in folder.rglob("*"):
-        if path.is_file():  # safetensors creates files with mode 0600
-            path.chmod(folder.stat().st_mode & 0o666)
+    share_like_folder(folder)
 
 
 def _with_loss(draft: Draft) -> dict[str, Any]:

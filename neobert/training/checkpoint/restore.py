@@ -1,4 +1,4 @@
-"""Restore a run from a checkpoint, or reject the checkpoint and name what does not match."""
+"""Restoring of a run from a checkpoint; a checkpoint that does not match is rejected with the differences."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 
 DATA_FINGERPRINT = "data fingerprint"
 OTHER_RUN = "restore the earlier values, or start a new run in another trainer.output_dir"
-OTHER_START = "run the same command again: preflight then checks what is there now"
+OTHER_START = "run the same command again: preflight then checks the present checkpoints"
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 where a structural key differs; log the keys that may."""
+    """Raise `ProjectError` CKP007 where a structural key differs; log the keys that may differ."""
     saved, current = read_config(folder), to_dict(config)
     _refuse(folder, [str(each) for each in structural_differences(saved, current)])
     for difference in runtime_differences(saved, current):
@@ -172,13 +172,13 @@ def _cursor(saved: dict[str, Any]) -> Cursor:
     try:
         return Cursor.from_dict(saved)
     except TypeError as error:
-        message = f"the checkpoint's position in the data is another version's: {printable(str(error))}"
+        message = f"the checkpoint's data position is of another version: {printable(str(error))}"
         raise ProjectError(CODE, message, OTHER_RUN) from error
 
 
 def _refuse(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:
     if differences:
-        message = printable(f"the checkpoint is another run's: {listed(differences, separator='; ')}")
+        message = printable(f"the checkpoint belongs to another run: {listed(differences, separator='; ')}")
         raise ProjectError(CODE, message, hint, str(folder))
 
 

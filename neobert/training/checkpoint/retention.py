@@ -39,7 +39,7 @@ def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
 
 
 def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
-    """Add a later evaluation to a checkpoint: a stop saves a step and cuts its evaluation short."""
+    """Add an evaluation to a checkpoint that lacks it because a stop interrupted the evaluation."""
     try:
         add_metrics(root / str(step), metrics)
     except (OSError, ProjectError) as error:

@@ -84,7 +84,7 @@ class Saver:
 
     @property
     def num_waits(self) -> int:
-        """Return the number of saves that had to wait for the one before."""
+        """Return the number of saves that waited for the previous one."""
         return self._writer.num_waits
 
     @property
@@ -134,7 +134,7 @@ class Saver:
         except Exception as error:
             log.error("the save in flight failed as well: %s", error)
         if self._writer.num_waits:
-            advice = "%d saves waited for the one before, %.1f s in all: raise trainer.save_steps"
+            advice = "%d saves waited for the previous one, %.1f s in total: raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
 
     def _begin(self, trainer: Trainer) -> None:
@@ -161,7 +161,7 @@ class Saver:
         self._settle(trainer, may_fail=_is_to_stop(trainer))
         if num_waits == 0 < self._writer.num_waits:
             step, waited_s = trainer.progress.step, self._writer.waited_s
-            log.warning("the save of step %d waited %.1f s for the one before", step, waited_s)
+            log.warning("the save of step %d waited %.1f s for the previous save", step, waited_s)
 
     def _settle(self, trainer: Trainer, *, may_fail: bool = False) -> None:
         """Record the result of the save in flight. `may_fail`: log its error, as another save follows."""

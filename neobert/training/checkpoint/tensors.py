@@ -48,7 +48,7 @@ def trained_weights(model: nn.Module) -> Tensors:
 
 @torch.no_grad()
 def take_trained_weights(model: nn.Module, tensors: Tensors) -> None:
-    """Set the weights that are named; of the others the exported ones are the trained ones."""
+    """Set the named weights in place; all other weights are loaded from the exported ones."""
     for name, parameter in _trained(model):
         if name in tensors:
             own_part(parameter).copy_(own_part(tensors[name]))
@@ -184,7 +184,7 @@ class Snapshot:
         return memory
 
     def wait(self) -> None:
-        """Wait, on the host, until the copy is there."""
+        """Wait, on the host, for the end of the copy."""
         if self._copied is not None:
             self._copied.synchronize()
 

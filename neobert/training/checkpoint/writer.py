@@ -21,7 +21,7 @@ class Writer:
     """At most one job is in flight. The next one waits for it, and the wait is counted.
 
     Attributes:
-        num_waits: jobs that had to wait for the one before.
+        num_waits: jobs that waited for the previous one.
         waited_s: time that they waited.
     """
 
@@ -42,7 +42,7 @@ class Writer:
         return self._job is not None and self._job.done()
 
     def start(self, job: Callable[[], None]) -> None:
-        """Start a job. The one before must be settled."""
+        """Start a job. The previous one must be settled."""
         assert self._job is None
         self._job = self._thread.submit(job)
 
@@ -58,7 +58,7 @@ class Writer:
             wait([self._job])
 
     def make_way(self) -> None:
-        """Wait for the job in flight before the next one, without settling it, and count the wait."""
+        """Wait for the job in flight before starting another, without settling it, and count the wait."""
         if self.is_busy:
             started_s = time.perf_counter()
             self.num_waits += 1

@@ -96,7 +96,7 @@ class CompilationLog:
         self._seen: set[tuple[str | None, int | None]] = set()
 
     def take(self) -> list[Compilation]:
-        """Return compilations of functions, in order. Waits for nothing."""
+        """Return compilations of functions, in order. Does not wait for the device."""
         # A backward graph has an entry of its own, without a name.
         entries = [each for each in get_compilation_metrics() if each.co_name is not None]
         keys = [(each.compile_id, each.start_time_us) for each in entries]

@@ -32,7 +32,7 @@ EXPONENT = 0.0095
 # The same fall takes four times the steps at four times the age, so the stretch grows with the run.
 LEAST_STEPS = 1000
 SHARE_OF_STEPS = 0.25
-# In each half, so that its spread says what the noise of a mean is.
+# In each half, so that the noise of its mean can be estimated from the spread.
 LEAST_LINES = 8
 STANDARD_ERRORS = 2.0
 DIVERGING = "diverging_replicas"
@@ -93,7 +93,11 @@ class HealthWatch:
 
 
 def _change(usual: float, now: float) -> str:
-    return f"{now:,.0f} tokens/s for {SUSTAINED_LINES} lines, {now / usual - 1:+.0%} from {usual:,.0f} before"
+    verb = "rose" if now > usual else "fell"
+    return (
+        f"throughput {verb} {abs(now / usual - 1):.0%}, from {usual:,.0f} to {now:,.0f} tokens/s "
+        f"(last {SUSTAINED_LINES} log lines)"
+    )
 
 
 @dataclass(slots=True)

@@ -116,11 +116,11 @@ def _plain(array: Any) -> Any:
 
 
 def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectError:
-    where = f"the batch's sample ids are in {report}; " if report else ""
+    where = f"inspect the batch, whose sample ids are in {report}; " if report else ""
     return ProjectError(
         code=code,
         message=message,
-        hint=f"{where}no earlier checkpoint is affected: lower optimizer.lr or inspect them, then resume",
+        hint=f"{where}lower optimizer.lr, then resume: no earlier checkpoint is affected",
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neobert.config.schema import RunConfig
-from neobert.runfiles.run_dir import HALT, current_path, deleted_error, moved_error
+from neobert.runfiles.run_dir import HALT, METRICS, current_path, deleted_error, moved_error
 from neobert.tasks import known_metrics
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.jsonl_writer import METRICS, read_rows
+from neobert.training.telemetry.jsonl_writer import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class EarlyStopping:
     num_worse: int = 0
 
     def note(self, value: float | None) -> None:
-        """Count an evaluation; one without a value is not better."""
+        """Count an evaluation; one without a value counts as not better."""
         judged = float("-inf") if value is None else self.sign * value
         self.num_worse = 0 if judged > self.best else self.num_worse + 1
         self.best = max(self.best, judged)
@@ -116,7 +116,7 @@ def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
     )
     path = run_dir / METRICS
     for row in read_rows(path) if path.exists() else ():
-        # As in an unbroken run: the evaluation before training competes with no other.
+        # As in an uninterrupted run: the evaluation before training is not compared.
         if row["step"] and stopping.metric in row:
             stopping.note(row[stopping.metric])
     return stopping

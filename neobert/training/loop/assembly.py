@@ -21,13 +21,14 @@ from neobert.errors import ProjectError
 from neobert.optim import WeightAverage, build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.plan.epochs import epoch_steps
+from neobert.progress import reported_to
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.continuation import find_source, provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
@@ -95,7 +96,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
 
 
 def _refuse_used(run_dir: Path) -> None:
-    metrics, saved = run_dir / "metrics.jsonl", folders.checkpoint_steps(run_dir / CHECKPOINTS)
+    metrics, saved = run_dir / METRICS, folders.checkpoint_steps(run_dir / CHECKPOINTS)
     if saved or (metrics.exists() and metrics.stat().st_size):
         raise ProjectError(
             "CKP008",
@@ -206,13 +207,13 @@ def assemble(
 ) -> Trainer:
     """Prepare the data on rank 0 first, then build the task and the trainer. A stop request ends the wait."""
     phases = phases or PhaseTracker()
-    with signals.interrupting(), world.main_first():
+    with signals.interrupting(), world.main_first(), reported_to(phases.describe):
         prepared = prepare(config, phases.tick)
     task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.phases = phases
     if trainer.source is not None and config.trainer.eval_source_text:
-        with signals.interrupting(), world.main_first():
+        with signals.interrupting(), world.main_first(), reported_to(phases.describe):
             trainer.source_evaluation = source_evaluation(
                 config, trainer.source, prepared, world, phases.tick
             )

@@ -106,7 +106,7 @@ class Collector:
         self._has_set_aside = False
 
     def __call__(self, _trainer: Trainer, _report: StepReport) -> None:
-        """Collect."""
+        """Collect the garbage of the steps since the last call."""
         gc.collect()
         if not self._has_set_aside:
             gc.freeze()

@@ -23,7 +23,14 @@ from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.phases import EVALUATION, SAVE, START, STEP, PhaseTracker
-from neobert.runfiles.run_dir import Status, clear_outcome, has_outcome, write_outcome
+from neobert.runfiles.run_dir import (
+    METRICS,
+    Status,
+    clear_outcome,
+    has_outcome,
+    heartbeat_path,
+    write_outcome,
+)
 from neobert.trackers.background import open_trackers
 from neobert.trackers.table import requested
 from neobert.trackers.tracker import TrackedRun
@@ -45,9 +52,7 @@ from neobert.training.loop.steps import evaluate, fit
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import (
-    METRICS,
     JsonlWriter,
-    heartbeat_path,
     trim_heartbeat,
     trim_metrics,
 )

@@ -78,10 +78,10 @@ Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
 class Answer(NamedTuple):
-    """The answer to a question whose right answer is known. A rule holds the limit of each kind.
+    """Result of a test with a known answer. A rule holds the limit of each kind.
 
     Attributes:
-        subject: what was changed or planted, for people.
+        subject: what was changed or planted, for reports.
         kind: meaning of `value`.
             `different`: relative change of the loss, where it has to change.
             `same`: change of the loss where it must not change, as a share of one that has to be there.
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
 
 
 class Examiner(Protocol):
-    """A trained task that answers questions, as a training step would. All ranks ask the same ones."""
+    """A trained task under test, evaluated as in a training step. All ranks call the same methods."""
 
     def loss(self, batch: Any) -> float:
         """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
@@ -120,9 +120,9 @@ class Task:
         inputs: a microbatch as the objective's arguments, on a device.
         worst_case: a microbatch full of text, with the most targets that training (True) or an evaluation
             (False) may have.
-        probe: asks the trained task questions whose right answer is known, about a microbatch of
-            `worst_case`. It may train: nothing comes after it.
-        describe: strings and arrays that find a microbatch's samples again.
+        probe: tests the trained task against known answers, on a microbatch of `worst_case`. It may train,
+            because nothing runs after it.
+        describe: strings and arrays by which a microbatch's samples can be found.
         flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
         epoch: passes over the data so far.
         tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.

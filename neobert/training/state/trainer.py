@@ -26,7 +26,7 @@ from neobert.training.telemetry.stopwatch import Stopwatch
 
 @dataclass(slots=True, kw_only=True)
 class Trainer:
-    """A run: `state` is what its steps change, all else serves them.
+    """A run in memory: `state`, which its steps change, and the services that they use.
 
     Attributes:
         max_steps: optimizer steps of the whole run; early stopping lowers it.

@@ -104,6 +104,7 @@ class Heartbeat:
             "seq": self._seq,
             "rank": self._rank,
             "phase": last.phase,
+            "phase_doing": self._phases.doing or None,
             "phase_done": self._phases.parts[0],
             "phase_total": self._phases.parts[1],
             "unguarded": self._unguarded or None,

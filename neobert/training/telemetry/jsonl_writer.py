@@ -13,7 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-METRICS = "metrics.jsonl"
+from neobert.atomic_write import replacing
+from neobert.runfiles.json_values import parse_object
+from neobert.runfiles.run_dir import METRICS
 
 Row = dict[str, Any]
 
@@ -75,38 +77,18 @@ def read_rows(path: Path) -> list[Row]:
 def iter_rows(path: Path) -> Iterator[Row]:
     """Yield the complete lines one at a time, for files of any length."""
     with suppress(FileNotFoundError), path.open("rb") as file:
-        yield from (row for row in map(_parse, file) if row is not None)
+        yield from (row for row in map(parse_object, file) if row is not None)
 
 
 def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
     """Drop the lines that fail `is_kept`, and torn lines. Atomic, in constant memory."""
     if not path.exists():
         return
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with path.open("rb") as before, partial.open("wb") as file:
-            rows = ((line, _parse(line)) for line in before)
-            file.writelines(
-                line.rstrip(b"\n") + b"\n" for line, row in rows if row is not None and is_kept(row)
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _parse(line: bytes) -> Row | None:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def heartbeat_path(run_dir: Path, rank: int) -> Path:
-    """Name a rank's heartbeat."""
-    return run_dir / f"heartbeat_rank{rank}.jsonl"
+    with path.open("rb") as before, replacing(path) as file:
+        rows = ((line, parse_object(line)) for line in before)
+        file.writelines(line.rstrip(b"\n") + b"\n" for line, row in rows if row is not None and is_kept(row))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def trim_metrics(run_dir: Path, first_open_step: int) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import psutil
 import torch
 
-BYTES_PER_MIB = 2**20
-MIB_PER_GIB = 1024
+from neobert.units import BYTES_PER_MIB, MIB_PER_GIB
 
 Reading = dict[str, int | float | None]
 

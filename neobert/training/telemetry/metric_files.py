@@ -9,20 +9,23 @@ from __future__ import annotations
 import csv
 import json
 import logging
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
+from neobert.atomic_write import replacing, write_atomically
+from neobert.runfiles.json_values import is_number
+from neobert.runfiles.run_dir import METRICS
 from neobert.tasks import known_metrics
-from neobert.training.telemetry.jsonl_writer import METRICS, Row, iter_rows
+from neobert.training.telemetry.jsonl_writer import Row, iter_rows
 
 log = logging.getLogger(__name__)
 
 TRAINING, VALIDATION, SUMMARY = "training.csv", "val.csv", "metrics.json"
 SCHEMA_VERSION = 1
-# A row is of training, of an evaluation, or of both: these say which, and whose column another name is.
+# A row is of training, of an evaluation, or of both: these names show which, and to which of them other
+# columns belong.
 TRAIN_MARK, EVAL_MARK = "train/loss", "eval/loss"
 EVALUATED = ("eval/", "time/evaluation_")
 IS_HIGHER_BETTER = {
@@ -43,9 +46,7 @@ def write_metric_files(run_dir: Path) -> None:
         if columns[EVAL_MARK]:
             _write_csv(run_dir / VALIDATION, source, EVAL_MARK, list(columns[EVAL_MARK]))
         if summary["metrics"]:
-            with _replacing(run_dir / SUMMARY) as file:
-                json.dump(summary, file, indent=2)
-                file.write("\n")
+            write_atomically(run_dir / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
     except OSError as error:
         log.warning("%s, %s and %s could not be written: %s", TRAINING, VALIDATION, SUMMARY, error)
 
@@ -63,7 +64,7 @@ def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, 
         for mark in (mark for mark in columns if mark in row):
             columns[mark] |= dict.fromkeys(name for name in row if _table_of(name) == mark)
         for name, value in row.items():
-            if name != "step" and _is_number(value):
+            if name != "step" and is_number(value):
                 _add(metrics.setdefault(name, {}), name, value, step)
     return columns, {"schema_version": SCHEMA_VERSION, "step": last_step, "metrics": metrics}
 
@@ -72,10 +73,6 @@ def _table_of(name: str) -> str | None:
     if name == "step":
         return None
     return EVAL_MARK if name.startswith(EVALUATED) else TRAIN_MARK
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
@@ -88,22 +85,10 @@ def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:
 
 
 def _write_csv(path: Path, source: Path, mark: str, columns: list[str]) -> None:
-    with _replacing(path) as file:
-        table = csv.writer(file, lineterminator="\n")
+    with replacing(path) as file, TextIOWrapper(file, "utf-8", newline="") as text:
+        table = csv.writer(text, lineterminator="\n")
         table.writerow(["step", *columns])
         for row in iter_rows(source):
             if mark in row and isinstance(row.get("step"), int):
                 cells = (row.get(name) for name in columns)
-                table.writerow([row["step"], *(cell if _is_number(cell) else None for cell in cells)])
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """Open a file that takes a path's place at the end of the block; a reader sees the old one or the new."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("w", encoding="utf-8", newline="") as file:
-            yield file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+                table.writerow([row["step"], *(cell if is_number(cell) else None for cell in cells)])

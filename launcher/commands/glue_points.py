@@ -1,0 +1,151 @@
+"""Runs of an evaluation on labelled tasks: their order, what each starts from, and which are finished."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from neobert.evaluation.glue.settings import Start, run_settings
+from neobert.evaluation.glue.task import GlueTask
+from neobert.evaluation.glue.tasks import TASKS
+from neobert.runfiles.checkpoint.folders import BEST
+from neobert.runfiles.run_dir import CHECKPOINTS
+
+PRETRAINED, RANDOM = "pretrained", "random weights"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of the command.
+
+    Attributes:
+        folder: the encoder.
+        data: folder with a folder for each task, or the name of a data set on the Hub.
+        seeds: number of runs per task; their seeds count from 0.
+        transfers: tasks start from the best checkpoint of their `starts_from` and that seed, if it is one of
+            the tasks.
+        overrides: `KEY=VALUE` for every run.
+    """
+
+    folder: Path
+    data: Path
+    output: Path
+    tasks: tuple[str, ...]
+    seeds: int
+    device: str | None
+    transfers: bool
+    random_weights: bool
+    keeps_checkpoints: bool
+    overrides: tuple[str, ...]
+
+    def source_of(self, name: str) -> str | None:
+        """Return the task that a task starts from; None: from the encoder."""
+        source = TASKS[name].starts_from
+        return source if self.transfers and source in self.tasks else None
+
+    def sources(self) -> set[str]:
+        """Return the tasks that others start from."""
+        return {source for name in self.tasks if (source := self.source_of(name)) is not None}
+
+    def order(self) -> Iterator[tuple[GlueTask, int]]:
+        """Yield the runs; a task comes after the one that it starts from."""
+        for name in sorted(self.tasks, key=self._depth):
+            yield from ((TASKS[name], seed) for seed in range(self.seeds))
+
+    def _depth(self, name: str) -> int:
+        source = self.source_of(name)
+        return 0 if source is None else 1 + self._depth(source)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run of one task and seed.
+
+    Attributes:
+        digest: identifies weights, data and settings; a finished run with it is not repeated.
+        settings: content of its run file.
+    """
+
+    task: GlueTask
+    seed: int
+    start: Start
+    digest: str
+    folder: Path
+    file: Path
+    settings: Mapping[str, Any]
+
+    @property
+    def best(self) -> Path:
+        """Folder of the best checkpoint."""
+        return self.folder / CHECKPOINTS / BEST
+
+
+@dataclass(slots=True)
+class Suite:
+    """The state of an evaluation.
+
+    Attributes:
+        model: folder of the encoder; `settings` is its config.json.
+        files: counts of each task's files.
+        weights: digest of the encoder's weights.
+        finished: results of runs, by task and seed.
+    """
+
+    request: Request
+    model: Path
+    settings: Mapping[str, Any]
+    device: str
+    files: dict[str, Any]
+    weights: str
+    finished: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+
+    def point(self, task: GlueTask, seed: int) -> Point:
+        """Return the run of a task and seed, with its folder and digest."""
+        output = self.request.output.absolute()
+        start, origin = self._start(task, seed)
+
+        def settings(folder: Path) -> dict[str, Any]:
+            return run_settings(
+                task,
+                seed,
+                model=self.settings,
+                tokenizer=self.model,
+                start=start,
+                data=output / "data" / task.name,
+                train_rows=self.files[task.name]["train"]["rows"],
+                output=folder,
+                device=self.device,
+            )
+
+        overrides = list(self.request.overrides)
+        identity = [settings(Path("run")), origin, self.files[task.name]["digest"], overrides]
+        digest = sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        folder = output / "runs" / task.name / f"seed-{seed}-{digest[:8]}"
+        file = output / "configs" / f"{task.name}-seed-{seed}.json"
+        return Point(task, seed, start, digest, folder, file, settings(folder))
+
+    def _start(self, task: GlueTask, seed: int) -> tuple[Start, str]:
+        """Return the weights that a run starts from, and what identifies them."""
+        if (parent := self.parent(task, seed)) is not None:
+            return parent.start.after(parent.task.name, parent.best), parent.digest
+        if self.request.random_weights:
+            return Start(RANDOM, None), ""
+        return Start(PRETRAINED, self.model), self.weights
+
+    def parent(self, task: GlueTask, seed: int) -> Point | None:
+        """Return the run that a run starts from; None: it starts from the encoder."""
+        source = self.request.source_of(task.name)
+        return None if source is None else self.point(TASKS[source], seed)
+
+    def is_finished(self, point: Point) -> bool:
+        """Return whether a run is recorded, and has the checkpoint that an unfinished one starts from."""
+        found = self.finished.get((point.task.name, point.seed))
+        if found is None or found.get("digest") != point.digest:
+            return False
+        own, source_of = point.task.name, self.request.source_of
+        later = (self.point(TASKS[name], point.seed) for name in self.request.tasks if source_of(name) == own)
+        return point.best.exists() or all(self.is_finished(each) for each in later)

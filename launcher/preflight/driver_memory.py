@@ -1,0 +1,65 @@
+"""Memory of the ranks of a rehearsal, as the driver and the operating system report it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import psutil
+
+from launcher.probes.gpus import probe_gpus
+from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
+from launcher.rundir.records import Record
+from neobert.units import BYTES_PER_MIB
+from validators.facts_gpu import GpuFacts
+
+
+def visible_gpus() -> Sequence[GpuFacts]:
+    """Return the GPUs that the driver reports; none if it does not answer."""
+    try:
+        return probe_gpus()
+    except (UnsupportedError, IncompleteError, TimedOutError):
+        return ()
+
+
+def leave_out_others(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
+    """Subtract other processes' memory from a rank's context, unless the driver reported the rank's own."""
+    for rank in ranks:
+        if rank.get("memory") and not rank.get("is_own_context"):
+            others_mib = _used_mib(before.get(rank.get("gpu_uuid", "")))
+            rank["memory"]["context_mib"] = max(0, rank["memory"]["context_mib"] - others_mib)
+
+
+def _used_mib(gpu: GpuFacts | None) -> int:
+    return 0 if gpu is None else gpu.memory_used_mib
+
+
+def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
+    """Read a rank's memory from the driver and the operating system while the rank is paused."""
+    uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
+    rss_mib = None
+    if pid is not None:
+        with suppress(psutil.Error):
+            rss_mib = psutil.Process(pid).memory_info().rss / BYTES_PER_MIB
+    gpu = next((each for each in (visible_gpus() if uuid else ()) if each.uuid == uuid), None)
+    taken_mib, reason = (None, "") if gpu is None else _taken(gpu, pid, before.get(uuid))
+    return {"system_rss_mib": rss_mib, "driver_mib": taken_mib, "driver_reason": reason}
+
+
+def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
+    """Return the process's memory as the driver reports it, else the increase; or why it is unknown."""
+    for process in gpu.processes or ():
+        if process.pid == pid and process.memory_mib is not None:
+            return process.memory_mib, ""
+    if _others_changed(gpu, pid, before):
+        return None, "other processes on the device started, ended or changed their memory meanwhile"
+    return gpu.memory_used_mib - _used_mib(before), ""
+
+
+def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
+    """Return whether other processes changed; in a container the driver may list none, or other PIDs."""
+    there, earlier = set(gpu.processes or ()), set((before and before.processes) or ())
+    is_listed = any(process.pid == pid for process in there)
+    newcomers = [process for process in there - earlier if process.pid != pid]
+    return bool(earlier - there) or len(newcomers) > (0 if is_listed else 1)

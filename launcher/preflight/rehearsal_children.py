@@ -1,0 +1,234 @@
+"""Child processes of a rehearsal: start, warm-up, wait for their results, errors."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+
+from launcher.probes.probe import IncompleteError, Subject, TimedOutError
+from launcher.process.compile_cache import has_graphs
+from launcher.process.process_tree import kill_tree, killed_at_exit
+from launcher.process.trainer_process import start
+from launcher.process.waiting_child import WaitingChild, waiting
+from launcher.rundir.records import Record, read_json
+from launcher.terminal.activity import announce
+from neobert.config.schema import RunConfig
+from neobert.errors import read_error_file
+
+MODULE = "neobert.rehearsal"
+FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
+GRAPHS = "graphs"
+"""Compiles the evaluation while the unbroken run compiles its step, and ends; only before they are cached."""
+PARTS = (FRESH, RESUMED, RESUMED_AGAIN, GRAPHS)
+WARM_UP, EVALUATION = "neobert.rehearsal.warm_up", "evaluation"
+COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
+GRAPHS_S = 120.0
+MEASURED = "measured"
+"""Result of the fresh part up to where it has measured all that other processes would change."""
+OTHERS = "others_at_work"
+REHEARSAL_S = 570.0
+POLL_S = 0.05
+TAIL_LINES = 3
+DIVERGED = ("NAN001", "SPK001")
+
+
+class DivergedError(Exception):
+    """A run that stopped itself because of a loss that is not finite or a loss spike."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """Folder and deadline of a rehearsal.
+
+    Attributes:
+        folder: on the file system that the run will write to; removed afterwards.
+        ranks: processes of this node.
+        deadline_s: monotonic; set again when the rehearsal is alone.
+        waiting: processes that have imported their packages, by the part of a single rank.
+        is_alone: set once no other probe is running.
+        helper: the process of the part `GRAPHS`, and when it is killed (monotonic).
+    """
+
+    folder: Path
+    ranks: int
+    deadline_s: float
+    waiting: Mapping[str, WaitingChild] = field(default_factory=dict)
+    is_alone: Event = field(default_factory=Event)
+    helper: tuple[subprocess.Popen[bytes], float] | None = None
+
+    def look_around(self) -> None:
+        """Let the unbroken run measure once no other probe and no helper is running; its time begins then."""
+        if not self.is_alone.is_set() or not self.others.exists():
+            return
+        if self.helper is not None:
+            child, until_s = self.helper
+            if child.poll() is None and time.monotonic() < until_s:
+                return
+            kill_tree(child)
+        self.deadline_s = time.monotonic() + REHEARSAL_S
+        self.others.unlink()
+
+    def announce_others(self) -> None:
+        """Have the unbroken run wait before it measures."""
+        self.others.touch()
+        self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
+
+    @property
+    def others(self) -> Path:
+        """File that exists while other probes are running; the unbroken run measures nothing until then."""
+        return self.folder / OTHERS
+
+    @property
+    def resolved(self) -> Path:
+        """The config as requested."""
+        return self.folder / "resolved.json"
+
+    @property
+    def log(self) -> Path:
+        """Log of the children."""
+        return self.folder / "log"
+
+    @property
+    def error_file(self) -> Path:
+        """Error file of a failed child."""
+        return self.folder / "error.json"
+
+    def result(self, name: str, rank: int) -> Path:
+        """Return the file that a rank writes when it is done."""
+        return self.folder / f"{name}_rank{rank}.json"
+
+    def results(self, name: str) -> list[Record]:
+        """Return what the ranks have written; an empty record for a rank that has not."""
+        return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
+
+    def step_of(self, name: str) -> str:
+        """Return what a part reports that it does."""
+        with suppress(OSError):
+            return (self.folder / f"{name}_stage_rank0").read_text(encoding="utf-8") or "starting"
+        return "starting"
+
+
+@contextmanager
+def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
+    """Start a process for each part of a rehearsal of one rank; several ranks are started by torchrun."""
+    config = subject.config
+    is_alone = config.distributed.nproc_per_node == 1
+    is_new = is_alone and compiles_static_graphs(config) and not has_graphs()
+    with ExitStack() as ends:
+        children = []
+        for part in PARTS if is_new else PARTS[:-1] if is_alone else ():
+            workers = COMPILE_WORKERS if is_new and part in (FRESH, GRAPHS) else ()
+            children.append(ends.enter_context(waiting(_module(part), config, workers)))
+        yield children
+
+
+def compiles_static_graphs(config: RunConfig) -> bool:
+    """Return whether every process of the run compiles the same graphs.
+
+    Without static shapes, the first shapes that a process sees decide what it compiles.
+    """
+    return config.trainer.torch_compile and config.datacollator.pack_sequences
+
+
+def _module(part: str) -> str:
+    return WARM_UP if part == GRAPHS else MODULE
+
+
+@contextmanager
+def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
+    """Compile the evaluation in a process of its own, if one waits for that and there is memory for two."""
+    with ExitStack() as ends:
+        if GRAPHS in stage.waiting and has_room:
+            child = ends.enter_context(running(stage, GRAPHS))
+            stage.helper = child, time.monotonic() + GRAPHS_S
+        if stage.helper is not None or not stage.is_alone.is_set():
+            stage.announce_others()
+        yield
+
+
+def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path) -> None:
+    """Have a process that trains later compile its graphs now; it writes nothing of the run."""
+    if child is not None and compiles_static_graphs(config):
+        child.warm_up(WARM_UP, [str(resolved)])
+
+
+@contextmanager
+def running(stage: Stage, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the ranks of a part, and kill them at the end of the block."""
+    with killed_at_exit(lambda: start_part(stage, name)) as child:
+        try:
+            yield child
+        finally:
+            kill_tree(child)
+
+
+def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:
+    """Start the process that waits for this part, or a new one where there is none."""
+    words = [name, str(stage.resolved), str(stage.folder)]
+    if name == GRAPHS:
+        words = [str(stage.resolved), EVALUATION]
+    waits = stage.waiting.get(name)
+    if waits and (child := waits.start(words, stage.log, stage.error_file)):
+        return child
+    command = [sys.executable, "-P", "-m", _module(name), *words]
+    if stage.ranks > 1:
+        torchrun = [sys.executable, "-P", "-m", "torch.distributed.run", "--standalone"]
+        command = [*torchrun, "--nproc-per-node", str(stage.ranks), "-m", MODULE, *words]
+    return start(command, stage.log, stage.error_file, ranks=stage.ranks)
+
+
+def wait_for(
+    stage: Stage, part: str, child: subprocess.Popen[bytes], result: str = "", *, is_announced: bool = True
+) -> list[Record]:
+    """Wait until every rank of a part has written its result, or one is out of memory; return the results.
+
+    Args:
+        result: name of the results; that of the part, unless given.
+        is_announced: whether the progress of the part is shown.
+    """
+    result, announced = result or part, ""
+    while not _is_done(stage, part, result):
+        if child.poll() is not None and not _is_done(stage, part, result):
+            raise _ended_early(stage, part, child)
+        stage.look_around()
+        if time.monotonic() > stage.deadline_s:
+            raise TimedOutError(
+                f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {stage.step_of(part)}"
+            )
+        step = stage.step_of(part)
+        if is_announced and step != announced:
+            announce(f"rehearsal: {step}")
+            announced = step
+        time.sleep(POLL_S)
+    return stage.results(result)
+
+
+def _is_done(stage: Stage, part: str, result: str) -> bool:
+    if all(stage.result(result, rank).exists() for rank in range(stage.ranks)):
+        return True
+    return any(each.get("out_of_memory") for each in stage.results(part))
+
+
+def _ended_early(stage: Stage, part: str, child: subprocess.Popen[bytes]) -> Exception:
+    """Return the error for children that ended early: a run that stops because of its loss is a result."""
+    error = read_error_file(stage.error_file)
+    if error is not None and error.code in DIVERGED:
+        return DivergedError(f"{error.message} [{error.code}]")
+    return IncompleteError(f"the rehearsal ended at: {stage.step_of(part)}; {_last_words(stage, child)}")
+
+
+def _last_words(stage: Stage, child: subprocess.Popen[bytes]) -> str:
+    error = read_error_file(stage.error_file)
+    if error is not None:
+        parts = (f"{error.message} [{error.code}]", error.place, error.hint)
+        return "; ".join(filter(None, parts))
+    lines = stage.log.read_text(encoding="utf-8", errors="replace").split("\n")
+    tail = [line.strip() for line in lines if line.strip()][-TAIL_LINES:]
+    return " / ".join([f"exit {child.returncode}", *tail])

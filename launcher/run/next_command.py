@@ -1,0 +1,61 @@
+"""Command to run after a launch: load the model, or resume."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+from launcher.rundir.directory import remove_halt
+from launcher.rundir.records import read_json
+from neobert.errors import EXIT_OK
+from neobert.runfiles.run_dir import HALT, RESOLVED
+from neobert.tasks import TASKS
+
+MODELING_CODE = "modeling_neobert.py"
+"""In a checkpoint whose model is not one of transformers' own."""
+
+
+def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
+    """Return the command after this run: load the model of a finished one, otherwise resume."""
+    if exit_code == EXIT_OK and checkpoint:
+        trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
+        return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
+    again = resume_command(has_checkpoint=checkpoint is not None)
+    return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
+
+
+def _auto_class(folder: Path) -> str:
+    """Return the class of transformers that loads the checkpoints of a run."""
+    spec = TASKS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
+    return "AutoModel" if spec is None else spec.auto_class
+
+
+def resume_command(*, has_checkpoint: bool) -> str:
+    """Return this launch's command line, quoted for the shell, with --resume auto.
+
+    A run that starts from another run's checkpoint does so again until it has its own. A receipt for
+    a different start would be rejected, so --receipt is removed.
+    """
+    given = sys.argv[1:]
+    if given[:1] != ["train"]:
+        return shlex.join(["neobert-launch", *given])  # bench speedrun resumes without an option
+    starts = _remove_option(given.copy(), "--resume")
+    if starts and not has_checkpoint:
+        return shlex.join(["neobert-launch", *given])
+    _remove_option(given, "--resume")
+    if starts[-1:] != ["auto"]:
+        _remove_option(given, "--receipt")
+    return shlex.join(["neobert-launch", *given[:1], "--resume", "auto", *given[1:]])
+
+
+def _remove_option(arguments: list[str], option: str) -> list[str]:
+    """Remove an option from a command line, in place, and return its values."""
+    values = []
+    for index in reversed(range(len(arguments))):
+        name, equals, value = arguments[index].partition("=")
+        if name == option:
+            removed = arguments[index : index + (1 if equals else 2)]
+            values.append(value if equals else removed[-1])
+            del arguments[index : index + len(removed)]
+    return values[::-1]

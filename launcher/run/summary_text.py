@@ -1,0 +1,58 @@
+"""Summary of an ended run as text."""
+
+from __future__ import annotations
+
+import shlex
+
+from launcher.run.summary import Summary
+from launcher.rundir.run_status import show_best
+from launcher.terminal import console
+from launcher.terminal.fold import fold
+from launcher.terminal.values import show_count, show_metric
+from neobert.errors import EXIT_CHECK_FAILED
+from neobert.printable import printable
+from neobert.runfiles.run_dir import LOGS, MANIFEST
+
+
+def summary_text(ending: Summary) -> str:
+    """Return steps, tokens, evaluation, checkpoint and next command as text."""
+    of = f" of {ending.max_steps}" if ending.max_steps else ""
+    tokens = f", {show_count(ending.tokens_total)} tokens" if ending.tokens_total else ""
+    lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
+    lines += _evaluations(ending)
+    if ending.corpus_shares:
+        shares = ", ".join(f"{name} {share:.1%}" for name, share in ending.corpus_shares.items())
+        lines.append(printable(f"tokens by corpus: {shares}"))
+    if ending.restarts:
+        lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")
+    if ending.checkpoint:
+        lines.append(printable(f"checkpoint: {ending.checkpoint}"))
+    if ending.tokens_total and ending.run_directory:
+        command = shlex.join(["neobert-launch", "report", ending.run_directory])
+        lines.append(printable(f"charts: {command}"))
+    if ending.message:
+        lines.insert(1, ending.message)
+    when = "after the fix" if ending.exit_code == EXIT_CHECK_FAILED else "next"
+    following = [printable(f"{when}: {ending.next_command}")] if ending.next_command else []
+    return "\n".join([fold("\n".join(lines), console.width()), *following])
+
+
+def _evaluations(ending: Summary) -> list[str]:
+    """Return the first and last value of each metric in a line, or a single evaluation with its step."""
+    first, last = ending.first_evaluation, ending.last_evaluation
+    if not last:
+        return []
+    if ending.first_eval_step == ending.last_eval_step:
+        shown = [_change(name, None, value) for name, value in last.items()]
+        return [f"{', '.join(shown)} at step {ending.last_eval_step}"]
+    changes = [_change(name, first.get(name), value) for name, value in last.items()]
+    best = ending.best
+    is_earlier = best is not None and best.step != ending.last_eval_step
+    return [", ".join(changes), *([f"best: {show_best(best)}"] if is_earlier else [])]
+
+
+def _change(name: str, first: float | None, last: float) -> str:
+    """Format `accuracy: 9.46% -> 20.92%`."""
+    label, _, after = show_metric(name, last).rpartition(" ")
+    before = "" if first is None else f"{show_metric(name, first).rpartition(' ')[2]} -> "
+    return f"{label}: {before}{after}"

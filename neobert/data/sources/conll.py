@@ -1,0 +1,58 @@
+"""Rows out of CoNLL files: one word with its label per line, a blank line between texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, whole_lines
+from neobert.data.sources.unreadable import unreadable
+
+CONLL = ".conll"
+WORDS, LABELS = "tokens", "tags"
+DOCUMENT_START = "-DOCSTART-"
+_HINT = "write a word and its label per line, separated by a tab or by spaces, and a blank line between texts"
+_SPACE = re.compile("[ \t]+")
+
+
+def conll_rows(
+    pieces: Iterator[LinePiece], path: Path, names: Sequence[str] | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, a list for each column) per text; the lines that begin documents are left out.
+
+    Args:
+        names: columns of a line; None: the first is the word (`tokens`), the last its label (`tags`).
+
+    Raises DAT001 for a line with another number of columns, and for a text that is too long.
+    """
+    lines: list[list[str]] = []
+    place, size = str(path), 0
+    width = None if names is None else len(names)
+    for number, line in whole_lines(pieces, path):
+        line = line.rstrip("\r\n")
+        if not line.strip(" \t") or line.startswith(DOCUMENT_START):
+            if lines:
+                yield place, _columns(lines, names)
+            lines, size = [], 0
+            continue
+        fields = line.split("\t") if "\t" in line else _SPACE.split(line.strip(" "))
+        width = width or len(fields)
+        if len(fields) != width or width < 2:
+            of_file = f"{width} expected" if width > 1 else "a word and its label expected"
+            raise unreadable(f"{path}:{number}", f"has {len(fields)} columns ({of_file})", _HINT)
+        size += len(line)
+        if size > MAX_LINE_CHARACTERS:
+            message = f"the text is longer than {MAX_LINE_CHARACTERS:,} characters"
+            raise unreadable(place, message, "separate texts by blank lines")
+        place = place if lines else f"{path}:{number}"
+        lines.append(fields)
+    if lines:
+        yield place, _columns(lines, names)
+
+
+def _columns(lines: list[list[str]], names: Sequence[str] | None) -> dict[str, list[str]]:
+    if names is not None:
+        return {name: [fields[at] for fields in lines] for at, name in enumerate(names)}
+    return {WORDS: [fields[0] for fields in lines], LABELS: [fields[-1] for fields in lines]}

@@ -1,0 +1,41 @@
+"""The encoder that a request for embeddings names, and what reports state of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from neobert.encoding import Encoder
+from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.evaluation.summary import WEIGHTS
+from neobert.runfiles.model_folder import model_folder, weights_digest
+
+
+def load_embedder(model: EmbeddingModel) -> Encoder:
+    """Load the encoder; its embeddings have length 1. Raises `ProjectError`."""
+    return Encoder.load(
+        model.folder,
+        pooling=model.pooling,
+        normalize=True,
+        max_length=model.max_length,
+        device=model.device,
+        dtype=model.dtype,
+    )
+
+
+def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
+    """Return the weights and the settings that a score depends on, for reports."""
+    return {
+        WEIGHTS: weights_digest(model_folder(Path(model.folder))),
+        "pooling": encoder.pooling,
+        "max_length": encoder.tokenizer.max_length,
+        "query_prefix": model.query_prefix,
+        "document_prefix": model.document_prefix,
+        "kernels": encoder.model.kernels,
+    }
+
+
+def prompts_note(model: EmbeddingModel) -> list[str]:
+    """State the prefixes of queries and documents, if there are any."""
+    prefixes = {"queries": model.query_prefix, "documents": model.document_prefix}
+    return [f"prefix of {kind}: {prefix!r}" for kind, prefix in prefixes.items() if prefix]

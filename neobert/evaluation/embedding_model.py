@@ -1,0 +1,26 @@
+"""Request for the embeddings of a model folder. Light: no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingModel:
+    """A model folder and its settings; None selects the folder's setting, or the default of the device.
+
+    Attributes:
+        folder: exported folder, checkpoint, or run directory.
+        pooling: "avg", "cls" or "max".
+        max_length: longest text in tokens, markers included.
+        dtype: "bf16" or "fp32".
+        query_prefix, document_prefix: put before each text of that kind.
+    """
+
+    folder: str
+    pooling: str | None = None
+    max_length: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""

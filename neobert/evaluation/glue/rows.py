@@ -1,0 +1,68 @@
+"""Rows of a file of labelled texts, as they are in it.
+
+A quote in a TSV file is a character, a byte order mark is dropped, and a first line that names no column of
+the task is data.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.table_rows import PARQUET, rows_of, whole_parquet_rows
+from neobert.data.sources.text_files import kind_of, opened
+from neobert.errors import ProjectError
+from neobert.evaluation.glue.task import GlueTask
+
+CODE = "glue-files"
+Rows = Iterator[tuple[str, Mapping[str, Any]]]
+"""A place for messages, and the columns of a row: none of a line that has another number of fields."""
+
+
+def rows_of_file(path: Path, task: GlueTask) -> Rows:
+    """Read a file of any supported kind. Raises `ProjectError` for what is not of its kind."""
+    kind = kind_of(path)
+    with opened(path, seekable=kind == PARQUET) as handle:
+        if kind in (".tsv", ".txt"):
+            yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task)
+        elif kind == PARQUET:
+            yield from whole_parquet_rows(handle, path)
+        elif kind == ".json":
+            yield from _json_rows(handle.read(), path)
+        else:
+            yield from rows_of(handle, path, str(kind), RowFormat(()))
+
+
+def _json_rows(content: bytes, path: Path) -> Rows:
+    """Yield the objects of one object of objects, `{"0": {...}, "1": {...}}`, else as other readers do."""
+    try:
+        whole = json.loads(content)
+    except (ValueError, RecursionError):
+        whole = None
+    if isinstance(whole, dict) and whole and all(isinstance(row, dict) for row in whole.values()):
+        for number, row in whole.items():
+            yield f"{path}, object {number}", row
+    else:
+        yield from rows_of(io.BytesIO(content), path, ".json", RowFormat(()))
+
+
+def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> Rows:
+    header: Sequence[str] | None = None
+    for number, line in lines:
+        fields = line.rstrip("\r\n").split("\t")
+        if header is None:
+            is_header = not {*fields}.isdisjoint(task.label) and not {*fields}.isdisjoint(task.text)
+            header = fields if is_header else task.headless
+            if is_header:
+                continue
+            if not header:
+                names = ", ".join((*task.text, *task.label))
+                message = f"the first line names no column of task {task.name}: {names}"
+                raise ProjectError(CODE, message, "add the header line", f"{path}:1")
+        is_whole = len(fields) == len(header)
+        yield f"{path}:{number}", dict(zip(header, fields, strict=True)) if is_whole else {}

@@ -1,0 +1,156 @@
+"""Sources of a task's rows: its folder in a copy of the data, or a data set on the Hub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neobert.data.sources.hub import hub_tables
+from neobert.data.sources.text_files import kind_of
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
+from neobert.evaluation.glue.task import GlueTask
+from neobert.evaluation.glue.tasks import TASKS
+from neobert.hub_names import is_hub_name
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
+DEV = (
+    re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),
+    re.compile(r"(sample_)?(heldout|held_out)([-_.]|$)"),
+)
+"""Names of a development set, the published one first."""
+LOCAL = "put train and dev files (.tsv, .jsonl, .json, .parquet) in a folder per task"
+SPLIT = "split"
+"""Column that names the split of a row, in a file that holds several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of a split, or of a part of it, with the columns of a task.
+
+    Attributes:
+        label: names the source in reports.
+        split: train or dev; rows of a file that holds several splits are of this one.
+    """
+
+    task: GlueTask
+    split: str
+    label: str
+    read: Callable[[], Rows]
+
+    def rows(self) -> Rows:
+        """Yield the rows of the split."""
+        for place, row in self.read():
+            if _split_of(row.get(SPLIT, self.split)) == self.split:
+                yield place, row
+
+
+def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
+    """Find the parts of the training and of the development set of a task, by split.
+
+    Args:
+        data: a folder with a folder per task, or the name or a local copy of a data set on the Hub.
+
+    Raises `ProjectError` where one is missing.
+    """
+    folder = Path(data)
+    found = _on_hub(task, data) if is_hub_name(data) or is_hub_copy(folder) else _in_folder(task, folder)
+    if task.parts and not any(found.values()):
+        parts = [parts_of(TASKS[name], data) for name in task.parts]
+        return {split: [each for part in parts for each in part[split]] for split in found}
+    missing = [split for split, parts in found.items() if not parts]
+    if missing:
+        raise ProjectError(
+            CODE,
+            f"task {task.name} has no {' or '.join(missing)} file in a folder {' or '.join(task.folders)}",
+            f"{LOCAL}, or name other tasks in --tasks",
+            data,
+            EXIT_USAGE,
+        )
+    return found
+
+
+def is_hub_copy(folder: Path) -> bool:
+    """Return whether a folder is a copy of a data set's repository: its README.md lists configurations."""
+    card = folder / "README.md"
+    if not card.is_file():
+        return False
+    lines = card.read_text(encoding="utf-8", errors="replace").splitlines()
+    end = lines.index("---", 1) if lines[:1] == ["---"] and "---" in lines[1:] else 0
+    return any(line.startswith("configs:") for line in lines[:end])
+
+
+def _on_hub(task: GlueTask, data: str) -> dict[str, list[Part]]:
+    hint = f"use a local folder: {LOCAL}"
+    tables = _tables(data, task.folders, hint)
+    names = {split: [name for name in tables if _split_of(name) == split] for split in ("train", "dev")}
+    names["dev"].sort(key=lambda name: next(n for n, each in enumerate(DEV) if each.match(name)))
+
+    def part(split: str, name: str) -> Part:
+        label = f"{data}, {name}"
+        return Part(task, split, label, partial(_rows_of_table, tables[name], label, task))
+
+    return {split: [part(split, name) for name in chosen[:1]] for split, chosen in names.items()}
+
+
+@lru_cache
+def _tables(data: str, configurations: tuple[str, ...], hint: str) -> Mapping[str, Dataset]:
+    return hub_tables(data, configurations, hint)
+
+
+def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
+    """Yield the rows of a table; classes by their names, since data sets number them in different orders."""
+    names = {
+        column: feature.names
+        for column, feature in table.features.items()
+        if {str(name).casefold() for name in getattr(feature, "names", None) or ()} == {*task.labels}
+    }
+    for number, row in enumerate(table, 1):
+        named = {column: known[row[column]] for column, known in names.items() if (row[column] or 0) >= 0}
+        yield f"{label}, row {number}", {**row, **named}
+
+
+def _split_of(name: Any) -> str | None:
+    """Return train or dev for the name of a split; None for another one."""
+    if TRAIN.match(str(name)):
+        return "train"
+    return "dev" if any(pattern.match(str(name)) for pattern in DEV) else None
+
+
+def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
+    folders = [
+        folder
+        for folder in sorted(data.iterdir() if data.is_dir() else [])
+        if folder.is_dir() and re.sub(r"_sample$", "", folder.name.lower()) in task.folders
+    ]
+    # A folder of the whole data comes before one of a sample: their names begin the same way.
+    files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_table(file, task)]
+    train = next((file for file in files if TRAIN.match(file.name)), None)
+    dev = next((file for name in DEV for file in files if name.match(file.name)), None)
+    if train is None and dev is None and len(files) == 1:
+        train = dev = files[0]
+    return {
+        split: [
+            Part(task, split, str(file.relative_to(data)), partial(rows_of_file, file, task))
+            for file in files
+            if first is not None and _without_shard(file) == _without_shard(first)
+        ]
+        for split, first in (("train", train), ("dev", dev))
+    }
+
+
+def _without_shard(file: Path) -> Path:
+    """Return the path without the number of its shard: train-00000-of-00002.parquet is a part of a table."""
+    return file.with_name(re.sub(r"-\d{5}-of-\d{5}", "", file.name))
+
+
+def _is_table(path: Path, task: GlueTask) -> bool:
+    kind = kind_of(path)
+    return path.is_file() and kind is not None and (kind != ".txt" or bool(task.headless))

@@ -1,0 +1,47 @@
+"""The figures of an evaluation in one form for all: what a model card shows of a report. Light: no torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SUMMARY, WEIGHTS = "summary", "weights"
+"""Keys of a report: its summary, and the digest of the weights that were evaluated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A score.
+
+    Attributes:
+        name: the task or the data.
+        value: None: not finished, or beyond the range of floats.
+        std: sample standard deviation over the seeds.
+        starts_from: weights that fine-tuning started from.
+        is_share: shown in percent.
+    """
+
+    name: str
+    metric: str
+    value: float | None
+    std: float | None = None
+    seeds: int | None = None
+    starts_from: str | None = None
+    is_share: bool = True
+
+
+def summary(title: str, figures: Sequence[Figure], notes: Sequence[str]) -> dict[str, Any]:
+    """Return the value of the key `summary` of a report; notes state what the figures do not show."""
+    return {"title": title, "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
+
+
+def figures_of(content: Mapping[str, Any]) -> list[Figure]:
+    """Read the figures of a summary. Raises `TypeError`, `KeyError` or `ValueError` for another content."""
+    figures = [Figure(**each) for each in content["figures"]]
+    for figure in figures:
+        for value in (figure.value, figure.std, figure.seeds):
+            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
+                raise ValueError(f"{figure.metric} of {figure.name} is not a number")
+    return figures

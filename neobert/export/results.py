@@ -1,0 +1,129 @@
+"""Sections of a model card with figures: the run's own evaluation, and reports of `evaluate`.
+
+Reports are data from outside: their texts are escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.evaluation.summary import SUMMARY, WEIGHTS, Figure, figures_of
+from neobert.printable import printable
+from neobert.tasks import known_metrics
+
+CARD = "README.md"
+CODE = "export-results"
+MOST_CHARACTERS, MOST_ROWS = 300, 500
+_MARKUP = re.compile(r"([\\`*_\[\]!|#~])")
+COLUMNS = ("task", "metric", "score", "seeds", "starts from")
+OWN_NOTE = "One run with one seed: losses on other texts or with another tokenizer do not compare."
+
+
+def training_section(sources: Sequence[Mapping[str, Any]]) -> str:
+    """Describe the checkpoints that the weights come from, and the evaluation of these very weights.
+
+    Args:
+        sources: step, tokens_total and metrics of each checkpoint; several: the weights are their mean.
+
+    Empty where no source is a checkpoint of this project.
+    """
+    steps = [source["step"] for source in sources if source.get("step") is not None]
+    if not steps:
+        return ""
+    if len(sources) > 1:
+        listed = ", ".join(f"{step:,}" for step in steps)
+        return (
+            f"## Training\n\nMean of the checkpoints of steps {listed}. The run did not evaluate the mean.\n"
+        )
+    source, metrics = sources[0], known_metrics()
+    tokens = f", {source['tokens_total']:,} tokens" if source.get("tokens_total") else ""
+    reached = f"## Training\n\nStep {steps[0]:,} of the run{tokens}."
+    found = {name: value for name, value in (source.get("metrics") or {}).items() if name in metrics}
+    if not found:
+        return f"{reached} The run did not evaluate these weights.\n"
+    rows = [
+        ("evaluation", "value"),
+        *(_own_row(metrics[name].describe(value)) for name, value in found.items()),
+    ]
+    return f"{reached}\n\n{_table(rows)}\n\n{OWN_NOTE}\n"
+
+
+def _own_row(described: str) -> tuple[str, str]:
+    label, _, value = described.rpartition(" ")
+    return label, value
+
+
+def read_reports(files: Sequence[Path], weights: str) -> list[dict[str, Any]]:
+    """Read the summaries of reports of `evaluate`. Raises `ProjectError` for other files or other weights."""
+    return [_read_report(file, weights) for file in files]
+
+
+def _read_report(file: Path, weights: str) -> dict[str, Any]:
+    try:
+        report = json.loads(file.read_text(encoding="utf-8"))
+        summary = {**report[SUMMARY], "figures": figures_of(report[SUMMARY])}
+        evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        reason = f"there is no {error}" if isinstance(error, KeyError) else printable(str(error))
+        message = f"is not a report of `evaluate`: {reason}"
+        hint = "give a JSON file that `neobert-launch evaluate` wrote"
+        raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE) from None
+    if evaluated != weights:
+        message = "reports other weights than those that are exported"
+        hint = "evaluate this checkpoint; of a mean, export first, then evaluate and export that folder"
+        raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE)
+    return summary
+
+
+def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Render summaries; empty without any."""
+    parts = [_rendered(summary) for summary in summaries]
+    return "\n".join(["## Evaluation\n", *parts]) if parts else ""
+
+
+def _rendered(summary: Mapping[str, Any]) -> str:
+    figures: list[Figure] = summary["figures"]
+    rows = [COLUMNS, *(_row(figure) for figure in figures[:MOST_ROWS])]
+    kept = [number for number in range(len(COLUMNS)) if any(row[number] for row in rows[1:])]
+    table = _table([tuple(row[number] for number in kept) for row in rows])
+    left_out = len(figures) - MOST_ROWS
+    notes = [str(note) for note in summary["notes"]] + (
+        [f"{left_out:,} more figures are in the report"] if left_out > 0 else []
+    )
+    listed = "".join(f"- {_escaped(note)}\n" for note in notes)
+    return f"### {_escaped(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
+
+
+def _row(figure: Figure) -> tuple[str, ...]:
+    scale = 100 if figure.is_share else 1
+    digits = 1 if figure.is_share else 2
+    score = "-" if figure.value is None else f"{scale * figure.value:,.{digits}f}"
+    spread = "" if figure.std is None else f" ± {scale * figure.std:,.{digits}f}"
+    seeds = "" if figure.seeds is None else str(figure.seeds)
+    texts = (figure.name, figure.metric, f"{score}{spread}", seeds, figure.starts_from or "")
+    return tuple(map(_escaped, texts))
+
+
+def _escaped(text: object) -> str:
+    """Return text that Markdown and HTML show as it is, on one line."""
+    plain = " ".join(printable(str(text))[:MOST_CHARACTERS].split())
+    return _MARKUP.sub(r"\\\1", html.escape(plain, quote=False))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(rows[0]) + "|", *lines[1:]])
+
+
+def add_sections(folder: Path, *sections: str) -> None:
+    """Append sections to the model card of a folder; a folder without a card stays as it is."""
+    card = folder / CARD
+    if card.is_file():
+        text = "\n".join([card.read_text(encoding="utf-8"), *(section for section in sections if section)])
+        card.write_text(text, encoding="utf-8")

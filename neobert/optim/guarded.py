@@ -1,0 +1,69 @@
+"""Base of optimizers that skip a bad step on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+Group = dict[str, Any]
+
+
+class GuardedOptimizer(Optimizer):
+    """Updates every parameter that has a gradient, group by group.
+
+    A `found_inf` tensor above zero makes the step leave weights and state as they are, without a wait for the
+    device. Subclasses define `update`, and take their factors and gradients from the methods below.
+    """
+
+    found_inf: Tensor | None = None
+    # torch's name for an optimizer whose `step` reads `found_inf`: `step_unless` checks it.
+    _step_supports_amp_scaling = True
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient; none, nor any state, where `found_inf` is above 0."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            parameters = [each for each in group["params"] if each.grad is not None]
+            if parameters:
+                self.update(group, parameters)
+        return loss
+
+    def update(self, group: Group, parameters: list[nn.Parameter]) -> None:
+        """Update the parameters of a group and their state."""
+        raise NotImplementedError
+
+    def shrinkage(self, group: Group) -> float | Tensor:
+        """Return the factor of decoupled weight decay; 1 in a bad step."""
+        factor = 1 - group["lr"] * group["weight_decay"]
+        return factor if self.found_inf is None else torch.where(self.found_inf > 0, 1.0, factor)
+
+    def zero_if_bad(self, update: Tensor) -> Tensor:
+        """Return an update; zeros in a bad step."""
+        return update if self.found_inf is None else torch.where(self.found_inf > 0, 0.0, update)
+
+    def momentum_targets(self, momenta: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
+        """Return what each momentum moves towards: its gradient, or itself in a bad step.
+
+        A momentum that moves towards itself keeps its value, to the last bit.
+        """
+        if self.found_inf is None:
+            return gradients
+        is_bad = self.found_inf > 0
+        pairs = zip(momenta, gradients, strict=True)
+        return [torch.where(is_bad, momentum, gradient) for momentum, gradient in pairs]
+
+    def momentum(self, parameter: nn.Parameter, name: str) -> Tensor:
+        """Return the momentum of a parameter, zeros at first, by its name in the state."""
+        state = self.state[parameter]
+        if not state:
+            state[name] = torch.zeros_like(parameter)
+        moment: Tensor = state[name]
+        return moment

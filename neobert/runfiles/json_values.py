@@ -1,0 +1,41 @@
+"""Values of JSON files that another program, a crash or a person may have written."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+LARGEST = 2**63
+"""Integers from here on do not fit into 64 bits, and are not accepted as counts."""
+
+
+def parse_object(line: str | bytes) -> dict[str, Any] | None:
+    """Parse a JSON object; None if the line is torn or holds something else."""
+    try:
+        content = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is an integer from 0 to 2**63 - 1."""
+    return type(value) is int and 0 <= value < LARGEST
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number: neither NaN nor infinite, nor an integer beyond 64 bits."""
+    if type(value) is float:
+        return math.isfinite(value)
+    return type(value) is int and abs(value) < LARGEST
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a string."""
+    return isinstance(value, str)
+
+
+def is_texts(value: object) -> bool:
+    """Return whether a value is an object of strings."""
+    return isinstance(value, dict) and all(map(is_text, value.values()))

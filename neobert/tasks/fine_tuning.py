@@ -1,0 +1,88 @@
+"""Model and task of a fine-tuning run: an encoder with a new head."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from neobert.adapters.lora import AdapterTask, add_adapter, saved_config
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import PreparedData
+from neobert.export.folder import read_tokenizer_files
+from neobert.families.neobert.build import build_for_training, load_initial_weights
+from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.objectives import StepKernels
+from neobert.objectives.build import compile_encoder, refuse_loop
+from neobert.parallel import World
+from neobert.plan.kernels import exchange_overlaps
+from neobert.tasks.rank_data import RankData, describe
+from neobert.tasks.weights import start_from_weights, vocabulary_rows
+from neobert.training.loop.task import Task
+
+log = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=NeoBERTPreTrainedModel)
+
+
+def build_model(
+    model_class: type[Model],
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    **head: Any,
+) -> tuple[Model, StepKernels]:
+    """Build an encoder with a head, and choose the kernels of its step.
+
+    A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
+    checkpoint has one of this shape. With `adapter.type` the encoder is frozen and adapters are added.
+    `head` holds the head's own settings of `NeoBERTConfig`.
+    Raises `ProjectError` as `start_from_weights`, `vocabulary_rows` and `add_adapter` do.
+    """
+    tokenizer = prepared.tokenizer
+    vocab_size = vocabulary_rows(config, tokenizer)
+    model, kernels = build_for_training(model_class, config, tokenizer, vocab_size, world, **head)
+    log.info("model: %s parameters, %d labels", f"{model.num_parameters():,}", model.num_labels)
+    if is_fresh:
+        load = partial(load_initial_weights, model, may_lack=model.fresh_parts)
+        start_from_weights(config, tokenizer, load)
+    if config.adapter.type is not None:
+        add_adapter(model, config)
+        log.info("adapter: %s trained parameters", f"{model.num_parameters(only_trainable=True):,}")
+    if config.trainer.torch_compile:
+        refuse_loop(config, kernels)
+        compile_encoder(model.model, config.trainer.torch_compile_backend, is_alone=world.size == 1)
+    return model, kernels
+
+
+def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:
+    """Put a task together; `own` is what differs between tasks: objective, metrics, probe and worst case."""
+    prepared, config = data.prepared, data.config
+    kind: Callable[..., Task] = Task
+    if config.adapter.type is not None:
+        settings = saved_config(model, config)
+        kind = partial(AdapterTask, scale=config.adapter.alpha / config.adapter.r, settings=settings)
+    return kind(
+        model=model,
+        batches=data.batches,
+        evaluation=None if prepared.eval is None else data.evaluation,
+        inputs=data.inputs,
+        describe=describe,
+        flops=data.flops,
+        epoch=data.epoch,
+        microbatches_per_epoch=data.microbatches_per_epoch,
+        tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
+        identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
+        attention_kernel=kernels.attention,
+        num_classes=model.num_labels,
+        overlaps_exchange=exchange_overlaps(kernels.name),
+        **own,
+    )
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the names of labels, as the configuration of a model keeps them."""
+    return {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}

@@ -1,0 +1,1 @@
+"""Classification of the words of texts: named entities, parts of speech."""

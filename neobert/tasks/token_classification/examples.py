@@ -1,0 +1,222 @@
+"""Texts of labelled words: rows, their tokens and the label of each word's first token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schedules import Moment
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import IGNORED, Segments, Targets
+from neobert.data.examples import Examples
+from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat
+from neobert.data.tokenize.encoding import (
+    BATCH_DOCUMENTS,
+    NUM_MARKERS,
+    TOKENISED_CHARACTERS,
+    Column,
+    Counts,
+    Encoded,
+    SegmentEncoder,
+    batched,
+    segment_encoder,
+)
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, TagList, WordList, check_row
+
+WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
+LABEL_SETTING = "token_classification.label_column"
+LABELS = Column(TAGS, "int16", is_per_token=True)
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LabelledWords:
+    """A row is a list of words with a label for each."""
+
+    config: RunConfig
+
+    @property
+    def rows(self) -> RowFormat:
+        """The words and their labels."""
+        dataset, section = self.config.dataset, self.config.token_classification
+        words = Field(TEXT, TEXT_SETTING, dataset.text_column, WORD_COLUMNS, WordList(TEXT_SETTING))
+        read = TagList(LABEL_SETTING, section.label_names)
+        tags = Field(TAGS, LABEL_SETTING, section.label_column, TAG_COLUMNS, read, is_text=False)
+        return RowFormat((words, tags), dataset.column_names, dataset.tsv_quotes, check_row)
+
+    def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
+        """Build the encoder."""
+        fate = self.config.dataset.long_documents
+        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
+        return WordEncoder(texts, self.config.token_classification.label_names)
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> WordLabels:  # noqa: ARG002  (labels are in the store)
+        """Build the rule that labels tokens from the store."""
+        return WordLabels()
+
+    def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
+        """Draw a label for each token."""
+        labels = len(self.config.token_classification.label_names)
+        return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(LABELS.dtype)}
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Accept every split: rows were checked when they were read, and rules judge the labels."""
+
+    def identity(self) -> dict[str, Any]:
+        """Describe the task and its labels."""
+        names = list(self.config.token_classification.label_names)
+        return self.rows.identity() | {"task": "token_classification", "labels": names}
+
+
+@dataclass(frozen=True, slots=True)
+class WordEncoder:
+    """Turns rows into segments `start tokens end`; the first token of each word has the word's label.
+
+    Words are joined by spaces and tokenized as one text, as a pipeline tokenizes a text.
+    """
+
+    texts: SegmentEncoder
+    names: tuple[str, ...]
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The labels of the tokens."""
+        return (LABELS,)
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch. Texts that are too long are split or cut between words."""
+        counts, too_long = Counts(), None
+        ids: list[Ids] = []
+        labels: list[Ids] = []
+        total = {"total": 0, "without_token": 0, "cut": 0}
+        for place, (row, tokens, words) in enumerate(self._tokenized(list(rows))):
+            length, tags = len(tokens) + NUM_MARKERS, np.array(row[TAGS], np.int64)
+            counts.documents += 1
+            counts.histogram[(length - 1).bit_length()] += 1
+            if length > self.max_length and self.texts.long_documents == "error":
+                too_long = too_long or (place, length)
+            labelled = first_of_words(words, tags)
+            kept = self._pieces(words, counts) if len(tokens) else []
+            counts.empty += not len(tokens)
+            for start, stop in kept:
+                ids.append(np.concatenate(([self.texts.start_id], tokens[start:stop], [self.texts.end_id])))
+                labels.append(np.concatenate(([IGNORED], labelled[start:stop], [IGNORED])))
+            with_token = int((labelled != IGNORED).sum())
+            scored = sum(int((labelled[start:stop] != IGNORED).sum()) for start, stop in kept)
+            total["total"] += len(tags)
+            total["without_token"] += len(tags) - with_token
+            total["cut"] += with_token - scored
+        counts.words = total
+        return self._encoded(ids, labels, counts, too_long)
+
+    def _encoded(
+        self, ids: Sequence[Ids], labels: Sequence[Ids], counts: Counts, too_long: tuple[int, int] | None
+    ) -> Encoded:
+        empty = np.empty(0, np.int64)
+        tokens = np.concatenate([empty, *ids]).astype(self.dtype)
+        tags = np.concatenate([empty, *labels]).astype(LABELS.dtype)
+        counts.segments, counts.tokens = len(ids), len(tokens)
+        unknown = self.texts.unknown_id
+        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
+        numbers, sizes = np.unique(tags[tags != IGNORED], return_counts=True)
+        counts.labels = {self.names[each]: int(size) for each, size in zip(numbers, sizes, strict=True)}
+        lengths = np.array([len(each) for each in ids], np.int64)
+        return Encoded(tokens, lengths, counts, too_long, {TAGS: tags})
+
+    def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
+        """Yield each row with its token ids and the word of each token, -1 for none."""
+        for batch in batched(rows, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda row: len(row[TEXT])):
+            texts = [row[TEXT].replace(SEPARATOR, " ") for row in batch]
+            encodings = self.texts.backend.encode_batch(texts, add_special_tokens=False)
+            for row, encoding in zip(batch, encodings, strict=True):
+                offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+                yield row, np.array(encoding.ids, np.int64), words_of(row[TEXT], offsets)
+
+    def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
+        """Return the first token and the end of each segment of a text, and count what is lost."""
+        room, length = self.max_length - NUM_MARKERS, len(words)
+        if length <= room:
+            return [(0, length)]
+        if self.texts.long_documents == "split":
+            counts.split += 1
+            return list(split_between_words(words, room))
+        if self.texts.long_documents == "truncate":
+            counts.truncated += 1
+            first = next(split_between_words(words, room))
+            counts.tokens_lost += length - first[1]
+            return [first]
+        counts.dropped += 1
+        counts.tokens_lost += length + NUM_MARKERS
+        return []
+
+
+def words_of(text: str, offsets: Ids) -> Ids:
+    """Return the word of each token, int64 [T], from the characters [T, 2] that the token covers.
+
+    A token belongs to the word of its last character: some tokenizers count the space before a word to it.
+    """
+    ends = np.cumsum([len(word) + 1 for word in text.split(SEPARATOR)])
+    words = np.searchsorted(ends, offsets[:, 1] - 1, side="right")
+    return np.where(offsets[:, 1] > offsets[:, 0], words, -1)
+
+
+def first_of_words(words: Ids, tags: Ids) -> Ids:
+    """Label the first token of each word, and no other: int64 [T], -100 elsewhere."""
+    labels = np.full(len(words), IGNORED, np.int64)
+    present, first = np.unique(words, return_index=True)
+    is_word = present >= 0
+    labels[first[is_word]] = tags[present[is_word]]
+    return labels
+
+
+def split_between_words(words: Ids, room: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of pieces of at most `room` tokens; only a word longer than that is split itself."""
+    start = 0
+    while len(words) - start > room:
+        stop = start + room
+        while stop > start and words[stop] == words[stop - 1]:
+            stop -= 1
+        stop = stop if stop > start else start + room
+        yield start, stop
+        start = stop
+    yield start, len(words)
+
+
+@dataclass(frozen=True, slots=True)
+class WordLabels:
+    """Labels tokens with the column of the store."""
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Tokens are labelled."""
+        return True
+
+    def at(self, moment: Moment | None) -> WordLabels:  # noqa: ARG002
+        """Labels are the same in every step."""
+        return self
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
+        """Return the tokens as they are, and the label of each."""
+        return Targets(segments.ids, segments.columns[TAGS].astype(np.int64))
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a run that classifies words."""
+    return LabelledWords(config)

@@ -1,0 +1,97 @@
+"""Words and their labels as files spell them: lists of strings, and of names or numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from neobert.data.sources.rows import TEXT, Row
+from neobert.errors import ProjectError
+
+CODE = "DAT020"
+TAGS = "tags"
+SEPARATOR = "\n"
+"""Between the words of a row: a row's text is one string, so that copies are found as for any other text."""
+
+
+@dataclass(frozen=True)
+class WordList:
+    """Reads a list of words."""
+
+    setting: str
+
+    def __call__(self, value: object, place: str) -> str:
+        """Return the words, joined by `SEPARATOR`; null is an empty list. Raises DAT020 for anything else."""
+        words = [] if value is None else _listed(value, "words", self.setting, place)
+        for word in words:
+            if not isinstance(word, str):
+                hint = f"set {self.setting} to a column of lists of strings"
+                raise ProjectError(CODE, f"a word is a {type(word).__name__}, not a string", hint, place)
+            if SEPARATOR in word:
+                message = f"word {word!r} contains a line end"
+                raise ProjectError(CODE, message, "remove the line end from the word", place)
+        return SEPARATOR.join(words)
+
+
+@dataclass(frozen=True)
+class TagList:
+    """Reads the labels of the words of a row: names, or numbers of names."""
+
+    setting: str
+    names: tuple[str, ...]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {name: number for number, name in enumerate(self.names)}
+
+    def __call__(self, value: object, place: str) -> tuple[int, ...]:
+        """Return the number of each label. Raises DAT020 for an unknown one."""
+        labels = [] if value is None else _listed(value, "labels", self.setting, place)
+        return tuple(self._number(label, place) for label in labels)
+
+    def _number(self, label: object, place: str) -> int:
+        if isinstance(label, int) and not isinstance(label, bool):
+            if 0 <= label < len(self.names):
+                return label
+            message = f"label {label} is outside 0 to {len(self.names) - 1}"
+            hint = "name every label in token_classification.label_names, in the order of their numbers"
+            raise ProjectError(CODE, message, hint, place)
+        if isinstance(label, str) and label in self._numbers:
+            return self._numbers[label]
+        names = ", ".join(self.names)
+        raise ProjectError(
+            CODE,
+            f"label {label!r} is unknown (labels: {names})",
+            "add the label to token_classification.label_names, or correct the row",
+            place,
+        )
+
+
+def check_row(row: Row, place: str) -> None:
+    """Raise DAT020 unless every word of a row has a label."""
+    num_words, num_labels = count_words(row[TEXT], row[TAGS]), len(row[TAGS])
+    if num_words != num_labels:
+        raise ProjectError(
+            CODE,
+            f"the row has {num_words:,} words and {num_labels:,} labels",
+            "give each word one label",
+            place,
+        )
+
+
+def count_words(text: str, tags: tuple[int, ...]) -> int:
+    """Count the words of a row; a row without labels and without text has none."""
+    return text.count(SEPARATOR) + 1 if text or tags else 0
+
+
+def _listed(value: object, content: str, setting: str, place: str) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    raise ProjectError(
+        CODE,
+        f"the {content} of a row are a {type(value).__name__}, not a list",
+        f"set {setting} to a column of lists; a file with one word per line is read as NAME.conll",
+        place,
+    )

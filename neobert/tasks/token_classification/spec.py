@@ -1,0 +1,74 @@
+"""Classification of words, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
+from neobert.tasks.spec import MASKING_KEYS, Head, Labels, Metric, TaskSpec
+
+OUTSIDE = "O"
+PREFIXES = ("B-", "I-", "E-", "S-")
+LOSS = Metric("eval/loss", is_higher_better=False)
+ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
+OF_ENTITIES = (
+    Metric("eval/precision", is_higher_better=True, is_share=True),
+    Metric("eval/recall", is_higher_better=True, is_share=True),
+    Metric("eval/f1", is_higher_better=True),
+)
+NO_MASKS = "no token is masked: words are labelled"
+
+
+def is_entity_tag(name: str) -> bool:
+    """Return whether a label says where an entity begins, continues or ends: B-, I-, E- or S- and a type."""
+    return name.startswith(PREFIXES) and len(name) > 2
+
+
+def tags_entities(names: Iterable[str]) -> bool:
+    """Return whether labels mark entities (BIO, BIOES), so that entities are counted and not words alone."""
+    marks = [name for name in names if name != OUTSIDE]
+    return bool(marks) and all(map(is_entity_tag, marks))
+
+
+def classifier(config: RunConfig, shape: ModelShape) -> Head:
+    """Return the head: one layer, for every token."""
+    hidden, labels = shape.hidden_size, len(config.token_classification.label_names)
+    return Head(
+        parameters=labels * (hidden + 1),
+        weights=hidden * labels,
+        width=labels,
+        scored_share=1.0,
+        scored_positions="tokens",
+    )
+
+
+def labels_of(config: RunConfig) -> Labels:
+    """Return the labels by name."""
+    section = "token_classification"
+    names = config.token_classification.label_names
+    return Labels("word", f"{section}.label_column", f"{section}.label_names", names)
+
+
+def reports(config: RunConfig, metric: Metric) -> bool:
+    """Return whether a run reports a metric: those of entities need labels that mark entities."""
+    return metric not in OF_ENTITIES or tags_entities(config.token_classification.label_names)
+
+
+TOKEN_CLASSIFICATION = TaskSpec(
+    name="token_classification",
+    summary="classification of words: named entities, parts of speech",
+    module="neobert.tasks.token_classification.task",
+    examples="neobert.tasks.token_classification.examples",
+    auto_class="AutoModelForTokenClassification",
+    metrics=(LOSS, ACCURACY, *OF_ENTITIES),
+    head=classifier,
+    labels=labels_of,
+    own_sections=frozenset({"token_classification", "adapter"}),
+    unread={
+        **dict.fromkeys(MASKING_KEYS, NO_MASKS),
+        "trainer.z_loss": "its loss has no logits of a vocabulary",
+        "dataset.min_length": "every labelled text counts, however short",
+    },
+    reports=reports,
+)

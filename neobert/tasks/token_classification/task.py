@@ -1,0 +1,79 @@
+"""Classification of words: model, objective, metrics and what its microbatches mean to the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.targets import IGNORED
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.model import NeoBERTForTokenClassification
+from neobert.parallel import World
+from neobert.tasks.fine_tuning import build_model, build_task, label_settings
+from neobert.tasks.rank_data import RankData, segment_lengths
+from neobert.tasks.token_classification.labels import TAGS
+from neobert.tasks.token_classification.metrics import TagMetrics
+from neobert.tasks.token_classification.objective import TokenClassificationObjective
+from neobert.tasks.token_classification.probe import tagger_answers
+from neobert.training.loop.task import Task
+
+
+def build(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Build model, objective and data to classify words. Arguments and errors as `build_model`."""
+    section = config.token_classification
+    model, kernels = build_model(
+        NeoBERTForTokenClassification,
+        config,
+        prepared,
+        world,
+        is_fresh=is_fresh,
+        classifier_dropout=section.dropout,
+        num_labels=len(section.label_names),
+        **label_settings(section.label_names),
+    )
+    return build_task(
+        model,
+        kernels,
+        TokenClassificationData(config, prepared, world, model.config.vocab_size, on_sign),
+        objective=TokenClassificationObjective(model),
+        metrics=partial(TagMetrics, world.device, section.label_names),
+        worst_case=with_every_label,
+        probe=partial(tagger_answers, num_labels=model.num_labels),
+        targets_per_token=labelled_share(prepared),
+    )
+
+
+class TokenClassificationData(RankData):
+    """The microbatches of one rank, and what they mean to the loop."""
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
+        labels = len(self.config.token_classification.label_names)
+        head = 6 * self.shape.hidden_size * labels * batch.num_tokens
+        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
+
+
+def labelled_share(prepared: PreparedData) -> float:
+    """Return the share of the training tokens that begin a word."""
+    assert isinstance(prepared.train, TokenStore)
+    labels = prepared.train.columns[TAGS]
+    return float((labels != IGNORED).mean())
+
+
+def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
+    """Label every token of a microbatch that is full of text."""
+    labels = torch.zeros_like(batch.input_ids)
+    return replace(batch, labels=labels, num_targets=labels.numel())

@@ -1,0 +1,31 @@
+"""Every name that a benchmark takes from the project exists: most of them run on a GPU only, and seldom."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").glob("**/*.py"))
+PROJECT = ("launcher", "neobert", "profiles", "validators")
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+def test_names_of_the_project_exist(script: Path) -> None:
+    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PROJECT:
+            missing = [each.name for each in node.names if not is_there(str(node.module), each.name)]
+            assert missing == [], f"line {node.lineno}: {node.module} has no {', '.join(missing)}"
+
+
+def is_there(module: str, name: str) -> bool:
+    return hasattr(import_module(module), name) or find_spec(f"{module}.{name}") is not None
+
+
+def test_a_name_that_is_gone_is_missed() -> None:
+    assert is_there("neobert.errors", "ProjectError")
+    assert is_there("neobert", "errors")
+    assert not is_there("neobert", "mistakes")

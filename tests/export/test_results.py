@@ -1,0 +1,134 @@
+"""Figures in the model card: the run's own, those of `evaluate`, and texts from outside that must not act."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from neobert.errors import ProjectError
+from neobert.evaluation.glue.summary import suite_summary
+from neobert.evaluation.summary import Figure, figures_of, summary
+from neobert.export.results import (
+    MOST_ROWS,
+    add_sections,
+    evaluation_section,
+    read_reports,
+    training_section,
+)
+
+SOURCE = {"step": 1_200, "tokens_total": 98_304, "metrics": {"eval/loss": 2.5, "eval/accuracy": 0.25}}
+
+
+def report(
+    *figures: Figure, notes: tuple[str, ...] = (), title: str = "GLUE", weights: str = "w"
+) -> dict[str, Any]:
+    return {"weights": weights, "summary": summary(title, figures, notes)}
+
+
+def section(tmp_path: Path, content: Any, weights: str = "w") -> str:
+    file = tmp_path / "glue.json"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return evaluation_section(read_reports([file], weights))
+
+
+def test_the_run_s_own_metrics_are_those_of_these_weights():
+    text = training_section([SOURCE])
+    assert "Step 1,200 of the run, 98,304 tokens." in text
+    assert "| loss | 2.5000 |" in text
+    assert "| accuracy | 25.00% |" in text
+    assert "one seed" in text
+    assert "did not evaluate these weights" in training_section([{**SOURCE, "metrics": {}}])
+    mean = training_section([SOURCE, {"step": 1_300}])
+    assert "steps 1,200, 1,300. The run did not evaluate the mean" in mean
+    assert training_section([{"step": None}]) == ""
+
+
+def test_figures_keep_what_they_do_not_say(tmp_path):
+    figures = [
+        Figure(
+            name="rte", metric="accuracy", value=0.612, std=0.0123, seeds=3, starts_from="mnli (warm start)"
+        ),
+        Figure(name="cola", metric="mcc", value=None, seeds=3, starts_from="pretrained"),
+    ]
+    text = section(tmp_path, report(*figures, notes=("qnli: not comparable",)))
+    assert "| rte | accuracy | 61.2 ± 1.2 | 3 | mnli (warm start) |" in text
+    assert "| cola | mcc | - | 3 | pretrained |" in text
+    assert "- qnli: not comparable\n" in text
+    plain = section(tmp_path, report(Figure(name="t", metric="ppl", value=1234.5, is_share=False)))
+    assert "| task | metric | score |\n|---|---|---|\n| t | ppl | 1,234.50 |" in plain
+
+
+def test_many_figures_are_cut_and_counted(tmp_path):
+    figures = [Figure(name=str(number), metric="m", value=0.5) for number in range(MOST_ROWS + 2)]
+    text = section(tmp_path, report(*figures))
+    assert text.count("| 50.0 |") == MOST_ROWS
+    assert "2 more figures" in text
+
+
+def test_a_suite_states_warm_starts_samples_and_copies():
+    files = {"train": {"rows": 100}, "dev": {"rows": 277, "in_train": 4}}
+    task = {
+        "metrics": {"accuracy": {"mean": 0.5, "std": None}}, "runs": [{}], "files": files,
+        "starts_from": ["mnli (warm start)"],
+        "not_comparable": ["training set of 100 texts, the published one has 2,490"],
+    }  # fmt: skip
+    notes = suite_summary({"rte": task}, ["cb"])["notes"]
+    assert any("warm start" in note for note in notes)
+    assert (
+        "rte: not comparable with published scores: training set of 100 texts, the published one has 2,490"
+        in notes
+    )
+    assert "rte: 4 of 277 development texts are in the training set" in notes
+    assert notes[-1] == "not finished: cb"
+    cold = suite_summary({"rte": {**task, "starts_from": ["pretrained"]}}, [])["notes"]
+    assert not any("warm start" in note for note in cold)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "is not a report of `evaluate`"),
+        ({"weights": "w"}, "there is no 'summary'"),
+        ({"summary": summary("t", [], [])}, "there is no 'weights'"),
+        (report(Figure(name="a", metric="m", value=float("nan"))), "m of a is not a number"),
+        (report(Figure(name="a", metric="m", value="high")), "m of a is not a number"),  # type: ignore[arg-type]
+        ({"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}}, "missing"),
+        ({"weights": "w", "summary": {"figures": [], "title": "t"}}, "there is no 'notes'"),
+        (report(weights="other"), "reports other weights"),
+    ],
+)
+def test_other_files_and_other_weights_are_refused(tmp_path, content, message):
+    with pytest.raises(ProjectError, match=message) as refusal:
+        section(tmp_path, content)
+    assert refusal.value.place.endswith("glue.json")
+
+
+HOSTILE = "x | y\n<script>alert(1)</script> ![i](http://e/i.png) [l](javascript:a) `c` # h *b* \x1b[31m &lt;"
+
+
+@given(st.one_of(st.just(HOSTILE), st.text()))
+def test_texts_of_a_report_are_shown_and_never_act(text):
+    figure = Figure(name=text, metric="m", value=0.5, starts_from=text)
+    content = summary(text, [figure], [text])
+    rendered = evaluation_section([{**content, "figures": figures_of(content)}])
+    tokens = MarkdownIt("commonmark").enable("table").parse(rendered)
+    kinds = {each.type for token in tokens for each in (token, *(token.children or ()))}
+    assert kinds.isdisjoint({"html_block", "html_inline", "image", "link_open", "code_inline", "fence"})
+    assert sum(token.type == "heading_open" for token in tokens) == 2
+    assert sum(token.type == "tr_open" for token in tokens) == 2
+
+
+def test_sections_follow_the_card(tmp_path):
+    add_sections(tmp_path, "## A\n")
+    assert not (tmp_path / "README.md").exists()
+    (tmp_path / "README.md").write_text("---\ntags: [a]\n---\n\n# Card\n", encoding="utf-8")
+    add_sections(tmp_path, "", "## A\n")
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "---\ntags: [a]\n---\n\n# Card\n\n## A\n"
+    assert re.fullmatch(r"---\n.*?\n---\n.*", (tmp_path / "README.md").read_text(), re.S)

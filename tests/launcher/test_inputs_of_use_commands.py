@@ -1,0 +1,71 @@
+"""Inputs of `encode` and `evaluate` that are not there: refused before a child process imports torch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from launcher.cli import app
+from launcher.process import json_child
+from neobert.errors import EXIT_USAGE
+
+COMMANDS = {
+    "encode": ["encode", "FOLDER", "DATA", "-o", "out.npy"],
+    "pseudo-perplexity": ["evaluate", "pseudo-perplexity", "FOLDER", "DATA", "-o", "out"],
+    "blimp": ["evaluate", "blimp", "FOLDER", "--data", "DATA", "-o", "out"],
+    "retrieval": ["evaluate", "retrieval", "FOLDER", "--data", "DATA", "-o", "out"],
+    "glue": ["evaluate", "glue", "FOLDER", "--data", "DATA", "-o", "out", "--tasks", "cola"],
+}
+
+
+@pytest.fixture
+def begun_run(tmp_path: Path) -> Path:
+    """A run directory before its first checkpoint."""
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "run" / "resolved.json").write_text("{}")
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_without_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(json_child.subprocess, "Popen", _start_nothing)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "texts.txt").write_text("text")
+
+
+def _start_nothing(*_: object, **__: object) -> None:
+    raise AssertionError("a child process was started")
+
+
+def refused(command: str, folder: str, data: str, capsys: pytest.CaptureFixture[str]) -> str:
+    words = [{"FOLDER": folder, "DATA": data}.get(word, word) for word in COMMANDS[command]]
+    assert app.run(words) == EXIT_USAGE
+    assert not Path("out").exists()
+    return re.sub(r"\S*/", "", capsys.readouterr().err.splitlines()[0])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_missing_data_is_refused_at_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(command, "model", "absent.txt", capsys) == (
+        "error: absent.txt: no such file or folder [unusable-path]"
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("folder", "reason"),
+    [
+        ("absent", "no such folder"),
+        ("texts.txt", "is a file, not a model folder"),
+        (".", "is not a model folder: it has no config.json"),
+        ("run", "the run has no checkpoint yet"),
+    ],
+)
+def test_a_folder_without_a_model_is_refused_at_once(
+    command: str, folder: str, reason: str, begun_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")

@@ -1,0 +1,130 @@
+"""Progress of child processes: counted there, shown in place on a terminal, and now and then in a log."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.probes import child as probe_child
+from launcher.process import json_child
+from launcher.terminal import activity as activity_module
+from launcher.terminal import console
+from neobert.progress import LOG, MARK, Progress, report_to_launcher
+
+
+@pytest.fixture
+def _untouched_log() -> Iterator[None]:
+    before = LOG.handlers[:], LOG.propagate, LOG.level
+    yield
+    LOG.handlers[:], LOG.propagate = before[:2]
+    LOG.setLevel(before[2])
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch, _untouched_log: None) -> io.StringIO:
+    """The standard error of a child of the launcher."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    report_to_launcher()
+    return stream
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_progress_states_the_share_and_the_time_left(reported: io.StringIO) -> None:
+    clock = Clock()
+    progress = Progress("encoding", "texts", 5000, clock=clock)
+    progress.skip(1000)
+    for _ in range(24):
+        clock.now_s += 0.125
+        progress.advance(100)
+    assert reported.getvalue().splitlines() == [
+        f"{MARK}encoding: 1,800 of 5,000 texts (36%), 4 s left",
+        f"{MARK}encoding: 2,600 of 5,000 texts (52%), 3 s left",
+        f"{MARK}encoding: 3,400 of 5,000 texts (68%), 2 s left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "text"),
+    [
+        (None, "scoring: 4 texts, 0.4 per s"),
+        (1000, "scoring: 4 of 1,000 texts (0%), 42 min left"),
+        (2, "scoring: 4 of 2 texts (100%), 0 s left"),
+    ],
+)
+def test_unknown_wrong_and_long_totals(total: int | None, text: str, reported: io.StringIO) -> None:
+    clock = Clock()
+    progress = Progress("scoring", "texts", total, clock=clock)
+    clock.now_s += 10
+    progress.advance(4)
+    assert reported.getvalue() == f"{MARK}{text}\n"
+
+
+@pytest.mark.usefixtures("_untouched_log")
+def test_outside_of_a_child_progress_is_a_rare_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    progress = Progress("preparing", "documents", clock=clock)
+    with caplog.at_level(logging.INFO):
+        for _ in range(25):
+            clock.now_s += 1
+            progress.advance()
+    assert [record.getMessage() for record in caplog.records] == [
+        "preparing: 10 documents, 1 per s",
+        "preparing: 20 documents, 1 per s",
+    ]
+
+
+CHILD = f"""
+import sys
+print("{MARK}reading: 10 of 20", file=sys.stderr)
+print("{MARK}reading: 20 of 20", file=sys.stderr)
+print("a warning", file=sys.stderr)
+print('{{"done": true}}')
+"""
+
+
+@pytest.mark.child
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_progress_of_a_child_is_shown_in_place_on_a_terminal(
+    is_terminal: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "counting_child.py").write_text(CHILD, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setattr(console, "is_terminal", lambda stream: is_terminal and stream is sys.stderr)
+    monkeypatch.setattr(activity_module, "TICK_S", 60.0)
+    assert json_child.ask("counting_child", {}, doing="loading", hint="") == {"done": True}
+    shown = capsys.readouterr().err
+    if is_terminal:
+        erase = console.ERASE_LINE
+        assert f"{erase}loading  0 s\r" in shown
+        assert f"{erase}reading: 20 of 20  0 s\r" in shown
+        assert shown.endswith(erase), "the line is gone with the work"
+    else:
+        assert shown == "reading: 10 of 20\na warning\n", "a log gets a line every ten seconds"
+
+
+@pytest.mark.child
+def test_progress_of_a_probe_is_passed_on_and_no_part_of_its_error(tmp_path: Path) -> None:
+    script = tmp_path / "probe.py"
+    script.write_text(f"{CHILD}\nsys.exit(3)\n", encoding="utf-8")
+    seen: list[str] = []
+    with pytest.raises(probe_child.IncompleteError) as raised:
+        probe_child.output_of((sys.executable, str(script)), 20.0, dict(os.environ), seen.append)
+    assert seen == ["reading: 10 of 20", "reading: 20 of 20"]
+    assert str(raised.value).endswith(": a warning")

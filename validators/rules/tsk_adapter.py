@@ -1,0 +1,99 @@
+"""TSK: adapters next to a frozen encoder."""
+
+from __future__ import annotations
+
+from neobert.adapters.spec import linear_layers, target_modules
+from neobert.config.optimizers import OPTIMIZERS
+from neobert.families.table import initial_weights
+from neobert.plan import Plan
+from neobert.plurals import listed
+from neobert.printable import printable
+from neobert.tasks import TASKS
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+ADAPTED = tuple(name for name, spec in TASKS.items() if "adapter" in spec.own_sections)
+
+
+@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
+def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An adapter that the layers or the training of the run cannot have.
+
+    ## What it does
+    With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks, that
+    `adapter.r` is below the smaller side of each of them, that the optimizer is not Muon, and that the ranks
+    hold replicas of the model.
+
+    ## Why is this bad?
+    An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
+    they change. Muon orthogonalises the update of a whole matrix, and a factor is a part of one. Shards of a
+    frozen weight and of its factors are not merged.
+
+    ## Example
+    ```yaml
+    adapter:
+      type: lora
+      target_modules: [query, value]
+    ```
+
+    ## Use instead
+    ```yaml
+    adapter:
+      type: lora
+      target_modules: [qkv, wo]
+    ```
+    """
+    config = run.config
+    if config.adapter.type is None:
+        return
+    layers, targets = linear_layers(config), target_modules(config)
+    unknown = [name for name in targets if name not in layers]
+    if unknown or not targets:
+        named = f"{printable(listed(unknown))}, which the blocks lack" if unknown else "no layer"
+        hint = f"set adapter.target_modules to layers among {', '.join(layers)}, or to null for all"
+        yield Violation("adapter.target_modules", f"target_modules names {named}", hint)
+    for name in targets:
+        if name in layers and config.adapter.r >= min(layers[name]):
+            message = f"r {config.adapter.r} is not below {min(layers[name])}, the smaller side of {name}"
+            yield Violation("adapter.r", message, f"set adapter.r below {min(layers[name])}, such as 8 or 16")
+            break
+    if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
+        message = f"optimizer {config.optimizer.name} updates whole matrices, but adapters are factors"
+        yield Violation("optimizer.name", message, "set optimizer.name to adamw")
+    if config.distributed.mode != "replicated":
+        message = f"distributed.mode is {config.distributed.mode}, which has no adapters"
+        yield Violation("distributed.mode", message, "set distributed.mode to replicated")
+
+
+@rule("TSK009", "adapter-on-random-weights", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
+def adapter_on_random_weights(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An adapter next to an encoder that was never trained.
+
+    ## What it does
+    Requires `model.pretrained_checkpoint` where `adapter.type` is set.
+
+    ## Why is this bad?
+    The weights of the encoder are frozen: random ones stay random, and the adapter cannot replace them.
+
+    ## Example
+    ```yaml
+    adapter:
+      type: lora
+    ```
+
+    ## Use instead
+    ```yaml
+    adapter:
+      type: lora
+    model:
+      pretrained_checkpoint: runs/base/checkpoints/latest
+    ```
+    """
+    if run.config.adapter.type is not None and initial_weights(run.config) is None:
+        yield Violation(
+            "model.pretrained_checkpoint",
+            "adapter.type is lora, but the frozen encoder starts from random weights",
+            "set model.pretrained_checkpoint to a checkpoint of a pretraining run, or adapter.type to null",
+        )
