@@ -33,9 +33,14 @@ def output_of(
     """
     ended = run(command, timeout_s, environment, on_progress)
     if ended.returncode:
-        output = ended.stderr or ended.stdout
-        raise IncompleteError(f"{_short(command)}: {_last_words(output, ended.returncode)}")
+        raise error_of(command, ended)
     return ended.stdout.decode(errors="replace")
+
+
+def error_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> IncompleteError:
+    """Return the error of a command that failed, with the end of its output."""
+    words = _last_words(ended.stderr or ended.stdout, ended.returncode)
+    return IncompleteError(f"{_short(command)}: {words}")
 
 
 def run(

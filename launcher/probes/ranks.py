@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
-from launcher.probes.child import output_of
+from launcher.probes.child import error_of, run
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.probes.trials import resolved_file
 from launcher.process.trainer_process import child_environment
@@ -21,6 +22,7 @@ RANKS_S = 85.0
 MARGIN_S = 10.0
 TIMEOUT_S = 25.0
 MODULE = "neobert.probes.ranks.checks"
+FIRST_ERROR = re.compile(r"^Traceback .*\n(?:[ \t].*\n)+(\S.*)", re.MULTILINE)
 Answers = Mapping[int, Mapping[str, Any]]
 
 
@@ -51,10 +53,14 @@ def _start(resolved: Path, count: int) -> Exception | None:
     torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", *here)
     command = (*torchrun, "-m", MODULE, str(resolved), str(resolved.parent))
     try:
-        output_of(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
-    except (IncompleteError, TimedOutError) as failure:
+        ended = run(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))
+    except TimedOutError as failure:
         return failure
-    return None
+    if not ended.returncode:
+        return None
+    # torchrun ends with a table that does not name the error of the rank.
+    error = FIRST_ERROR.search(ended.stderr.decode(errors="replace"))
+    return IncompleteError(f"torchrun: {error[1]}") if error else error_of(command, ended)
 
 
 def _answer(resolved: Path, rank: int) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from launcher.probes import ranks
-from launcher.probes.probe import Subject
+from launcher.probes.probe import IncompleteError, Subject
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.facts import NO_FACTS
@@ -102,3 +102,10 @@ def test_a_rank_that_does_not_come(meet: Any, fault: str) -> None:
     unknown = {code for code, check in checks.items() if check.status is Status.UNKNOWN}
     assert unknown == {"DST002", "DST005", "DST006"}
     assert checks["DST002"].required
+
+
+def test_ranks_that_fail_name_their_error(meet: Any) -> None:
+    with pytest.raises(
+        IncompleteError, match=r"^torchrun: RuntimeError: no way to talk to others; rank 0 at"
+    ):
+        meet("fails")

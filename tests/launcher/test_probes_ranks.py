@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -88,18 +89,18 @@ def test_with_a_rank_missing_there_is_only_the_roll() -> None:
 def torchrun(monkeypatch: pytest.MonkeyPatch, configured: Any) -> Any:
     """Stand in for torchrun: leave some files, then end as told."""
 
-    def stand_in(answers: dict[int, Any], stages: dict[int, str], failure: Exception | None) -> Subject:
-        def ask(command: Any, timeout_s: float, environment: Any) -> str:
+    def stand_in(answers: dict[int, Any], stages: dict[int, str], failure: Exception) -> Subject:
+        def run(command: Any, timeout_s: float, environment: Any) -> Any:
             folder = Path(command[-1])
             for rank, found in answers.items():
                 (folder / f"rank_{rank}.json").write_text(json.dumps(found), encoding="utf-8")
             for rank, stage in stages.items():
                 (folder / f"rank_{rank}.stage").write_text(stage, encoding="utf-8")
-            if failure:
+            if isinstance(failure, TimedOutError):
                 raise failure
-            return ""
+            return CompletedProcess(command, 1, b"", str(failure).encode())
 
-        monkeypatch.setattr(ranks, "output_of", ask)
+        monkeypatch.setattr(ranks, "run", run)
         return configured({"distributed.nproc_per_node": 2})
 
     return stand_in
@@ -110,7 +111,9 @@ def test_where_each_rank_was_last_seen_is_told(torchrun: Any) -> None:
     with pytest.raises(TimedOutError, match="rank 0 at: model, rank 1 at: collectives"):
         ranks.probe_distributed(hung)
     broken = torchrun({0: answer(0)}, {0: "model"}, IncompleteError("exit 1"))
-    with pytest.raises(IncompleteError, match="exit 1; rank 0 at: model, rank 1 at: not started"):
+    with pytest.raises(
+        IncompleteError, match="exit 1; rank 0 at: model, rank 1 at: not started"
+    ):
         ranks.probe_distributed(broken)
 
 
