@@ -39,6 +39,9 @@ LIMITS_S = {"empty": 45.0, "rehearsed_again": None, "warm": 20.0}
 INTERVAL_S, PATIENCE_S = 0.05, 280.0
 MODULE = re.compile(r"neobert(?:\.\w+)+")
 FIRST_STEP = "first step"
+BEFORE_VERDICT = ("checking", "rehearsing")
+WORST_BATCH = "running"
+"""The first word of what the unbroken run of a rehearsal does first."""
 
 
 def write_run(work: Path, folder: Path, size: str, waived: dict[str, str]) -> Path:
@@ -116,11 +119,12 @@ def parts_of(states: Sequence[tuple[float, str, str]], first_step_s: float) -> d
     for now, part, state in states:
         at.setdefault((part, state.partition(" ")[0]), now)
         at.setdefault((part, ""), now)
+    verdict_s = min(now for now, part, state in states if part == "command" and state not in BEFORE_VERDICT)
     ends = {
-        "imports, checks, text": at.get(("fresh", "trying"), at[("command", "starting")]),
+        "imports, checks, text": at.get(("fresh", WORST_BATCH), verdict_s),
         "compilation": at.get(("fresh", "step")),
         "measured steps, save, memory": at.get(("resumed", "")),
-        "two resumed sessions": at[("command", "starting")],
+        "two resumed sessions": verdict_s,
         "trainer": first_step_s,
     }
     parts, before = {}, 0.0
