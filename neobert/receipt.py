@@ -22,10 +22,8 @@ CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
-ADDED_SINCE = {
-    "start",
-    "text",
-}  # fields that a receipt of this schema version may lack, as it was issued before them
+ADDED_SINCE = {"start", "text", "measured_utc", "inputs", "issued_boot_s"}
+"""Fields that a receipt of this schema version may lack, as it was issued before them."""
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -61,6 +59,9 @@ class Receipt:
         measured: step time and memory of a rehearsal, in seconds and MiB, and its place; empty without one.
         start: the only start that the first session may take; None where preflight verified none.
         text: fingerprint of the prepared text; empty where it was not inspected.
+        measured_utc: when the earlier receipt was issued whose results this one repeats; empty for none.
+        inputs: digests of what else a rehearsal depends on, of a receipt that is kept for later launches.
+        issued_boot_s: seconds since boot, on a clock that cannot be set, of a receipt that is kept.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -85,6 +86,9 @@ class Receipt:
     measured: Mapping[str, Any] = field(default_factory=dict)
     start: VerifiedStart | None = None
     text: str = ""
+    measured_utc: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    issued_boot_s: float = 0.0
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
@@ -185,13 +189,15 @@ def _from_json(content: Any) -> Receipt:
         raise ValueError(f"missing or unknown fields: {', '.join(sorted(wrong))}")
     for name in ("levels", "checks", "waivers", "gpu_uuids"):
         content[name] = tuple(content[name])
-    for name in ("config", "versions", "measured"):
-        if not isinstance(content[name], dict):
+    for name in ("config", "versions", "measured", "inputs"):
+        if not isinstance(content.get(name, {}), dict):
             raise TypeError(f"{name} is not a JSON object")
     content["start"] = _start_from_json(content.get("start"))
-    for name in ("created_utc", "expires_utc"):
+    measured = ("measured_utc",) if content.get("measured_utc") else ()
+    for name in ("created_utc", "expires_utc", *measured):
         if datetime.fromisoformat(content[name]).tzinfo is None:
             raise ValueError(f"{name} has no time zone")
+    content["issued_boot_s"] = float(content.get("issued_boot_s", 0.0))
     return Receipt(**content)
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 class ImportFacts:
     """Imports of the trainer's packages in a child process. `failed` maps a module to its import error.
 
-    `kernel_error` is empty if a small matrix product was correct on every device of the run.
+    `kernel_error` is empty if a small matrix product was correct on every device of the run. `loaded`: digest
+    of what the file system says of the imported files; empty in older recordings.
     """
 
     device: str
@@ -17,6 +18,7 @@ class ImportFacts:
     cuda_version: str
     failed: dict[str, str]
     kernel_error: str
+    loaded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,12 @@ from launcher.preflight.examination import examine, load_facts, results_folder, 
 from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination
+from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.report.formats import deliver
 from launcher.terminal import console
 from neobert.printable import printable
 from validators.facts_io import facts_to_json
+from validators.finding import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,11 @@ def run(request: Request, output_format: str) -> int:
     recorded = load_facts(request.facts) if request.facts else None
     folder = results_folder(resolved, request.output)
     require_writable(request.save_facts)
+    is_rehearsed = recorded is None and Level.REHEARSAL in levels
+    inputs = rehearsal_inputs(resolved) if is_rehearsed else {}
     examination = examine(resolved, levels, facts=recorded, folder=folder, strict=request.strict)
     (write_report if recorded else write_results)(examination, folder)
-    if recorded is None:
-        kept_receipts.keep(examination)
+    kept_receipts.keep(examination, inputs)
     if request.save_facts:
         write_text(request.save_facts, facts_to_json(examination.facts))
     if output_format == "text":

@@ -16,6 +16,7 @@ from launcher.preflight.examination import examine, judge_dry_run
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination, measured_in, read_for, require_unchanged, require_valid
+from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.process import trainer_process
 from launcher.process.signal_forwarding import Forwarder, StoppedEarlyError, forwarding
 from launcher.process.trainer_process import Topology, trainer_command
@@ -196,13 +197,15 @@ def _examine(
     That is the given one, or the one that was kept when this very run was rehearsed.
     """
     given = read_for(request.receipt, resolved) if request.receipt else None
-    kept = None if given else kept_receipts.find(resolved)
+    levels = default_levels(resolved)
+    inputs = rehearsal_inputs(resolved) if Level.REHEARSAL in levels and not given else {}
+    kept = kept_receipts.find(resolved, inputs)
     again = kept_receipts.measured_again() if kept else frozenset[str]()
 
     def judged(receipt: Receipt | None, trainer: WaitingChild | None = trainer) -> Examination:
         return examine(
             resolved,
-            default_levels(resolved),
+            levels,
             folder=staging,
             strict=request.strict,
             unguarded=request.unguarded,
@@ -215,11 +218,11 @@ def _examine(
     examination = judged(given or kept)
     if request.receipt and given:
         require_unchanged(given, examination, request.receipt)
-    if kept and not kept_receipts.is_same_text(kept, examination):
+    if kept and not kept_receipts.is_same_content(kept, examination):
         if trainer is not None:
             trainer.close()  # it has warmed up, and its memory would count as that of others
         examination = judged(None, None)
-    kept_receipts.keep(examination)
+    kept_receipts.keep(examination, inputs)
     return examination
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import validators.rules  # noqa: F401  registers every rule
 from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
 from launcher.preflight.levels import probes_for
-from launcher.preflight.receipts import Examination, carried, make_receipt, reused_in
+from launcher.preflight.receipts import Examination, make_receipt
 from launcher.preflight.rehearsal_children import warm_up
+from launcher.preflight.reused_checks import carried, reused_in, warnings_of
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
@@ -92,12 +93,15 @@ def examine(
     predicted, plan = plan, plan_run(run, measured)
     findings, checks = judge(run, plan, facts, levels)
     reused: tuple[str, ...] = ()
+    since = ""
     if receipt is not None:
-        merged = carried(checks, receipt)
-        checks, reused = merged, reused_in(checks, merged)
+        merged = carried(checks, receipt, facts)
+        checks, taken = merged, reused_in(checks, merged)
+        if taken:
+            reused, since = tuple(check.id for check in taken), receipt.measured_utc or receipt.created_utc
+        findings = [*findings, *warnings_of(taken, since)]
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
     report = report_of_run(run, findings, checks, strict=strict)
-    since = receipt.created_utc if receipt and reused else ""
     return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, reused, since)
 
 

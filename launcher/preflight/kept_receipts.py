@@ -1,56 +1,79 @@
 """Receipts of this user's own preflights, kept so that the same run starts without another rehearsal.
 
-What `train` reuses must be the very same run on the same machine: config, run directory, code, versions,
-driver and devices, within the time limit of the receipt. The text is inspected again, and must be the same.
+What `train` reuses must be the very same run on the same machine: config, run directory, code, packages,
+environment, driver and devices, within the time limit of the receipt and before the next boot. The text is
+inspected and the packages are imported again, and must be the same.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.io.files import absolute
 from launcher.io.private_folder import private_folder, why_not_private
 from launcher.preflight import levels
 from launcher.preflight.receipts import Examination, is_unchanged, make_receipt, require_readable
+from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
+from neobert.clock import since_boot_s
 from neobert.config.canonical import sha256
 from neobert.errors import ProjectError
 from neobert.receipt import Receipt, read_receipt, write_receipt
+from neobert.units import SECONDS_PER_HOUR
 from profiles.registry import ResolvedRun
 
 FOLDER = "receipts"
-LONGEST_S = 168 * 3600.0
+LONGEST_S = 168.0 * SECONDS_PER_HOUR
 """The longest time for which `guard.receipt_ttl_hours` lets a receipt be valid."""
 IDENTITY = {"software", "git", "gpus"}
+LOADED = "loaded files"
+OWN = 0o600
 
 
-def keep(examination: Examination) -> None:
-    """Keep the receipt of a run that passed and was rehearsed here; a full disk keeps none."""
+def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
+    """Keep the receipt of a run that passed and was rehearsed here; a full disk keeps none.
+
+    `inputs`: those of the time before the checks; what was edited meanwhile was rehearsed in part only.
+    """
     is_rehearsed = examination.facts.rehearsal is not None and not examination.reused
     if examination.report.verdict != "pass" or examination.unguarded or not is_rehearsed:
         return
-    path = path_for(examination.run)
+    path, loaded = path_for(examination.run), _loaded(examination)
+    if path is None or not loaded or not inputs or inputs != rehearsal_inputs(examination.run):
+        return
+    receipt = replace(
+        make_receipt(examination), inputs={**inputs, LOADED: loaded}, issued_boot_s=since_boot_s()
+    )
     with suppress(OSError):
-        if path is not None and not why_not_private(path.parent):
+        if not why_not_private(path.parent):
             _remove_expired(path.parent)
-            write_receipt(make_receipt(examination), path)
+            write_receipt(receipt, path)
+            path.chmod(OWN)
 
 
-def find(run: ResolvedRun) -> Receipt | None:
+def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
     """Return the kept receipt of the run if it still applies here; None without one."""
     path = path_for(run)
-    if path is None or not path.is_file() or why_not_private(path.parent):
+    if path is None or not inputs:
         return None
     try:
+        if not _is_own_file(path):
+            return None
         receipt = read_receipt(path)
         require_readable(receipt, path)
-    except ProjectError:
+    except (OSError, ProjectError):
         return None
-    if receipt.unguarded or receipt.hostname != socket.gethostname():
+    if receipt.unguarded or receipt.hostname != socket.gethostname() or not _is_young(receipt, run):
+        return None
+    if receipt.measured_utc or {**receipt.inputs, LOADED: ""} != {**inputs, LOADED: ""}:
         return None
     probes = [probe for probe in (*levels.HOST_PROBES, *levels.GPU_PROBES) if probe.group in IDENTITY]
     facts = collect(probes, Subject(run.config, _output_dir(run), Path.cwd()))
@@ -62,10 +85,14 @@ def measured_again() -> frozenset[str]:
     return frozenset(probe.group for probe in levels.HEAVY_PROBES if not probe.measures_time)
 
 
-def is_same_text(receipt: Receipt, examination: Examination) -> bool:
-    """Return whether the text is that of the receipt, or was rejected, which is an error by itself."""
-    prepared = examination.facts.prepared
-    return prepared is None or prepared.fingerprint == receipt.text
+def is_same_content(receipt: Receipt, examination: Examination) -> bool:
+    """Return whether text and loaded files are those of the receipt.
+
+    Text that was rejected, and imports that failed, are errors by themselves.
+    """
+    prepared, loaded = examination.facts.prepared, _loaded(examination)
+    is_same_text = prepared is None or prepared.fingerprint == receipt.text
+    return is_same_text and loaded in ("", receipt.inputs.get(LOADED))
 
 
 def path_for(run: ResolvedRun) -> Path | None:
@@ -75,11 +102,30 @@ def path_for(run: ResolvedRun) -> Path | None:
     return None if folder is None else folder / f"{key}.json"
 
 
+def _loaded(examination: Examination) -> str:
+    return examination.facts.imports.loaded if examination.facts.imports else ""
+
+
+def _is_own_file(path: Path) -> bool:
+    """Return whether only this user can have written the file: the folder may have been open before."""
+    found = path.lstat()
+    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
+    return is_own and stat.S_IMODE(found.st_mode) == OWN and not why_not_private(path.parent)
+
+
+def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:
+    """Return whether the receipt is within its time on a clock that nobody can set back."""
+    age_s = since_boot_s() - receipt.issued_boot_s
+    return 0 <= age_s < run.config.guard.receipt_ttl_hours * SECONDS_PER_HOUR
+
+
 def _output_dir(run: ResolvedRun) -> Path:
     return absolute(run.config.trainer.output_dir, "trainer.output_dir")
 
 
 def _remove_expired(folder: Path) -> None:
+    """Remove what no time limit allows; two commands may do so at once."""
     for path in folder.glob("*.json"):
-        if time.time() - path.stat().st_mtime > LONGEST_S:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > LONGEST_S:
+                path.unlink()

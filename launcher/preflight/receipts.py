@@ -1,13 +1,14 @@
-"""Result of a preflight and its receipt: content, validity, reuse of earlier checks."""
+"""Result of a preflight and its receipt: content and validity."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from launcher.preflight.reused_checks import checks_in
 from launcher.report.report import Report
 from neobert import __version__
 from neobert.config import to_dict
@@ -28,10 +29,8 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.facts_host import ResumeFacts
 from validators.facts_io import record_of
-from validators.finding import CheckResult, Level, Status
+from validators.finding import Level
 from validators.waivers import has_reason
-
-JUDGED = (Status.PASS, Status.WARN)
 
 
 def make_receipt(examination: Examination) -> Receipt:
@@ -54,6 +53,7 @@ def make_receipt(examination: Examination) -> Receipt:
         measured=asdict(examination.measured) if examination.measured else {},
         start=_verified_start(facts.resume),
         text=facts.prepared.fingerprint if facts.prepared else "",
+        measured_utc=examination.reused_utc,
         **_binding(run, facts),
     )
 
@@ -104,6 +104,9 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
     require_readable(receipt, path)
     if receipt.unguarded:
         raise _refusal(("it was issued for an unguarded run",), path)
+    if has_outlived(receipt, utc_now()):
+        repeated = f"it repeats checks of {receipt.measured_utc}, and they are stale"
+        raise _refusal((repeated,), path)
     if receipt.config_digest == run.digest:
         return receipt
     changes = explain_changes(receipt, replace(receipt, config=to_dict(run.config)))
@@ -113,7 +116,7 @@ def read_for(path: Path, run: ResolvedRun) -> Receipt:
 def require_readable(receipt: Receipt, path: Path) -> None:
     """Raise ProjectError RCP001 if the checks or the measurements of a receipt are damaged."""
     try:
-        list(map(_check, receipt.checks))
+        checks_in(receipt)
         measured_in(receipt)
     except (KeyError, TypeError, ValueError, ProjectError) as error:
         raise _refusal((f"its checks cannot be read: {error!r}",), path) from None
@@ -140,6 +143,14 @@ def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
     return not explain_mismatch(receipt, run.digest, utc_now()) and not explain_changes(receipt, present)
 
 
+def has_outlived(receipt: Receipt, now: datetime) -> bool:
+    """Return whether checks that a receipt repeats are older than a receipt may be."""
+    if not receipt.measured_utc:
+        return False
+    created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))
+    return now >= datetime.fromisoformat(receipt.measured_utc) + (expires - created)
+
+
 def measured_in(receipt: Receipt | None) -> Measured | None:
     """Return the rehearsal measurements in a receipt. Raises ProjectError if they cannot be read."""
     return record_of(Measured, receipt.measured) if receipt and receipt.measured else None
@@ -152,31 +163,6 @@ def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:
         hint="run `neobert-launch preflight` again",
         place=str(path),
     )
-
-
-def carried(checks: Iterable[CheckResult], receipt: Receipt) -> list[CheckResult]:
-    """Merge checks: unknown ones take the receipt's result, and levels that only it has are added."""
-    earlier = {check.id: check for check in map(_check, receipt.checks)}
-    now = {check.id: check for check in checks}
-    kept = [earlier[code] if _is_better(earlier.get(code), check) else check for code, check in now.items()]
-    return sorted(
-        [*kept, *(check for code, check in earlier.items() if code not in now)], key=lambda check: check.id
-    )
-
-
-def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> tuple[str, ...]:
-    """Return the codes of the checks whose result `carried` took from the receipt."""
-    now = {check.id: check for check in checks}
-    return tuple(check.id for check in merged if check.status in JUDGED and check is not now.get(check.id))
-
-
-def _is_better(earlier: CheckResult | None, now: CheckResult) -> bool:
-    return now.status is Status.UNKNOWN and earlier is not None and earlier.status in JUDGED
-
-
-def _check(content: Mapping[str, Any]) -> CheckResult:
-    typed = {"level": Level(content["level"]), "status": Status(content["status"])}
-    return CheckResult(**{**content, **typed})
 
 
 def require_reason(reason: str | None) -> str:

@@ -9,16 +9,18 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.cli import app
-from launcher.preflight import examination, kept_receipts, levels
+from launcher.preflight import examination, kept_receipts, levels, rehearsal_inputs
 from launcher.probes.probe import Probe, Subject
 from launcher.process import trainer_process
-from neobert.receipt import sealed
+from neobert.clock import since_boot_s
+from neobert.receipt import Receipt, sealed
 from profiles.registry import ResolvedRun, resolve_run
 from tests.faults import machine
 
@@ -27,7 +29,7 @@ OUTPUT = "trainer.output_dir=run"
 RUN = ("-p", "a100-prod", "--set", OUTPUT)
 FAKE_TRAINER = Path(__file__).parents[1] / "launcher"
 CLEAN = {"is_repository": True, "sha": "a" * 40, "is_dirty": False, "diff_sha256": "", "diff_saved": False}
-HERE = {"git": CLEAN, "host.hostname": socket.gethostname()}
+HERE = {"git": CLEAN, "host.hostname": socket.gethostname(), "imports.loaded": "e" * 64}
 CHEAP, DEAR = ["imports", "inspection"], "rehearsal"
 Launch = Callable[..., Any]
 
@@ -61,6 +63,8 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    ignored = rehearsal_inputs.TERMINAL_AND_JOB | {"PYTEST_CURRENT_TEST"}
+    monkeypatch.setattr(rehearsal_inputs, "TERMINAL_AND_JOB", ignored)
     monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
     monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
     monkeypatch.setattr(trainer_process, "COMPILER_PACKAGES", ())
@@ -85,7 +89,7 @@ def issued() -> list[bytes]:
 
 @pytest.fixture
 def rehearsed(launch: Launch, here: Machine, issued: list[bytes]) -> Path:
-    """The receipt that a preflight of this run has kept."""
+    """The receipt that a preflight of this run has kept, as if in the folder and environment of the test."""
     path = kept_receipts.path_for(resolved())
     assert path is not None
     if not issued:
@@ -94,7 +98,15 @@ def rehearsed(launch: Launch, here: Machine, issued: list[bytes]) -> Path:
         assert DEAR in here.take()
         issued.append(path.read_bytes())
     path.write_bytes(issued[0])
+    path.chmod(kept_receipts.OWN)
+    kept = json.loads(issued[0])["inputs"]
+    edited(path, inputs=kept | rehearsal_inputs.rehearsal_inputs(resolved()))
     return path
+
+
+def found(*more: str) -> Receipt | None:
+    run = resolved(*more)
+    return kept_receipts.find(run, rehearsal_inputs.rehearsal_inputs(run))
 
 
 def resolved(*more: str) -> ResolvedRun:
@@ -145,7 +157,7 @@ def test_every_check_that_was_not_repeated_is_listed(
 
 
 def test_the_receipt_of_an_unchanged_machine_is_found(rehearsed: Path) -> None:
-    assert kept_receipts.find(resolved()) is not None
+    assert found() is not None
 
 
 @pytest.mark.parametrize(
@@ -162,12 +174,12 @@ def test_the_receipt_of_an_unchanged_machine_is_found(rehearsed: Path) -> None:
 )
 def test_what_has_changed_is_measured_again(change: dict[str, Any], here: Machine, rehearsed: Path) -> None:
     here.be(**change)
-    assert kept_receipts.find(resolved()) is None
+    assert found() is None
 
 
 @pytest.mark.parametrize("more", ["seed=8", "trainer.output_dir=other"])
 def test_another_run_is_measured(more: str, rehearsed: Path) -> None:
-    assert kept_receipts.find(resolved(more)) is None
+    assert found(more) is None
 
 
 def test_another_text_is_rehearsed(launch: Launch, here: Machine, rehearsed: Path) -> None:
@@ -181,23 +193,111 @@ def edited(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(sealed(content)), encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda path: edited(path, expires_utc="2026-01-01T00:00:00+00:00"),
-        lambda path: edited(path, hostname="another"),
-        lambda path: edited(path, unguarded="somebody was in a hurry"),
-        lambda path: edited(path, verdict="fail"),
-        lambda path: edited(path, checks=["CKP006"]),
-        lambda path: path.write_text(path.read_text().replace('"pass"', '"warn"')),
-        lambda path: path.write_text("{"),
-        lambda path: path.parent.chmod(0o777),
-    ],
-    ids=["expired", "host", "unguarded", "failed", "checks", "not sealed", "no JSON", "others may write"],
-)
-def test_a_receipt_that_proves_nothing_is_not_used(spoil: Callable[[Path], None], rehearsed: Path) -> None:
-    spoil(rehearsed)
-    assert kept_receipts.find(resolved()) is None
+SPOILED: dict[str, Callable[[Path], object]] = {
+    "expired": lambda path: edited(path, expires_utc="2026-01-01T00:00:00+00:00"),
+    "host": lambda path: edited(path, hostname="another"),
+    "unguarded": lambda path: edited(path, unguarded="somebody was in a hurry"),
+    "failed": lambda path: edited(path, verdict="fail"),
+    "checks": lambda path: edited(path, checks=["CKP006"]),
+    "no inputs": lambda path: edited(path, inputs={}),
+    "repeats another": lambda path: edited(path, measured_utc="2026-01-01T00:00:00+00:00"),
+    "after now": lambda path: edited(path, issued_boot_s=since_boot_s() + 60),
+    "clock set back": lambda path: edited(path, issued_boot_s=since_boot_s() - 24 * 3600),
+    "no time": lambda path: edited(path, issued_boot_s="then"),
+    "not sealed": lambda path: path.write_text(path.read_text().replace('"pass"', '"warn"')),
+    "no JSON": lambda path: path.write_text("{"),
+    "others may write": lambda path: path.parent.chmod(0o777),
+    "others may write the file": lambda path: path.chmod(0o660),
+    "linked": lambda path: path.with_name("other").hardlink_to(path),
+    "a link": lambda path: path.symlink_to(path.rename(path.with_name("other"))),
+    "gone": lambda path: path.unlink(),
+    "a folder": lambda path: (path.unlink(), path.mkdir()),
+}
+
+
+@pytest.mark.parametrize("how", SPOILED)
+def test_a_receipt_that_proves_nothing_is_not_used(how: str, rehearsed: Path) -> None:
+    SPOILED[how](rehearsed)
+    assert found() is None
+
+
+def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(rehearsed: Path) -> None:
+    edited(rehearsed, issued_boot_s=since_boot_s() - 24 * 3600 + 60)
+    assert found() is not None
+
+
+def test_other_installed_files_are_rehearsed(launch: Launch, here: Machine, rehearsed: Path) -> None:
+    here.be(**{"imports.loaded": "f" * 64})
+    run_again(launch)
+    assert DEAR in here.take()
+    run_again(launch)
+    assert here.take() == CHEAP, "the receipt of the last rehearsal is kept"
+
+
+@pytest.mark.parametrize("group", ["imports", "inspection", "disk"])
+def test_a_check_that_gives_no_answer_today_is_not_taken_from_the_receipt(
+    group: str, launch: Launch, here: Machine, rehearsed: Path
+) -> None:
+    here.be(**{group: None})
+    code, report = launch("train", *RUN)
+    assert code == 3
+    unknown = {check["id"] for check in report["checks"] if check["status"] == "unknown"}
+    assert {"imports": "HST008", "inspection": "DAT002", "disk": "CKP004"}[group] in unknown
+
+
+def warned(path: Path, message: str) -> None:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for check in content["checks"]:
+        if check["id"] == "SCH002":
+            check |= {"status": "warn", "message": message}
+    edited(path, checks=content["checks"])
+
+
+def test_a_warning_of_the_rehearsal_is_shown_again_and_blocks_a_strict_launch(
+    launch: Launch, here: Machine, rehearsed: Path
+) -> None:
+    warned(rehearsed, "slower than expected")
+    code, report = launch("train", *RUN, "--strict")
+    assert code == 1
+    assert [(each["code"], each["message"]) for each in report["findings"]] == [
+        ("SCH002", "slower than expected")
+    ]
+    run_again(launch)
+    assert here.take() == sorted(CHEAP * 2)
+    stored = json.loads(Path("run", "preflight.json").read_text(encoding="utf-8"))
+    assert [each["code"] for each in stored["findings"]] == ["SCH002"]
+
+
+def test_a_waived_warning_of_the_rehearsal_blocks_nothing(launch: Launch, rehearsed: Path) -> None:
+    warned(rehearsed, "waived: the site knows (until 2099-01-01)")
+    run_again(launch, "--strict")
+
+
+def test_what_is_edited_during_a_rehearsal_keeps_no_receipt(
+    launch: Launch, here: Machine, rehearsed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed.unlink()
+    before = rehearsal_inputs.rehearsal_inputs(resolved())
+    monkeypatch.setattr(kept_receipts, "rehearsal_inputs", lambda _: before | {"code": "another"})
+    run_again(launch)
+    assert not rehearsed.exists()
+
+
+def test_a_receipt_that_repeats_checks_is_no_younger_than_they_are(launch: Launch, rehearsed: Path) -> None:
+    created = datetime.now(UTC) - timedelta(hours=23)
+    edited(rehearsed, created_utc=created.isoformat())
+    run_again(launch)
+    repeated = json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))
+    assert repeated["measured_utc"] == created.isoformat()
+    Path("run", "receipt.json").rename("repeated.json")
+    run_again(launch, "--receipt", "repeated.json")
+    again = json.loads(Path("run", "receipt.json").read_text(encoding="utf-8"))
+    assert again["measured_utc"] == created.isoformat(), "repeated twice, measured once"
+    edited(Path("repeated.json"), measured_utc=(created - timedelta(minutes=61)).isoformat())
+    shutil.rmtree("run")
+    code, report = launch("train", *RUN, "--receipt", "repeated.json")
+    assert code == 1
+    assert "stale" in report["findings"][0]["message"]
 
 
 def test_what_is_checked_again_still_stops_the_run(launch: Launch, here: Machine, rehearsed: Path) -> None:

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 REQUIRED = ("torch", "transformers", "accelerate", "datasets", "tokenizers", "safetensors.torch")
@@ -25,6 +28,7 @@ def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, 
     """Import `modules`, then compute on the devices if torch was imported."""
     failed = {name: reason for name in modules if (reason := import_error(name))}
     found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
+    found["loaded"] = loaded_files()
     if "torch" in failed:
         return found | {"kernel_error": "torch cannot be imported"}
     import torch
@@ -33,6 +37,17 @@ def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, 
         "cuda_version": torch.version.cuda or "",
         "kernel_error": kernel_error(device, num_devices),
     }
+
+
+def loaded_files() -> str:
+    """Return a digest of path, size and times of every imported file: an edited one has another ctime."""
+    found = sorted(filter(None, (getattr(module, "__file__", None) for module in [*sys.modules.values()])))
+    digest = hashlib.sha256()
+    for name in found:
+        with suppress(OSError):  # a module in an archive
+            seen = os.stat(name)
+            digest.update(f"{name}\0{seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}\0".encode())
+    return digest.hexdigest()
 
 
 def import_error(name: str) -> str:

@@ -1,0 +1,127 @@
+"""Digests of the inputs of a rehearsal, in addition to config, text, commit, driver and GPUs.
+
+A pass may stand for a later run only if all of them are the same. A variable of the environment is compared
+unless it is known to describe a terminal or a job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import resource
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from json import JSONDecodeError, loads
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from launcher.io.files import absolute
+from launcher.io.shadowed_modules import OWN_MODULES, PROJECT_ROOT
+from launcher.probes.host import CGROUP
+from launcher.probes.probe import nearest_existing
+from launcher.probes.software import PROJECT
+from neobert.clock import boot_id
+from neobert.config.canonical import sha256
+from neobert.families.table import initial_weights
+from profiles.registry import ResolvedRun
+
+TERMINAL_AND_JOB = {
+    "_", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "FORCE_COLOR", "LINES", "LS_COLORS",
+    "NO_COLOR", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TMUX", "WAYLAND_DISPLAY", "WINDOWID",
+}  # fmt: skip
+"""Variables that differ between two terminals of a user and reach no computation."""
+TERMINAL_AND_JOB_PREFIXES = ("SLURM_", "SSH_", "TERM_", "TMUX_", "VSCODE_", "VTE_", "XDG_SESSION_")
+"""Those of Slurm describe the job, which every launch judges again."""
+RECORD, ORIGIN = "RECORD", "direct_url.json"
+CGROUP_LIMITS = ("cpu.max", "memory.max")
+LIMITS = sorted(name for name in vars(resource) if name.startswith("RLIMIT_"))
+
+
+def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
+    """Return a digest per kind of input; an empty dict if one of them cannot be read."""
+    if not boot_id():
+        return {}
+    try:
+        found = {
+            "profile": run.profile.digest if run.profile else "",
+            "environment": environment(os.environ),
+            "code": [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in _own_code()],
+            "packages": [*_packages()],
+            "process": _process(),
+            "machine": [boot_id(), *os.uname()],
+            "file system": nearest_existing(_output_dir(run).parent).stat().st_dev,
+            "weights": [*_weights(run)],
+        }
+    except OSError:
+        return {}
+    return {name: sha256(value) for name, value in found.items()}
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that may reach a computation, a library or a compiler."""
+    return {
+        name: value
+        for name, value in variables.items()
+        if name not in TERMINAL_AND_JOB and not name.startswith(TERMINAL_AND_JOB_PREFIXES)
+    }
+
+
+def _own_code() -> Iterator[Path]:
+    """Yield the files of this project's code: git does not see those of an installed copy."""
+    for package in OWN_MODULES:
+        yield from sorted((PROJECT_ROOT / package).rglob("*.py"))
+
+
+def _packages() -> Iterator[Any]:
+    """Yield each distribution with the digests of its files as they were installed.
+
+    An editable one has no such digests: its files are compared by what the file system says of them.
+    """
+    for each in metadata.distributions():
+        yield each.name, each.version, each.read_text(RECORD)
+        folder = _editable_folder(each)
+        if folder is not None and each.name != PROJECT:
+            yield [*_identities(folder)]
+
+
+def _editable_folder(distribution: metadata.Distribution) -> Path | None:
+    try:
+        origin = loads(distribution.read_text(ORIGIN) or "{}")
+    except JSONDecodeError:
+        return None
+    is_editable = origin.get("dir_info", {}).get("editable", False)
+    return Path(unquote(urlparse(origin["url"]).path)) if is_editable else None
+
+
+def _process() -> list[Any]:
+    """Return what a process inherits besides variables: interpreter, user, folder, processors, limits."""
+    limits = [resource.getrlimit(getattr(resource, name)) for name in LIMITS]
+    group = [
+        (CGROUP / name).read_text(encoding="ascii") for name in CGROUP_LIMITS if (CGROUP / name).is_file()
+    ]
+    who = [os.path.realpath(sys.executable), sys.prefix, sys.version, os.geteuid(), os.getcwd()]
+    return [*who, len(os.sched_getaffinity(0)), limits, group]
+
+
+def _weights(run: ResolvedRun) -> Iterator[Any]:
+    """Yield the files of the checkpoints that the run starts from."""
+    for place in (initial_weights(run.config), run.config.trainer.continue_from):
+        if place is not None:
+            yield place, [*_identities(Path(os.path.expanduser(place)))]
+
+
+def _identities(place: Path) -> Iterator[Any]:
+    """Yield what tells an edited file from the earlier one: no program can set its ctime."""
+    for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+        if path.is_symlink():
+            yield str(path), os.readlink(path)
+        if path.is_file() and "__pycache__" not in path.parts:
+            found = path.stat()
+            times = found.st_mtime_ns, found.st_ctime_ns
+            yield str(path), found.st_dev, found.st_ino, found.st_size, *times
+
+
+def _output_dir(run: ResolvedRun) -> Path:
+    return absolute(run.config.trainer.output_dir, "trainer.output_dir")

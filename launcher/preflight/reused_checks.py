@@ -1,0 +1,64 @@
+"""Checks of an earlier receipt in place of those that this preflight did not measure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from neobert.receipt import Receipt
+from validators.facts import Facts
+from validators.finding import CheckResult, Finding, Level, Severity, Status
+from validators.rule import RULES
+
+JUDGED = (Status.PASS, Status.WARN)
+WAIVED = "waived: "
+
+
+def checks_in(receipt: Receipt) -> list[CheckResult]:
+    """Return the checks of a receipt. Raises KeyError, TypeError or ValueError for damaged ones."""
+    return list(map(_check, receipt.checks))
+
+
+def carried(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
+    """Merge checks: what was not measured takes the receipt's result, and its further levels are added."""
+    earlier = {check.id: check for check in checks_in(receipt)}
+    now = {check.id: check for check in checks}
+    kept = [
+        earlier[code] if _stands_for(earlier.get(code), check, facts) else check
+        for code, check in now.items()
+    ]
+    return sorted(
+        [*kept, *(check for code, check in earlier.items() if code not in now)], key=lambda check: check.id
+    )
+
+
+def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
+    """Return the checks whose result `carried` took from the receipt."""
+    now = {check.id: check for check in checks}
+    return tuple(check for check in merged if check.status in JUDGED and check is not now.get(check.id))
+
+
+def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Finding]:
+    """Yield the warnings of reused checks again: a receipt has no findings, and --strict blocks on them."""
+    for check in reused:
+        if check.status is Status.WARN and not check.message.startswith(WAIVED):
+            hint = f"measured at {since_utc}; `neobert-launch preflight` measures it again"
+            yield Finding(check.id, check.name, Severity.WARN, "", check.message, hint)
+
+
+def _stands_for(earlier: CheckResult | None, now: CheckResult, facts: Facts) -> bool:
+    """Return whether an earlier result replaces an unknown one.
+
+    It does not where a probe ran and gave no answer, or where a rule could not tell from what was measured:
+    this is a result of today.
+    """
+    if now.status is not Status.UNKNOWN or earlier is None or earlier.status not in JUDGED:
+        return False
+    needs = RULES[now.id].needs if now.id in RULES else ()
+    missing = [group for group in needs if getattr(facts, group) is None]
+    return bool(missing) and not any(map(facts.was_probed, missing))
+
+
+def _check(content: Mapping[str, Any]) -> CheckResult:
+    typed = {"level": Level(content["level"]), "status": Status(content["status"])}
+    return CheckResult(**{**content, **typed})

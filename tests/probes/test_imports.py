@@ -1,0 +1,37 @@
+"""Probe of the imports: an installed file that was edited by hand has another digest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from neobert.probes.hardware.imports import import_error, loaded_files
+
+
+def test_an_edit_in_place_of_an_imported_file_changes_the_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "installed_by_hand.py"
+    file.write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    unloaded = loaded_files()
+    assert not import_error("installed_by_hand")
+    before = loaded_files()
+    assert before != unloaded
+    assert loaded_files() == before
+    found = file.stat()
+    file.write_text("VALUE = 2\n")
+    os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert loaded_files() != before
+
+
+def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gone_by_now.py"
+    file.write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not import_error("gone_by_now")
+    before = loaded_files()
+    file.unlink()
+    assert loaded_files() != before
