@@ -111,9 +111,7 @@ def test_where_each_rank_was_last_seen_is_told(torchrun: Any) -> None:
     with pytest.raises(TimedOutError, match="rank 0 at: model, rank 1 at: collectives"):
         ranks.probe_distributed(hung)
     broken = torchrun({0: answer(0)}, {0: "model"}, IncompleteError("exit 1"))
-    with pytest.raises(
-        IncompleteError, match="exit 1; rank 0 at: model, rank 1 at: not started"
-    ):
+    with pytest.raises(IncompleteError, match="exit 1; rank 0 at: model, rank 1 at: not started"):
         ranks.probe_distributed(broken)
 
 
