@@ -1,8 +1,8 @@
-"""GLUE scores of an encoder of transformers with its own Trainer, on the recipe of `evaluate glue`.
+"""GLUE scores of an encoder with transformers' Trainer, on the recipe of `evaluate glue`.
 
-    python -m benchmarks.glue_peer MODEL GLUE_OUTPUT --tasks cola,rte --seeds 3 --output peer-glue.json
+    python -m benchmarks.glue_peer MODEL GLUE_OUTPUT --tasks cola,rte --seeds 0 1 2 --output peer-glue.json
 
-MODEL: a folder saved by transformers, such as a ModernBERT. GLUE_OUTPUT: the output folder of `evaluate
+MODEL: a folder that transformers loads, such as a ModernBERT. GLUE_OUTPUT: the output folder of `evaluate
 glue`, whose rewritten files are read. Batch size, steps, evaluations and patience are the same: model and
 trainer differ. Results are written after each run, and a run that has one is not repeated.
 """
@@ -72,6 +72,7 @@ def train(task: GlueTask, seed: int, options: argparse.Namespace) -> dict[str, A
     splits = {name: rows_of(task, data / f"{name}.jsonl", tokenizer) for name in ("train", "dev")}
     model = AutoModelForSequenceClassification.from_pretrained(
         options.model,
+        trust_remote_code=True,  # a folder of this project brings its code
         num_labels=1 if task.is_regression else len(task.labels),
         problem_type="regression" if task.is_regression else "single_label_classification",
     )
@@ -130,7 +131,7 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("glue", type=Path)
     parser.add_argument("--tasks", required=True)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--max-steps", type=int)
     parser.add_argument("--output", type=Path, required=True)
@@ -141,7 +142,7 @@ def main() -> None:
         finished = json.loads(options.output.read_text())["tasks"]
         runs = {name: list(each["runs"]) for name, each in finished.items()}
     for name in options.tasks.split(","):
-        for seed in range(options.seeds):
+        for seed in options.seeds:
             of_task = runs.setdefault(name, [])
             if all(run["seed"] != seed for run in of_task):
                 of_task.append(train(TASKS[name], seed, options))

@@ -130,7 +130,39 @@ def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
     )
 
 
-def main() -> None:
+def train(chosen: argparse.Namespace) -> tuple[ModernBertForMaskedLM, dict[str, Any]]:
+    """Train; return the model, ready for evaluation, and what was measured on the way."""
+    torch.manual_seed(chosen.seed)
+    model, clock = build(chosen.size), Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer(
+            model=model,
+            args=arguments(chosen, folder),
+            train_dataset=Rows(chosen.work / "passages.npz"),
+            data_collator=Masking(chosen.share),
+            callbacks=[clock],
+        )
+        trainer.train()
+    seconds = clock.ended - clock.started
+    tokens = chosen.steps * chosen.rows * ROW_LENGTH
+    model.eval()
+    model.sparse_prediction = False
+    return model, {
+        **{name: getattr(chosen, name) for name in ("size", "rows", "steps", "lr", "beta2", "share", "seed")},
+        "parameters": sum(each.numel() for each in model.parameters()),
+        "seconds": round(seconds, 1),
+        "tokens": tokens,
+        "tokens_per_sec": round(tokens / seconds),
+        "train_losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
+    }
+
+
+def evaluate(model: ModernBertForMaskedLM, work: Path) -> dict[str, float]:
+    """Return loss and accuracy on the passages that are held out."""
+    return held_out(lambda ids, mask: model(ids, mask).logits, work / "passages.npz", model.device.type)
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
@@ -143,32 +175,13 @@ def main() -> None:
     parser.add_argument("--share", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
-    chosen = parser.parse_args()
-    torch.manual_seed(chosen.seed)
-    model, clock, passages = build(chosen.size), Clock(), chosen.work / "passages.npz"
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=arguments(chosen, folder),
-            train_dataset=Rows(passages),
-            data_collator=Masking(chosen.share),
-            callbacks=[clock],
-        )
-        trainer.train()
-    seconds = clock.ended - clock.started
-    tokens = chosen.steps * chosen.rows * ROW_LENGTH
-    model.eval()
-    model.sparse_prediction = False
-    found = held_out(lambda ids, mask: model(ids, mask).logits, passages, model.device.type)
-    line = {
-        **{name: getattr(chosen, name) for name in ("size", "rows", "steps", "lr", "beta2", "share", "seed")},
-        "parameters": sum(each.numel() for each in model.parameters()),
-        "seconds": round(seconds, 1),
-        "tokens": tokens,
-        "tokens_per_sec": round(tokens / seconds),
-        "train_losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
-        **found,
-    }
+    return parser
+
+
+def main() -> None:
+    chosen = parser().parse_args()
+    model, found = train(chosen)
+    line = {**found, **evaluate(model, chosen.work)}
     with chosen.output.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     print(json.dumps(line))

@@ -13,6 +13,7 @@ import argparse
 import copy
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,34 @@ def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def compiled(config: RunConfig, work: Path) -> Trainer:
+    """Build the trainer of the base run, and do the steps that compile."""
+    world = World(config.trainer.mixed_precision)
+    make_reproducible(config, world)
+    run_dir = work / "run"
+    run_dir.mkdir(exist_ok=True)
+    trainer = assemble(config, run_dir, world, Signals(), None)
+    for _ in range(4):
+        run_step(trainer)
+    return trainer
+
+
+def evaluation(work: Path, world: World) -> Callable[[nn.Module], dict[str, float]]:
+    """Return what evaluates a model on the passages that are held out."""
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        model.eval()
+
+        def logits_of(ids: Tensor, mask: Tensor) -> Tensor:
+            return model(input_ids=ids, attention_mask=mask).logits
+
+        found = held_out(logits_of, work / "passages.npz", world.device.type)
+        model.train()
+        return found
+
+    return evaluate
+
+
 @torch.no_grad()
 def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
     """Copy the initial weights of `model.init` in place: the compiled step keeps pointers to the weights."""
@@ -126,7 +155,7 @@ def initialize(model: nn.Module, trial: dict[str, Any]) -> None:
         weight.copy_(drawn)
 
 
-def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: torch.device) -> None:
+def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
     """Reset a trainer with a compiled step to a fresh run."""
     trainer.batches.close()
     trainer.config = config
@@ -136,7 +165,7 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any], device: to
     trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
     decay = trial["ema_decay"]
     trainer.average = None if decay is None else WeightAverage(trainer.task.model, decay)
-    trainer.state = TrainState(progress=Progress(loss=LossWindow(device), cursor=Cursor()))
+    trainer.state = TrainState(progress=Progress(loss=LossWindow(trainer.world.device), cursor=Cursor()))
     trainer.batches = trainer.task.batches(
         trainer.progress.cursor, moments(config, trial["steps"], first_step=0)
     )
@@ -186,31 +215,14 @@ def main() -> None:
     configs = [
         run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.config) for trial in trials
     ]
-    world = World(configs[0].trainer.mixed_precision)
-    make_reproducible(configs[0], world)
-    run_dir = work / "run"
-    run_dir.mkdir(exist_ok=True)
-    trainer = assemble(configs[0], run_dir, world, Signals(), None)
-    passages = work / "passages.npz"
-
-    def evaluate(model: nn.Module) -> dict[str, float]:
-        model.eval()
-
-        def logits_of(ids: Tensor, mask: Tensor) -> Tensor:
-            return model(input_ids=ids, attention_mask=mask).logits
-
-        found = held_out(logits_of, passages, world.device.type)
-        model.train()
-        return found
-
-    for _ in range(4):
-        run_step(trainer)
+    trainer = compiled(configs[0], work)
+    evaluate = evaluation(work, trainer.world)
     print(f"compiled after {time.perf_counter() - begun:.0f} s", flush=True)
     for index, (trial, config) in enumerate(zip(trials, configs, strict=True)):
         if time.perf_counter() - begun > chosen.seconds:
             print(f"{len(trials) - index} trials not run")
             break
-        reset(trainer, config, trial, world.device)
+        reset(trainer, config, trial)
         try:
             found = run(trainer, trial, evaluate)
         except Exception as error:  # a recipe that diverges must not stop the others

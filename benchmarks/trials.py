@@ -48,12 +48,18 @@ class Trial:
         command: the benchmark that appends a line of JSON per run to the file named last.
         most_s: not started with less time left.
         recipes: written to NAME.trial, which the command reads.
+        figure: key that every run has, for the terminal.
     """
 
     name: str
     command: tuple[str, ...]
     most_s: float
     recipes: tuple[Mapping[str, Any], ...] = ()
+    figure: str = "loss"
+
+
+class FailedTrialError(Exception):
+    """A child that failed, or has no figure."""
 
 
 def peer(work: Path, name: str, *, steps: int, rate: float, seed: int, size: str) -> Trial:
@@ -92,8 +98,9 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 
 
 def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the command line, and make the folder of results."""
+    """Parse the command line, make the folder of results, and start the clock of `--seconds`."""
     chosen = parser.parse_args()
+    chosen.begun = time.perf_counter()
     chosen.work, chosen.results = chosen.work.resolve(), chosen.results.resolve()
     chosen.results.mkdir(parents=True, exist_ok=True)
     return chosen
@@ -112,46 +119,59 @@ def result(results: Path, name: str) -> dict[str, Any] | None:
     return (lines_of(results, name) or [None])[0]
 
 
-def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace) -> None:
+def num_gpus() -> int:
+    """Return the number of visible GPUs; 1 on a CPU."""
+    return max(1, torch.cuda.device_count())
+
+
+def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace, per_gpu: int = 1) -> None:
     """Run what is missing on all GPUs until nothing is left, or too little time.
 
-    `wanted` names all trials that can be known by now; it is asked again when one has ended.
+    `wanted` names all trials that can be known by now, in their order; it is asked again when one has ended.
+    Raises `FailedTrialError` in the end if one failed, which does not stop the others.
     """
-    results, begun = chosen.results, time.perf_counter()
-    free: list[int] = list(range(max(1, torch.cuda.device_count())))
-    running: dict[int, tuple[Trial, subprocess.Popen[bytes]]] = {}
+    free = [*range(num_gpus())] * per_gpu
+    running: list[tuple[int, Trial, subprocess.Popen[bytes]]] = []
+    failed: list[str] = []
     while True:
-        left_s = chosen.seconds - (time.perf_counter() - begun)
-        names = {trial.name for trial, _ in running.values()}
+        left_s = chosen.seconds - (time.perf_counter() - chosen.begun)
+        names = {trial.name for _, trial, _ in running}.union(failed)
         missing = [
             trial
             for trial in wanted()
-            if trial.name not in names and lines_of(results, trial.name) is None and trial.most_s < left_s
+            if trial.name not in names
+            and trial.most_s < left_s
+            and lines_of(chosen.results, trial.name) is None
         ]
         if not missing and not running:
-            return
+            break
         while free and missing:
             gpu, trial = free.pop(0), missing.pop(0)
-            running[gpu] = trial, start(trial, results, gpu, chosen.work)
-        for gpu, (trial, child) in list(running.items()):
-            if child.poll() is not None:
-                del running[gpu]
-                free.append(gpu)
-                keep(trial, results, child.returncode)
+            running.append((gpu, trial, start(trial, chosen.results, gpu, chosen.work)))
+        for entry in list(running):
+            gpu, trial, child = entry
+            if child.poll() is None:
+                continue
+            running.remove(entry)
+            free.append(gpu)
+            try:
+                keep(trial, chosen.results, child.returncode)
+            except FailedTrialError as error:
+                print(error, flush=True)
+                failed.append(trial.name)
         time.sleep(0.5)
+    if failed:
+        raise FailedTrialError(f"failed: {', '.join(failed)}")
 
 
 def start(trial: Trial, results: Path, gpu: int, work: Path) -> subprocess.Popen[bytes]:
-    """Start a trial on a GPU, with a folder of its own for text that is prepared."""
-    own = work.parent / f"{work.name}-gpu-{gpu}"
-    own.mkdir(exist_ok=True)
-    for each in ("train.jsonl", "passages.npz", "tokenizer"):
-        if not (own / each).exists():
-            (own / each).symlink_to(work / each)
+    """Start a trial on a GPU; what prepares text gets a folder of that GPU's own."""
+    command = list(trial.command)
+    if str(work) in command:
+        command[command.index(str(work))] = str(own_folder(work, gpu))
     (results / f"{trial.name}.part").unlink(missing_ok=True)  # of a run that was cut short
     if trial.recipes:
         (results / f"{trial.name}.trial").write_text(json.dumps(trial.recipes), encoding="utf-8")
-    command = [str(own) if word == str(work) else word for word in trial.command]
     with (results / f"{trial.name}.log").open("wb") as log:
         return subprocess.Popen(
             [sys.executable, *command, str(results / f"{trial.name}.part")],
@@ -161,16 +181,26 @@ def start(trial: Trial, results: Path, gpu: int, work: Path) -> subprocess.Popen
         )
 
 
+def own_folder(work: Path, gpu: int) -> Path:
+    """Return a folder with links to the text."""
+    own = work.parent / f"{work.name}-gpu-{gpu}"
+    own.mkdir(exist_ok=True)
+    for each in ("train.jsonl", "passages.npz", "tokenizer"):
+        if not (own / each).exists():
+            (own / each).symlink_to(work / each)
+    return own
+
+
 def keep(trial: Trial, results: Path, code: int) -> None:
-    """Keep the results of a child. Raises `RuntimeError` if it failed or diverged."""
+    """Keep the results of a child. Raises `FailedTrialError` if it failed or diverged."""
     part = results / f"{trial.name}.part"
     lines = part.read_text(encoding="utf-8").splitlines() if part.exists() else []
     runs = [json.loads(line) for line in lines]
-    if code or len(runs) < max(1, len(trial.recipes)) or any("loss" not in run for run in runs):
-        raise RuntimeError(f"{trial.name} failed: see {results / trial.name}.log")
+    if code or len(runs) < max(1, len(trial.recipes)) or any(trial.figure not in run for run in runs):
+        raise FailedTrialError(f"{trial.name} failed: see {results / trial.name}.log")
     part.rename(results / f"{trial.name}.json")
     for run in runs:
-        print(f"{trial.name}: loss {run['loss']:.4f} after {run['seconds']} s", flush=True)
+        print(f"{trial.name}: {trial.figure} {run[trial.figure]:.4g} after {run['seconds']} s", flush=True)
 
 
 def summary(runs: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:

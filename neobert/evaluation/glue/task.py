@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 FIRST = ("sentence1", "premise", "text_a", "text", "anchor")
-SECOND = ("sentence2", "hypothesis", "text_b", "text_pair")
+SECOND = ("sentence2", "hypothesis", "text_b", "text_pair", "pair")
 SAME_SIZE = 0.002
 """Relative difference up to which two sizes are the same: mirrors drop a few malformed rows."""
 

@@ -1,0 +1,166 @@
+"""GLUE and BLiMP of small encoders that were pretrained for the same wall time, and of random weights.
+
+    python benchmarks/glue_small.py WORK RESULTS --data DATA [--seconds 560] [--output DIR]
+
+WORK holds what `passages.py` wrote, and `tokenizer`; DATA the folders `glue` and `blimp`. This trainer on its
+recipe and `transformers.Trainer` with a ModernBERT of equal size train for `--pretraining` seconds
+(`timed_pretraining.py`), one on each visible GPU. Then every task is fine-tuned from three arms: ours, random
+weights of its shape, and the peer, by one program on one recipe (`downstream_run.py`): at all
+`--rates` with seed 0, and with two more seeds at the rate that was best there. RESULTS keeps a file for each
+finished job: the same command continues. A price list comes first, and no job starts that would end after
+`--seconds`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from glue_report import ARMS, SIDES, best_rate, job_name, report
+from trials import HERE, SEEDS, Trial, num_gpus, parse, parser_of, result, run_missing
+
+from neobert.atomic_write import write_atomically
+from neobert.evaluation.glue.files import prepare_task
+from neobert.evaluation.glue.settings import BATCH_SIZE
+from neobert.evaluation.glue.tasks import TASKS
+
+TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
+RATES = (5e-5, 2e-4)
+START_S, STEP_S, BLIMP_S, COMPILE_S, MARGIN = 30.0, 0.03, 120.0, 90.0, 1.2
+"""Prices before the first job of a kind has ended, for an H100 that four jobs share; then its time counts."""
+
+
+def prepare(data: Path, glue: Path, tasks: list[str], rows: int | None) -> dict[str, Any]:
+    """Write the files of the tasks in the layout of `evaluate glue`; return their counts.
+
+    rows: texts of a training set at most; of a longer one a fixed sample is drawn.
+    """
+    found: dict[str, Any] = {}
+    for name in tasks:
+        folder = glue / "data" / name
+        prepare_task(TASKS[name], data, folder)
+        lines = (folder / "train.jsonl").read_bytes().splitlines(keepends=True)
+        if rows is not None and len(lines) > rows:
+            chosen = sorted(random.Random(0).sample(range(len(lines)), rows))
+            write_atomically(folder / "train.jsonl", b"".join(lines[index] for index in chosen))
+        found[name] = {"files": prepare_task(TASKS[name], glue / "data", folder)}
+    write_atomically(glue / "glue.json", json.dumps({"tasks": found}).encode())
+    return found
+
+
+def pretraining(chosen: argparse.Namespace) -> list[Trial]:
+    """Return the two runs that leave a checkpoint."""
+    words = ("--seconds", chosen.pretraining, "--size", chosen.size, "--rows", chosen.batch_rows)
+    words += ("--pace-steps", chosen.pace_steps, "--output")
+    program, models = HERE / "timed_pretraining.py", chosen.results / "models"
+    return [
+        Trial(
+            f"pretrain-{side}",
+            tuple(map(str, (program, side, chosen.work, models, *words))),
+            COMPILE_S + chosen.pretraining,
+        )
+        for side in SIDES
+    ]
+
+
+def jobs(chosen: argparse.Namespace, files: dict[str, Any]) -> list[Trial]:
+    """Return all jobs on checkpoints that are there, the longest first; other seeds wait for a rate."""
+    found = [*blimp_jobs(chosen), *glue_jobs(chosen, files)]
+    return sorted(found, key=lambda job: -job.most_s)
+
+
+def is_there(chosen: argparse.Namespace, arm: str) -> bool:
+    side = "peer" if arm == "peer" else "ours"
+    return result(chosen.results, f"pretrain-{side}") is not None
+
+
+def blimp_jobs(chosen: argparse.Namespace) -> Iterator[Trial]:
+    pairs = chosen.data / "blimp" / "blimp.jsonl.gz"
+    for arm in ARMS:
+        folder = chosen.results / "runs" / f"{arm}-blimp"
+        more = ["--folder", folder, *(["--pairs", chosen.pairs] if chosen.pairs else [])]
+        if is_there(chosen, arm):
+            yield job(
+                chosen, f"{arm}-blimp", ["blimp", model(chosen, arm), pairs, *more], BLIMP_S, "accuracy"
+            )
+
+
+def glue_jobs(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[Trial]:
+    for arm in ARMS:
+        for task in chosen.tasks if is_there(chosen, arm) else ():
+            price_s = price(task, files[task]["files"]["train"]["rows"])
+            for rate, seed in points(chosen, arm, task):
+                more = ["--task", task, "--lr", rate, "--seed", seed]
+                words = ["glue", model(chosen, arm), chosen.results / "glue", *more]
+                yield job(chosen, job_name(arm, task, rate, seed), words, price_s, "step")
+
+
+def model(chosen: argparse.Namespace, arm: str) -> Path:
+    folder: Path = chosen.results / "models" / arm
+    return folder
+
+
+def points(chosen: argparse.Namespace, arm: str, task: str) -> list[tuple[float, int]]:
+    """Return rates and seeds of a task that can be known by now."""
+    first = [(rate, SEEDS[0]) for rate in chosen.rates]
+    best = best_rate(chosen.results, arm, task, chosen.rates)
+    return first if best is None else [*first, *((best, seed) for seed in SEEDS[1:])]
+
+
+def job(chosen: argparse.Namespace, name: str, words: list[Any], price_s: float, figure: str) -> Trial:
+    """Describe a job; the longest of its kind so far gives the price of the next."""
+    kind = "-".join(name.split("-")[:2])
+    ended = (result(chosen.results, path.stem) for path in chosen.results.glob(f"{kind}*.json"))
+    seconds = [run["seconds"] for run in ended if run is not None]
+    command = (HERE / "downstream_run.py", *words, "--output")
+    most_s = MARGIN * max(seconds) if seconds else price_s
+    return Trial(name, tuple(map(str, command)), most_s, figure=figure)
+
+
+def price(task: str, rows: int) -> float:
+    return START_S + STEP_S * TASKS[task].epochs * math.ceil(rows / BATCH_SIZE)
+
+
+def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[str]:
+    """Yield the price of everything, also of what has ended, before early stopping ends some of it."""
+    slots, runs = num_gpus() * chosen.per_gpu, len(ARMS) * (len(chosen.rates) + len(SEEDS) - 1)
+    first_s = math.ceil(len(SIDES) / num_gpus()) * (COMPILE_S + chosen.pretraining)
+    yield f"pretraining: {len(SIDES)} x {COMPILE_S + chosen.pretraining:.0f} s, {first_s:.0f} s together"
+    total_s = len(ARMS) * BLIMP_S
+    yield f"blimp: {len(ARMS)} x {BLIMP_S:.0f} s"
+    for task in chosen.tasks:
+        rows = files[task]["files"]["train"]["rows"]
+        total_s += runs * price(task, rows)
+        yield f"{task}: {runs} x {price(task, rows):.0f} s at most, {rows:,} rows"
+    yield f"in all {first_s + total_s / slots:.0f} s at most with {slots} jobs at a time"
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue and blimp")
+    parser.add_argument("--pretraining", type=float, default=300.0, help="seconds of steps on each side")
+    parser.add_argument("--batch-rows", type=int, default=64, help="of 512 tokens, in a step of pretraining")
+    parser.add_argument("--pace-steps", type=int, default=200, help="that tell how many fit")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASK_NAMES))
+    parser.add_argument("--rates", type=float, nargs="+", default=list(RATES), help="of fine-tuning")
+    parser.add_argument("--rows", type=int, help="texts of a training set at most; default: all")
+    parser.add_argument("--pairs", type=int, help="of each paradigm of BLiMP; default: all")
+    parser.add_argument("--per-gpu", type=int, default=4, help="jobs on a GPU at a time")
+    chosen = parse(parser)
+    chosen.data = chosen.data.resolve()
+    files = prepare(chosen.data / "glue", chosen.results / "glue", chosen.tasks, chosen.rows)
+    print("\n".join(price_list(chosen, files)), flush=True)
+    try:
+        run_missing(lambda: pretraining(chosen), chosen)
+        run_missing(lambda: jobs(chosen, files), chosen, chosen.per_gpu)
+    finally:
+        report(chosen.results, chosen.output, chosen.rates, files)
+
+
+if __name__ == "__main__":
+    main()

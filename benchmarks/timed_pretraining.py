@@ -1,0 +1,98 @@
+"""Pretraining for a wall time: this trainer on its recipe, or `transformers.Trainer` with a ModernBERT.
+
+    python benchmarks/timed_pretraining.py ours|peer WORK MODELS --seconds 300 --output FILE
+
+WORK holds what `passages.py` wrote, and `tokenizer`. Some steps at the same shapes tell how many fit into the
+time; then training begins anew with that many, so that warm-up and decay span it. The time is that of the
+steps: start, compilation and evaluation are outside on both sides. Leaves MODELS/ours, and MODELS/random with
+its weights before the first step, or MODELS/peer: folders that transformers loads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import peer_trainer
+from model_sizes import SIZES
+from recipe_screen import BASE, compiled, evaluation, reset, run, run_config
+from transformers import BertTokenizer, ModernBertForMaskedLM
+from trials import CONFIG, RECIPE, ROWS, SHARE
+
+from neobert.export.weights import own_weights
+from neobert.training.loop.task import Task
+
+PEER_RATE = 1e-3
+"""The best of `time_to_loss.PEER_RATES` on this text (docs/learning.md)."""
+
+
+def ours(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Pretrain with this trainer, and keep its weights before and after."""
+    trial = {**BASE, **RECIPE, "seed": chosen.seed, "steps": chosen.pace_steps}
+    config = run_config(chosen.work, chosen.size, chosen.rows, trial, CONFIG)
+    trainer = compiled(config, chosen.work)
+    pace = run(trainer, trial, lambda _: {})
+    trial["steps"] = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
+    reset(trainer, config, trial)
+    keep(trainer.task, chosen.models / "random")
+    found = run(trainer, trial, evaluation(chosen.work, trainer.world))
+    keep(trainer.task, chosen.models / "ours")
+    trainer.batches.close()
+    parameters = sum(each.numel() for each in trainer.task.model.parameters())
+    return {"steps": trial["steps"], "parameters": parameters, "recipe": RECIPE, "config": CONFIG, **found}
+
+
+def keep(task: Task, folder: Path) -> None:
+    """Write a folder that transformers loads. Its classifier pools by the mean."""
+    task.model.config.pooling = "avg"
+    folder.mkdir(parents=True, exist_ok=True)
+    task.save(folder, own_weights(task.model))
+
+
+def peer(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Pretrain ModernBERT, and keep its weights."""
+    words = ["--size", chosen.size, "--rows", chosen.rows, "--lr", PEER_RATE, "--share", SHARE]
+    words += ["--seed", chosen.seed, "--steps", chosen.pace_steps, "--output", chosen.output]
+    options = peer_trainer.parser().parse_args([str(word) for word in (chosen.work, *words)])
+    _, pace = peer_trainer.train(options)
+    options.steps = steps_within(chosen.seconds, pace["seconds"] / (chosen.pace_steps - 1))
+    model, found = peer_trainer.train(options)
+    found |= peer_trainer.evaluate(model, chosen.work)
+    keep_peer(model, chosen.work / "tokenizer", chosen.models / "peer")
+    return found
+
+
+def keep_peer(model: ModernBertForMaskedLM, tokenizer: Path, folder: Path) -> None:
+    """Write the same of ModernBERT."""
+    model.config.sparse_prediction = False
+    model.config.classifier_pooling = "mean"
+    model.save_pretrained(folder)
+    BertTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+
+
+def steps_within(seconds: float, pace_s: float) -> int:
+    return max(2, round(seconds / pace_s))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("side", choices=["ours", "peer"])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("models", type=Path)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--rows", type=int, default=ROWS, help="of 512 tokens, in a step")
+    parser.add_argument("--pace-steps", type=int, default=200, help="that tell the pace")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True)
+    chosen = parser.parse_args()
+    chosen.work, chosen.models = chosen.work.resolve(), chosen.models.resolve()
+    line = {"asked_seconds": chosen.seconds, **(ours if chosen.side == "ours" else peer)(chosen)}
+    with chosen.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()

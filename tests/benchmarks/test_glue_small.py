@@ -1,0 +1,168 @@
+"""The jobs of the small GLUE comparison: which can be known by now, what they cost, what they add up to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import glue_report
+import glue_small
+import pytest
+
+from neobert.evaluation.glue.tasks import TASKS
+
+RATES = [1e-4, 5e-4]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """CoLA without a header, and RTE with pairs; 50 texts to train on."""
+    for name in ("CoLA", "RTE"):
+        (tmp_path / "glue" / name).mkdir(parents=True)
+    for split, count in (("train", 50), ("dev", 8)):
+        cola = "".join(f"gj04\t{number % 2}\t\ttext {number}\n" for number in range(count))
+        rte = "".join(f"{number}\ttext {number}\tpair {number}\tentailment\n" for number in range(count))
+        (tmp_path / "glue" / "CoLA" / f"{split}.tsv").write_text(cola)
+        header = "index\tsentence1\tsentence2\tlabel\n"
+        (tmp_path / "glue" / "RTE" / f"{split}.tsv").write_text(header + rte)
+    return tmp_path
+
+
+@pytest.fixture
+def chosen(tmp_path, data):
+    results = tmp_path / "results"
+    results.mkdir()
+    return argparse.Namespace(
+        work=tmp_path / "work", results=results, data=data, tasks=["cola", "rte"], rates=RATES, pairs=None,
+        per_gpu=2, pretraining=300.0, size="tiny", batch_rows=4, pace_steps=3,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def files(chosen):
+    return glue_small.prepare(chosen.data / "glue", chosen.results / "glue", chosen.tasks, None)
+
+
+def ended(chosen, name, **values):
+    line = {"seconds": 10.0, "loss": 2.0, **values}
+    (chosen.results / f"{name}.json").write_text(json.dumps(line) + "\n")
+
+
+def pretrained(chosen, *sides):
+    for side in sides:
+        ended(chosen, f"pretrain-{side}")
+
+
+def scored(chosen, arm, task, rate, seed, score):
+    metrics = dict.fromkeys(TASKS[task].metrics, score)
+    name = glue_report.job_name(arm, task, rate, seed)
+    ended(chosen, name, metrics=metrics, seed=seed, starts_from="pretrained", step=3)
+
+
+def names(chosen, files):
+    return [job.name for job in glue_small.jobs(chosen, files)]
+
+
+def test_a_sample_is_the_same_in_every_call_and_is_marked(chosen):
+    read = chosen.results / "glue" / "data" / "rte" / "train.jsonl"
+    contents = []
+    for _ in range(2):
+        files = glue_small.prepare(chosen.data / "glue", chosen.results / "glue", ["rte"], 20)
+        contents.append(read.read_text())
+    rows = [json.loads(line) for line in contents[0].splitlines()]
+    assert contents[0] == contents[1]
+    assert len({row["pair"] for row in rows}) == files["rte"]["files"]["train"]["rows"] == 20
+    assert [int(row["pair"].split()[1]) for row in rows] != list(range(20))
+    pretrained(chosen, "ours")
+    for rate in RATES:
+        scored(chosen, "ours", "rte", rate, 0, 0.5)
+    (reason, _) = glue_report.arm_of(chosen.results, "ours", RATES, files)["tasks"]["rte"]["not_comparable"]
+    assert reason.startswith("training set of 20 texts, the published one has 2,490")
+
+
+def test_jobs_wait_for_their_checkpoint(chosen, files):
+    assert names(chosen, files) == []
+    pretrained(chosen, "peer")
+    assert {name.partition("-")[0] for name in names(chosen, files)} == {"peer"}
+    pretrained(chosen, "ours")
+    assert {name.partition("-")[0] for name in names(chosen, files)} == {"ours", "random", "peer"}
+
+
+def test_other_seeds_wait_for_the_best_rate(chosen, files):
+    pretrained(chosen, "ours")
+    scored(chosen, "ours", "cola", RATES[0], 0, 0.2)
+    of_cola = [name for name in names(chosen, files) if name.startswith("ours-cola")]
+    assert sorted(of_cola) == ["ours-cola-lr-0.0001-seed-0", "ours-cola-lr-0.0005-seed-0"]
+    scored(chosen, "ours", "cola", RATES[1], 0, 0.3)
+    of_cola = [name for name in names(chosen, files) if name.startswith("ours-cola")]
+    assert sorted(of_cola)[1:] == [f"ours-cola-lr-0.0005-seed-{seed}" for seed in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [((0.2, 0.3), 1), ((0.3, 0.2), 0), ((None, -0.5), 1), ((None, None), 0)]
+)
+def test_a_rate_without_a_score_is_never_best(chosen, scores, best):
+    for rate, score in zip(RATES, scores, strict=True):
+        scored(chosen, "ours", "cola", rate, 0, score)
+    assert glue_report.best_rate(chosen.results, "ours", "cola", RATES) == RATES[best]
+
+
+def test_the_dearest_come_first_and_an_ended_one_tells_the_price(chosen, files):
+    pretrained(chosen, "ours")
+    prices = [job.most_s for job in glue_small.jobs(chosen, files)]
+    assert prices == sorted(prices, reverse=True)
+    assert glue_small.jobs(chosen, files)[0].name.endswith("-blimp")
+    scored(chosen, "ours", "rte", RATES[0], 0, 0.5)
+    ended(chosen, "ours-rte-lr-0.0001-seed-0", seconds=400.0, metrics={"accuracy": 0.5})
+    first = glue_small.jobs(chosen, files)[0]
+    assert (first.name[:8], first.most_s) == ("ours-rte", pytest.approx(480.0))
+
+
+def test_the_price_list_counts_every_run(chosen, files, monkeypatch):
+    monkeypatch.setattr(glue_small, "num_gpus", lambda: 2)
+    lines = list(glue_small.price_list(chosen, files))
+    one = glue_small.price("cola", 50)
+    assert one == pytest.approx(30 + 0.03 * 10 * 2)
+    assert lines[0] == "pretraining: 2 x 390 s, 390 s together"
+    assert lines[2] == f"cola: 12 x {one:.0f} s at most, 50 rows"
+    total = 390 + (3 * 120 + 24 * one) / 4
+    assert lines[-1] == f"in all {total:.0f} s at most with 4 jobs at a time"
+
+
+def test_every_arm_has_a_model_of_its_own(chosen, files):
+    pretrained(chosen, "ours", "peer")
+    commands = {job.name: job.command for job in glue_small.jobs(chosen, files)}
+    for arm in glue_report.ARMS:
+        folder = str(chosen.results / "models" / arm)
+        assert commands[f"{arm}-blimp"][2] == commands[f"{arm}-cola-lr-0.0001-seed-0"][2] == folder
+
+
+def test_the_report_names_what_is_missing(chosen, files, capsys):
+    pretrained(chosen, "ours", "peer")
+    scores = {"ours": 0.6, "random": 0.4, "peer": 0.5}
+    for arm, score in scores.items():
+        ended(chosen, f"{arm}-blimp", accuracy=score)
+        for task in chosen.tasks:
+            scored(chosen, arm, task, RATES[1], 0, score - 0.1)
+            for seed in range(3):
+                scored(chosen, arm, task, RATES[0], seed, score + 0.01 * seed)
+    last = chosen.results / "peer-rte-lr-0.0001-seed-2.json"
+    content = last.read_text()
+    last.unlink()
+
+    def written():
+        glue_report.report(chosen.results, chosen.results, RATES, files)
+        return json.loads((chosen.results / "glue-small.json").read_text())
+
+    partial = written()
+    assert partial["detail"]["missing"] == ["peer, rte: 2 of 3 seeds"]
+    assert partial["is_complete"] is False
+    last.write_text(content)
+    whole = written()
+    assert (whole["value"], whole["target"], whole["detail"]["missing"]) == (10.0, 0.0, [])
+    assert "is_complete" not in whole
+    cola = whole["detail"]["arms"]["random"]["tasks"]["cola"]
+    assert cola["score"]["mean"] == pytest.approx(0.41)
+    assert cola["score"]["std"] == pytest.approx(0.01)
+    assert (cola["rate"], cola["first_seed_by_rate"]["0.0005"]) == (RATES[0], {"mcc": pytest.approx(0.3)})
+    assert "61.0 ± 1.0" in capsys.readouterr().out
