@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from launcher.commands.status import require_run
@@ -42,7 +43,7 @@ def _follow(reader: RunReader) -> bool:
             if snapshot.is_over:
                 return True
             terminal = _terminal()
-            lines = page(snapshot, terminal)[: terminal.height - 1]
+            lines = page(snapshot, replace(terminal, height=terminal.height - 1))
             screen.draw([*lines, console.paint("q quits; the run continues", "dim")])
             if QUIT in screen.key(REDRAW_S):
                 return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from launcher.rundir.live_state import EVAL_LOSS, LOSS, memory_mib, phase_of
+from launcher.rundir.records import Record
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
@@ -239,15 +240,24 @@ def _alerts(snapshot: Snapshot) -> list[str]:
     """Return the error of the end, silent ranks, restarts, and warnings of the trainer, in this order."""
     alerts = [snapshot.message] if snapshot.message else []
     alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
-    for entry in reversed(snapshot.restarts):
-        time = str(entry.get("ts_utc", ""))[11:16]
-        alerts.append(f"{time} restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}")
+    alerts += _restarts(snapshot.restarts)
     messages = snapshot.beat.get("warning_messages") or {}
     counts = snapshot.beat.get("warnings") or {}
-    for name, message in messages.items():
-        times = counts.get(name, 1)
-        alerts.append(f"{message}{f' ({times:g} times)' if times > 1 else ''}")
+    alerts += [f"{message}{_times(counts.get(name, 1))}" for name, message in messages.items()]
     return [printable(alert) for alert in alerts]
+
+
+def _restarts(entries: Sequence[Record]) -> Iterator[str]:
+    """Yield the restarts, newest first; those of one reason from one checkpoint once, with the newest time."""
+    texts = [f"restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}" for entry in entries]
+    newest = dict(zip(texts, entries, strict=True))
+    for text in dict.fromkeys(reversed(texts)):
+        time = str(newest[text].get("ts_utc", ""))[11:16]
+        yield f"{time} {text}{_times(texts.count(text))}"
+
+
+def _times(number: float) -> str:
+    return f" ({number:g} times)" if number > 1 else ""
 
 
 def _silent(snapshot: Snapshot) -> Iterator[tuple[int, float]]:

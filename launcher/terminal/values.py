@@ -31,11 +31,11 @@ def origin_text(origin: Origin) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """Format as 45 s, 12 min, 3 h 20 min, 4.1 days."""
+    """Format as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days."""
     if seconds is None:
         return UNKNOWN
     if seconds < MINUTE_S:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
+        return f"{seconds:.{0 if seconds >= 10 else 1}f}".removesuffix(".0") + " s"
     minutes = round(seconds / MINUTE_S)
     if minutes < 60:
         return f"{minutes} min"

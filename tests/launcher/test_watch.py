@@ -400,7 +400,7 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
         None,
     )
     assert "checkpoint 1.5 min before the end" in line(standing)
-    assert "checkpoint 0.42 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
+    assert "checkpoint 0.4 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
 
 
 @pytest.mark.parametrize(
@@ -478,6 +478,7 @@ def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
     ("shown", "expected"),
     [
         (show_duration(0), "0 s"), (show_duration(3.14159), "3.1 s"), (show_duration(59.4), "59 s"),
+        (show_duration(0.0012), "0 s"), (show_duration(0.49), "0.5 s"), (show_duration(9.97), "10 s"),
         (show_duration(119), "2 min"), (show_duration(3 * 3600 + 300), "3 h 05 min"),
         (show_duration(10 * 86400), "10.0 days"), (show_duration(None), "-"),
         (show_count(950), "950"), (show_count(12345), "12.3k"), (show_count(245_136_954), "245M"),

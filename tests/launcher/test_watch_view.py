@@ -91,6 +91,19 @@ def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
 
 
+def test_restarts_of_one_reason_are_one_alert(run_dir: Path) -> None:
+    manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
+    (restart,) = manifest["restarts"]
+    later = {**restart, "ts_utc": "2026-01-01T10:40:00+00:00"}
+    manifest["restarts"] = [restart, later, {**later, "from": "checkpoint 9"}]
+    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    alerts = [line for line in shown(run_dir).splitlines() if line.startswith("! 10")]
+    assert alerts == [
+        "! 10:40 restarted from checkpoint 9: rank 0 was killed",
+        "! 10:40 restarted from checkpoint 8: rank 0 was killed (2 times)",
+    ]
+
+
 sizes = st.tuples(st.integers(1, 200), st.integers(1, 60), st.booleans())
 
 
@@ -237,10 +250,13 @@ def shell(start_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> I
 def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
     how: str, run_dir: Path, shell: Callable[..., Shell]
 ) -> None:
+    restarts = [{"from": f"checkpoint {step}", "why": "rank 0 was killed"} for step in range(30)]
+    (run_dir / "manifest.json").write_text(json.dumps({"restarts": restarts}), encoding="utf-8")
     watching = shell("watch", run_dir)
     watching.wait_for("q quits")
     append(run_dir / "metrics.jsonl", {"step": 12, **ROW, "train/loss": 0.0625})
     watching.wait_for("0.0625")
+    assert "! and more: see logs/" in watching.text  # the last line above the help
     if how == "q":
         os.write(watching.ours, b"q")
     elif how == "interrupt":
