@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.htmlreport.markup import mapping, muted, number, records, table, text, utc
 from launcher.htmlreport.run_record import RunRecord
-from launcher.rundir.records import Record, list_in
+from launcher.rundir.records import Record, list_in, reason_of
 from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.units import SECONDS_PER_HOUR
 
@@ -100,9 +100,10 @@ def _cost(run: RunRecord) -> str:
 def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
     """Yield (kind, message): why the run ended, what the trainer warned of, what this report leaves out."""
     outcome, history = run.outcome, run.history
-    if message := outcome.get("message"):
+    if error := reason_of(outcome):
         ended = f"{outcome.get('status', 'ended')} (exit {outcome.get('exit_code', '?')})"
-        yield "failure", f"{ended}: {message}"
+        hint = f"; hint: {outcome['hint']}" if outcome.get("hint") else ""
+        yield "failure", f"{ended}: {error}{hint}"
     if reason := run.last_launch.get("unguarded"):
         yield "failure", f"launched although checks failed: {reason}"
     for rank in run.ranks[:1]:

@@ -238,7 +238,8 @@ def _rank_text(view: RankView) -> str:
 
 def _alerts(snapshot: Snapshot) -> list[str]:
     """Return the error of the end, silent ranks, restarts, and warnings of the trainer, in this order."""
-    alerts = [snapshot.message] if snapshot.message else []
+    hint = f"hint: {snapshot.hint}" if snapshot.hint else ""
+    alerts = [text for text in (snapshot.message, hint) if text]
     alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
     alerts += _restarts(snapshot.restarts)
     messages = snapshot.beat.get("warning_messages") or {}
@@ -248,7 +249,7 @@ def _alerts(snapshot: Snapshot) -> list[str]:
 
 
 def _restarts(entries: Sequence[Record]) -> Iterator[str]:
-    """Yield the restarts, newest first; those of one reason from one checkpoint once, with the newest time."""
+    """Yield the restarts, newest first; equal ones once, with the newest time."""
     texts = [f"restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}" for entry in entries]
     newest = dict(zip(texts, entries, strict=True))
     for text in dict.fromkeys(reversed(texts)):

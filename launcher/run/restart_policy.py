@@ -40,6 +40,7 @@ class Failure:
     step: int
     message: str
     is_transient: bool
+    hint: str = ""
 
     def is_like(self, other: Failure) -> bool:
         """Return whether both sessions failed in the same way at the same step."""
@@ -64,7 +65,7 @@ def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool =
 
 def of_error(error: ProjectError, step: int) -> Failure:
     """Return the failure of a session that reported an error."""
-    return Failure("reported", error.code, step, error.message, error.code in PASSING_CODES)
+    return Failure("reported", error.code, step, error.message, error.code in PASSING_CODES, error.hint)
 
 
 @dataclass(frozen=True, slots=True)

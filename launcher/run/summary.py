@@ -22,6 +22,7 @@ from launcher.rundir.records import (
     list_in,
     read_json,
     read_outcome,
+    reason_of,
 )
 from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
@@ -55,6 +56,7 @@ class Summary:
         restarts: restarted sessions of this launch.
         first_evaluation: all metrics of the first evaluation, by name; likewise of the last one.
         best: best value of the metric that selects checkpoints.
+        best_checkpoint: checkpoint of that step; empty if none is kept.
         next_command: command to run next; empty if the message names something to fix first.
     """
 
@@ -76,6 +78,7 @@ class Summary:
     first_evaluation: dict[str, float] = field(default_factory=dict)
     last_evaluation: dict[str, float] = field(default_factory=dict)
     best: Best | None = None
+    best_checkpoint: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -109,6 +112,8 @@ def conclude(
     first, last = _first_and_last_evaluation(folder / METRICS, history)
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
+    best = find_best(folder, read_json(folder / RESOLVED), history)
+    has_best = best is not None and best.step in checkpoint_steps(folder / CHECKPOINTS)
     return Summary(
         status=str(outcome.get("status") or _status(exit_code)),
         exit_code=exit_code,
@@ -127,7 +132,8 @@ def conclude(
         corpus_shares=_corpus_shares(history.trained),
         first_evaluation=evaluation_of(first),
         last_evaluation=evaluation_of(last),
-        best=find_best(folder, read_json(folder / RESOLVED), history),
+        best=best,
+        best_checkpoint=str(folder / CHECKPOINTS / str(best.step)) if best and has_best else "",
     )
 
 
@@ -209,8 +215,9 @@ def _message(outcome: Record, error: ProjectError | None, code: int, folder: Pat
     location = f"\n{printable(f'  = log: {log}')}" if log.exists() else ""  # deleted with its run directory
     if error is not None:
         return f"error: {plain_description(error)}{location}"
-    if reported := outcome.get("message"):
-        return printable(reported) + location
+    if reported := reason_of(outcome):
+        hint = outcome.get("hint")
+        return printable(reported) + (f"\n{printable(f'  = hint: {hint}')}" if hint else "") + location
     last = _last_line(log)
     return printable(f"{_death(code)}{f': {last}' if last else ''}") + location
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 
 from launcher.run.summary import Summary
-from launcher.rundir.run_status import show_best
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.values import show_count, show_metric
@@ -46,9 +45,18 @@ def _evaluations(ending: Summary) -> list[str]:
         shown = [_change(name, None, value) for name, value in last.items()]
         return [f"{', '.join(shown)} at step {ending.last_eval_step}"]
     changes = [_change(name, first.get(name), value) for name, value in last.items()]
+    return [", ".join(changes), *_earlier_best(ending)]
+
+
+def _earlier_best(ending: Summary) -> list[str]:
+    """Return the best evaluation with its checkpoint; nothing if it is the last one."""
     best = ending.best
-    is_earlier = best is not None and best.step != ending.last_eval_step
-    return [", ".join(changes), *([f"best: {show_best(best)}"] if is_earlier else [])]
+    if best is None or best.step == ending.last_eval_step:
+        return []
+    checkpoint = (
+        f": {ending.best_checkpoint}" if ending.best_checkpoint else ", of which there is no checkpoint"
+    )
+    return [printable(f"best: {show_metric(best.metric, best.value)} at step {best.step}{checkpoint}")]
 
 
 def _change(name: str, first: float | None, last: float) -> str:

@@ -193,6 +193,8 @@ def give_up(
         "step": failure.step,
         "message": "; ".join(part for part in (failure.message, verdict.reason) if part),
     }
+    if failure.kind == "reported" and failure.cause:
+        outcome |= {"code": failure.cause, "hint": failure.hint}
     _write_verdict(launch, outcome)
     # The summary prefers the error file, which does not hold the launcher's verdict.
     if failure.kind != "reported" or verdict.reason:

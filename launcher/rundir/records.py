@@ -61,7 +61,7 @@ OUTCOME_VALUES: Checks = {
     "status": is_text,
     "exit_code": _is_exit_code,
     "step": is_count,
-    "message": is_text,
+    **dict.fromkeys(("message", "code", "hint"), is_text),
 }
 
 
@@ -115,6 +115,12 @@ def read_outcome(folder: Path) -> Record:
     """Read the outcome of a session; empty without one, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
     return outcome if sound_values(outcome, OUTCOME_VALUES) == outcome else {}
+
+
+def reason_of(outcome: Record) -> str:
+    """Return why a run failed, with the code of the error; empty if it did not fail."""
+    message, code = str(outcome.get("message", "")), outcome.get("code")
+    return f"{message} [{code}]" if message and code else message
 
 
 def stamp(path: Path) -> tuple[int, int] | None:

@@ -11,7 +11,16 @@ from typing import Any
 import psutil
 
 from launcher.rundir.directory import is_claimed
-from launcher.rundir.records import MetricsTail, Record, last_beat, list_in, read_json, read_outcome, stamp
+from launcher.rundir.records import (
+    MetricsTail,
+    Record,
+    last_beat,
+    list_in,
+    read_json,
+    read_outcome,
+    reason_of,
+    stamp,
+)
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, read_status
 from neobert.runfiles.run_dir import (
@@ -49,6 +58,7 @@ class Snapshot:
         started: start of the latest launch.
         is_over: whether nothing more will happen in this launch.
         message: error that ended the last session; empty without one.
+        hint: what to do about it.
     """
 
     status: RunStatus
@@ -59,6 +69,7 @@ class Snapshot:
     started: datetime | None
     is_over: bool
     message: str
+    hint: str
 
     @property
     def beat(self) -> Record:
@@ -92,6 +103,7 @@ class RunReader:
         self._read_metrics()
         self._read_ranks(now)
         config, manifest = read_json(self.folder / RESOLVED), read_json(self.folder / MANIFEST)
+        outcome = read_outcome(self.folder)
         return Snapshot(
             status=read_status(self.folder, now, History(evaluations=self._evaluations)),
             ranks=self._ranks,
@@ -100,7 +112,8 @@ class RunReader:
             config=config,
             started=_time_of(manifest.get("started_utc")),
             is_over=self._is_over(manifest),
-            message=str(read_outcome(self.folder).get("message", "")),
+            message=reason_of(outcome),
+            hint=str(outcome.get("hint", "")),
         )
 
     def _read_metrics(self) -> None:

@@ -12,7 +12,7 @@ import re
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
@@ -87,9 +87,18 @@ def has_outcome(run_dir: Path) -> bool:
     return (run_dir / OUTCOME).exists()
 
 
-def write_outcome(run_dir: Path, status: Status, exit_code: int, step: int, message: str = "") -> None:
-    """Write the result of the session atomically."""
-    content = {"status": status, "exit_code": exit_code, "step": step, "message": message}
+def write_outcome(
+    run_dir: Path,
+    status: Status,
+    exit_code: int,
+    step: int,
+    message: str = "",
+    code: str = "",
+    hint: str = "",
+) -> None:
+    """Write the result of the session atomically; message, code and hint are those of its error."""
+    content: dict[str, Any] = {"status": status, "exit_code": exit_code, "step": step, "message": message}
+    content |= {name: value for name, value in (("code", code), ("hint", hint)) if value}
     write_atomically(run_dir / OUTCOME, json.dumps(content).encode() + b"\n")
 
 

@@ -111,7 +111,14 @@ def run_dir(tmp_path: Path) -> Path:
     write(
         folder,
         "outcome.json",
-        {"status": "failed", "exit_code": 93, "step": 40, "message": "loss spike at step 41"},
+        {
+            "status": "failed",
+            "exit_code": 93,
+            "step": 40,
+            "message": "loss spike at step 41",
+            "code": "SPK001",
+            "hint": "lower optimizer.lr",
+        },
     )
     return folder  # fmt: skip
 
@@ -147,7 +154,8 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
     assert Path(answer.out.strip()) == run_dir / "report.html"
     page = Page((run_dir / "report.html").read_text(encoding="utf-8"))
     for shown in (
-        "failed (exit 93): loss spike at step 41", "40 of 40", "2 GPU-hours = 4.00", "CKP001",
+        "failed (exit 93): loss spike at step 41 [SPK001]; hint: lower optimizer.lr",
+        "40 of 40", "2 GPU-hours = 4.00", "CKP001",
         "NVIDIA H200, 140.4 GiB", "no-save-cadence", "rank 0 was killed", "torch",
         "command line: trainer.max_steps=40",
     ):  # fmt: skip

@@ -157,6 +157,18 @@ def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Summa
     assert "same failure twice" in ending.message
 
 
+def test_the_hint_of_an_error_is_kept(launched: Callable[..., Summary], tmp_path: Path) -> None:
+    error = {"code": "SPK001", "message": "loss spike", "hint": "lower optimizer.lr", "exit_code": 4}
+    ending = launched(
+        f"beat(5)\n(run / 'error.json').write_text({json.dumps(error)!r})\nend('failed', 4, 5, 'loss spike')"
+    )
+    assert (ending.exit_code, ending.restarts) == (93, 1)
+    reason = "loss spike; same failure twice at step 5: not retrying [SPK001]"
+    assert ending.message.startswith(f"{reason}\n  = hint: lower optimizer.lr")
+    outcome = read_json(tmp_path / "outcome.json")
+    assert (outcome["code"], outcome["hint"]) == ("SPK001", "lower optimizer.lr")
+
+
 def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Summary]) -> None:
     ending = launched("beat(5)\nend('failed', 1, 5, 'another run is here')")
     assert (ending.exit_code, ending.restarts) == (1, 0)

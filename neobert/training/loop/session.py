@@ -136,11 +136,10 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
     """
     if has_outcome(run_dir):
         return
-    exit_code, message = EXIT_TRAINING_FAILED, f"{type(error).__name__}: {error}"
-    if isinstance(error, ProjectError):
-        exit_code, message = error.exit_code, error.message
+    if not isinstance(error, ProjectError):
+        error = ProjectError("", f"{type(error).__name__}: {error}", exit_code=EXIT_TRAINING_FAILED)
     with suppress(OSError):
-        write_outcome(run_dir, "failed", exit_code, step, message)
+        write_outcome(run_dir, "failed", error.exit_code, step, error.message, error.code, error.hint)
 
 
 @contextmanager
