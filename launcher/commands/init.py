@@ -16,6 +16,7 @@ from launcher.io.files import make_folder, writing
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.corpora import LINES_TO_DOCUMENTS
+from neobert.config.text_formats import READABLE, kind_of
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from profiles.registry import resolve_run
@@ -142,13 +143,18 @@ def _starter(request: Request, *, asks: bool) -> Starter:
 
 
 def _check_text(text: Path) -> None:
+    """Refuse a text that training would refuse: absent, empty, or with another suffix than those of text."""
     if not text.exists():
         raise _usage(
             "unusable-path", "no such file or folder", "set --text to a file or folder of text", text
         )
+    if not text.is_dir() and not text.stat().st_size:
+        raise _usage("unusable-path", "the file is empty", "set --text to a file or folder of text", text)
     if not _num_bytes(text):
-        problem = "the folder holds no text" if text.is_dir() else "the file is empty"
-        raise _usage("unusable-path", problem, "set --text to a file or folder of text", text)
+        problem = f"holds none of {READABLE}" if text.is_dir() else f"is not one of {READABLE}"
+        files = f"{quote(str(text))}/*" if text.is_dir() else quote(str(text))
+        hint = f"plain text under another name: cat {files} > text.txt, then --text text.txt"
+        raise _usage("unusable-path", problem, hint, text)
 
 
 def _relative(text: Path, file: Path) -> str:
@@ -157,13 +163,14 @@ def _relative(text: Path, file: Path) -> str:
 
 
 def _num_bytes(text: Path) -> int:
-    """Add up the files that a run would look at: hidden files and folders are not read."""
+    """Add up the files that a run would read: no hidden ones, and none of other formats."""
     if not text.is_dir():
-        return text.stat().st_size
+        return text.stat().st_size if kind_of(text) else 0
     num_bytes = 0
     for folder, folders, names in os.walk(text):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = (os.path.join(folder, name) for name in names if not name.startswith("."))
+        readable = (name for name in names if not name.startswith(".") and kind_of(Path(name)))
+        paths = (os.path.join(folder, name) for name in readable)
         num_bytes += sum(os.path.getsize(path) for path in paths if os.path.exists(path))
     return num_bytes
 

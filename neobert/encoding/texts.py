@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import READABLE, kind_of
+from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.lines import line_pieces, whole_lines
-from neobert.data.sources.local_files import READABLE
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
-from neobert.data.sources.text_files import TEXT as TEXT_KIND
-from neobert.data.sources.text_files import kind_of, opened, read_rows
+from neobert.data.sources.text_files import opened, read_rows
 from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name

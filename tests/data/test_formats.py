@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.table_rows import array_objects
-from neobert.data.sources.text_files import COMPRESSIONS, column_of
+from neobert.data.sources.text_files import column_of
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 from tests.data.test_text_files import put, read, refused

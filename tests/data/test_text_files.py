@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from neobert.config.text_formats import kind_of
 from neobert.data.sources import lines, text_files
-from neobert.data.sources.text_files import column_of, kind_of, read_rows
+from neobert.data.sources.text_files import column_of, read_rows
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
 

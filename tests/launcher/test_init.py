@@ -65,7 +65,10 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
         (["--text", "missing.txt"], "no such file"),
         (["--text", "empty.txt"], "empty.txt: the file is empty"),
         (["--text", "/dev/null"], "/dev/null: the file is empty"),
-        (["--text", "hidden"], "hidden: the folder holds no text"),
+        (["--text", "hidden"], "hidden: holds none of .txt, .jsonl,"),
+        (["--text", "my notes"], "my notes: holds none of .txt, .jsonl,"),
+        (["--text", "my notes"], "cat 'my notes'/* > text.txt"),
+        (["--text", "my notes/a.md"], "my notes/a.md: is not one of .txt, .jsonl,"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
         ([], "neither --text nor --dataset"),
@@ -80,6 +83,8 @@ def test_a_refusal_writes_nothing(
     Path("hidden", ".git").mkdir(parents=True)
     Path("hidden", ".git", "packed").write_text("not read")
     Path("hidden", ".notes.txt").write_text("not read")
+    Path("my notes").mkdir()
+    Path("my notes", "a.md").write_text("# A title")
     before = sorted(os.listdir())
     answer = command("init", *arguments)
     assert (answer.code, problem in answer.err) == (2, True), answer.err

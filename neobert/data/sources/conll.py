@@ -10,7 +10,6 @@ from typing import Any
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, whole_lines
 from neobert.data.sources.unreadable import unreadable
 
-CONLL = ".conll"
 WORDS, LABELS = "tokens", "tags"
 DOCUMENT_START = "-DOCSTART-"
 _HINT = "write a word and its label per line, separated by a tab or by spaces, and a blank line between texts"

@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from neobert.config.text_formats import COMPRESSIONS, READABLE, TEXT, kind_of, suffix_of
 from neobert.data.sources.file_digests import DescribeFile
 from neobert.data.sources.readers import FileSource, TextSource
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.splits import ALIASES
-from neobert.data.sources.text_files import COMPRESSIONS, KINDS, TEXT, kind_of, suffix_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 
-READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
 TABLES = {".csv", ".tsv", ".json", ".conll"}
 ALREADY_READ = "another name of a file that is read"
 

@@ -11,14 +11,13 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from neobert.data.sources.conll import CONLL, conll_rows
+from neobert.config.text_formats import CONLL
+from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
 from neobert.data.sources.rows import Row, RowFormat
 from neobert.data.sources.unreadable import MARK_BYTES, PARQUET_MARK, check_start, unreadable
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-KINDS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL)
-PARQUET = ".parquet"
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"

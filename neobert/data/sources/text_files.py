@@ -19,31 +19,15 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
 
+from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, kind_of
 from neobert.data.sources import table_rows
 from neobert.data.sources.lines import line_pieces
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
 from neobert.data.sources.rows import Row, RowFormat, check_plain_text
 from neobert.data.sources.unreadable import unopened, unreadable
 
-TEXT = ".txt"
-COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-KINDS = (TEXT, *table_rows.KINDS, table_rows.PARQUET)
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
-
-
-def kind_of(path: Path) -> str | None:
-    """Return the suffix of the format, without that of the compression; None for a file that is not read."""
-    suffix = suffix_of(path)
-    return suffix if suffix in KINDS else None
-
-
-def suffix_of(path: Path) -> str:
-    """Return the last suffix that is not that of a compression, in lower case."""
-    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return suffixes[-1] if suffixes else ""
 
 
 def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
@@ -53,11 +37,11 @@ def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     """
     kind = kind_of(path)
     assert kind is not None, path
-    with opened(path, seekable=kind == table_rows.PARQUET) as handle:
+    with opened(path, seekable=kind == PARQUET) as handle:
         if kind == TEXT:
             check_plain_text(path, rows)
             yield from ({TEXT_FIELD: text} for text in _paragraphs(handle, path))
-        elif kind == table_rows.PARQUET:
+        elif kind == PARQUET:
             yield from table_rows.parquet_rows(handle, path, rows)
         else:
             yield from _table_rows(handle, path, kind, rows)
@@ -71,8 +55,8 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
     kind = kind_of(path)
     if kind is None or kind == TEXT:
         return None
-    with opened(path, seekable=kind == table_rows.PARQUET) as handle:
-        if kind == table_rows.PARQUET:
+    with opened(path, seekable=kind == PARQUET) as handle:
+        if kind == PARQUET:
             return ", ".join(table_rows.parquet_columns(handle, path, rows).values())
         for place, values in table_rows.rows_of(handle, path, kind, rows):
             return ", ".join(rows.columns(values, place).values())

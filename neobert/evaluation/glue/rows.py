@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from neobert.config.text_formats import PARQUET, kind_of
 from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import PARQUET, rows_of, whole_parquet_rows
-from neobert.data.sources.text_files import kind_of, opened
+from neobert.data.sources.table_rows import rows_of, whole_parquet_rows
+from neobert.data.sources.text_files import opened
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.task import GlueTask
 

@@ -9,8 +9,8 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neobert.config.text_formats import kind_of
 from neobert.data.sources.hub import hub_tables
-from neobert.data.sources.text_files import kind_of
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
 from neobert.evaluation.glue.task import GlueTask

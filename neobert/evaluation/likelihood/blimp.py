@@ -13,9 +13,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from neobert.config.text_formats import PARQUET, kind_of
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import PARQUET, Rows, rows_of, whole_parquet_rows
-from neobert.data.sources.text_files import kind_of, opened
+from neobert.data.sources.table_rows import Rows, rows_of, whole_parquet_rows
+from neobert.data.sources.text_files import opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all

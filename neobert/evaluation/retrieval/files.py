@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.table_rows import rows_of
-from neobert.data.sources.text_files import COMPRESSIONS, opened
+from neobert.data.sources.text_files import opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed

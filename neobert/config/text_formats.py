@@ -1,0 +1,24 @@
+"""Formats of text files, by suffix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TEXT, CONLL, PARQUET = ".txt", ".conll", ".parquet"
+KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET)
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
+
+
+def kind_of(path: Path) -> str | None:
+    """Return the suffix of the format, without that of the compression; None for a file that is not read."""
+    suffix = suffix_of(path)
+    return suffix if suffix in KINDS else None
+
+
+def suffix_of(path: Path) -> str:
+    """Return the last suffix that is not that of a compression, in lower case."""
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return suffixes[-1] if suffixes else ""
