@@ -1,6 +1,6 @@
-"""Speed and memory of a profile's rehearsal on the GPU of this machine: DIR/PROFILE-on-CARD.json.
+"""Speed and memory of a profile's rehearsal on the GPU of this machine.
 
-    python benchmarks/profile_rehearsal.py --profile h100-prod --output docs/measurements
+    python benchmarks/profile_rehearsal.py --profile h100-prod --output docs/measurements/h100-throughput.json
 
 The text is CPython's documentation and the tokenizer is trained on it, so that nothing is downloaded; every
 other key is the profile's. Value: tokens per second of the rehearsal. A GPU other than the profile's fails
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measurement import device_name, write_measurement
+from measurement import write_measurement
 
 OFFLINE = (
     "dataset.name=builtin:python-docs",
@@ -32,18 +32,16 @@ OFFLINE = (
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--profile", default="h100-prod")
-    parser.add_argument("--output", type=Path, default=Path("docs/measurements"))
+    parser.add_argument("--output", type=Path, default=Path("docs/measurements/h100-throughput.json"))
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         report = rehearse(asked.profile, Path(folder))
     found = report["facts"]["rehearsal"]
     if found is None:
         sys.exit(json.dumps(report["facts"]["probes"], indent=1))
-    card = device_name().split()[-1].lower()
-    path = asked.output / f"{asked.profile}-on-{card}.json"
     speed = found["speed"]
-    write_measurement(path, speed["tokens_per_second"], "tokens/s", None, detail_of(report))
-    print(path, {name: speed[name] for name in ("tokens_per_second", "mfu", "step_time_s")}, found["memory"])
+    write_measurement(asked.output, speed["tokens_per_second"], "tokens/s", None, detail_of(report))
+    print({name: speed[name] for name in ("tokens_per_second", "mfu", "step_time_s")}, found["memory"])
     return 0
 
 
