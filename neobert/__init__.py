@@ -1,7 +1,6 @@
 """NeoBERT encoders: configuration, plan, model, data and trainer.
 
-Importing this package imports nothing heavy: torch lives in the modules that
-run in child processes, never above the process boundary.
+Importing this package does not import torch: only modules that run in child processes do.
 """
 
 __version__ = "0.2.0"

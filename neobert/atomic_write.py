@@ -1,4 +1,4 @@
-"""Files written in one step."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file: a reader sees the old content or the new, never a part. Raises OSError."""
+    """Write a file atomically: readers see the old content or the new. Raises OSError."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces the one at `path` at the end of the block; after an error nothing changes.
+    """Open a file that replaces `path` when the block ends; after an error `path` is unchanged.
 
     The temporary file next to it must be new: in a folder that others can write to, an existing link of that
     name could lead to another file.

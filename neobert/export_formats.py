@@ -13,8 +13,8 @@ class ExportFormat(NamedTuple):
     Attributes:
         module: module of `neobert.export.formats` that writes it.
         content: what the folder holds, for help and docs.
-        packages: import names that writing it and reading it back need, besides this project's own.
-        requirements: distributions that bring them: the extra of the same name.
+        packages: import names of further packages that writing and verifying it need.
+        requirements: distributions that contain them: the extra of the same name.
     """
 
     name: str

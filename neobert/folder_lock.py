@@ -1,4 +1,4 @@
-"""Lock of a folder that one process at a time may write."""
+"""Lock of a folder for exclusive writing by one process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 class FolderInUseError(Exception):
-    """Another process holds the folder."""
+    """The folder is locked by another process."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Create the folder and hold it. Raises FolderInUseError if another process does.
+    """Create the folder and lock it while the block runs. Raises FolderInUseError if it is locked.
 
-    The kernel frees the lock of a process that dies. On a file system without locks nothing is refused.
+    The kernel frees the lock of a process that dies. On a file system without locks there is no exclusion.
     """
     descriptor = _open_locked(folder)
     try:

@@ -1,4 +1,4 @@
-"""Names of data sets on the Hub, given where a local path may be given too. Light: no torch."""
+"""Hub dataset names, as alternatives to local paths. Imports no torch."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def is_hub_name(place: str) -> bool:
-    """Return whether a place has the form OWNER/NAME and does not exist locally."""
+    """Return whether the text has the form OWNER/NAME and no local path of that name exists."""
     return _NAME.fullmatch(place) is not None and not Path(place).exists()

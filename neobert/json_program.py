@@ -1,4 +1,4 @@
-"""Programs that read a JSON file and print a JSON report, for the launcher."""
+"""Main function of programs that read a JSON request and print a JSON report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def serve(
     arguments: Sequence[str],
     log_level: int = logging.WARNING,
 ) -> int:
-    """Answer the request in the file that the one argument names, and return the exit code.
+    """Process the request in the file that the single argument names, and return the exit code.
 
     An error goes to the file that the parent process named, else to standard error.
     """

@@ -1,7 +1,6 @@
-"""The table of kernels: what each of them needs, and what it does.
+"""Table of kernels: requirements and properties of each.
 
-The resolver, the planner, the rules and the probes read it; they differ only in how they find out what a
-machine has. Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
+The resolver, the planner, the rules and the probes read it; they differ only in how they inspect the machine. Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ class Environment(NamedTuple):
     Attributes:
         device: "cuda" or "cpu".
         dtype: the type that is computed in, one of `ANY_DTYPE`.
-        head_size: channels of a head; None: not known.
-        gpus: all of them have to be able to run the kernel; empty: not known.
+        head_size: channels of a head; None if unknown.
+        gpus: all of them must support the kernel; empty if unknown.
     """
 
     device: str
@@ -77,7 +76,7 @@ class Environment(NamedTuple):
 
 
 class Obstacle(NamedTuple):
-    """Why a kernel cannot run, and the edit or command that helps."""
+    """Reason why a kernel cannot run, and the edit or command that fixes it."""
 
     message: str
     hint: str
@@ -159,10 +158,10 @@ class AttentionKernel(Kernel):
             one that takes (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
         arguments: names of its first arguments, checked where releases differ.
         group: the value of the key that selects this kernel among several.
-        is_automatic: auto may take it.
+        is_automatic: auto may select it.
         is_deterministic: gradients repeat to the last bit on a GPU.
         block_module: the same attention in the layout of this project's blocks.
-        longest_row: blocks take another attention, if there is one, for rows of more tokens.
+        longest_row: in longer rows, blocks use another attention kernel if there is one.
     """
 
     KEY = "model.attn_backend"

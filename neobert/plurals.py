@@ -1,4 +1,4 @@
-"""Counted and listed things in words."""
+"""Plurals and lists in messages."""
 
 from __future__ import annotations
 

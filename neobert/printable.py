@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Replace every character that a terminal or a log acts on: controls, line breaks, bidi marks.
+    """Replace every character that a terminal or log may interpret: controls, line breaks, bidi marks.
 
     Args:
-        keep: characters that stay although they do not print, such as a tab.
+        keep: unprintable characters to keep, such as a tab.
     """
     if text.isprintable():
         return text

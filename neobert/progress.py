@@ -50,10 +50,10 @@ def _handle(handler: logging.Handler) -> None:
 
 
 class Progress:
-    """Count of what is done, logged now and then with the time left of a known total, else with the rate.
+    """Count of completed parts, logged at intervals with the time left, or with the rate if the total is unknown.
 
     Attributes:
-        done: parts that are done, also by an earlier process.
+        done: completed parts, including those of an earlier process.
     """
 
     def __init__(
@@ -75,12 +75,12 @@ class Progress:
         self._started_s = self._logged_s = clock()
 
     def skip(self, number: int) -> None:
-        """Count parts that an earlier process did; they do not count for the rate."""
+        """Count parts that an earlier process completed, which are excluded from the rate."""
         self.done += number
         self._skipped += number
 
     def advance(self, number: int = 1) -> None:
-        """Count parts that were just done."""
+        """Count newly completed parts."""
         self.done += number
         interval_s = LOG_INTERVAL_S if LOG.propagate else LAUNCHER_INTERVAL_S
         now_s = self._clock()

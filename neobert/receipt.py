@@ -1,4 +1,4 @@
-"""The receipt of a preflight: its checks, config and expiry. Training does not start without one.
+"""Receipt of a preflight: checks, config and expiry. Training does not start without one.
 
 The launcher writes it and the trainer reads it, so it imports no torch.
 """
@@ -50,7 +50,7 @@ class Receipt:
         levels: levels that were judged.
         checks: one mapping per check, as in the report.
         waivers: one mapping per waiver that was applied.
-        versions: versions of the packages that matter.
+        versions: versions of the packages that affect a run.
         config: the resolved config, so that differences can be named by key.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty for none.
         lock_sha256: SHA-256 of the pinned versions that belong to the code.
@@ -92,13 +92,13 @@ class Receipt:
 
 
 def write_receipt(receipt: Receipt, path: Path) -> None:
-    """Write the receipt as JSON; a reader sees the old file or the new one, never a part."""
+    """Write the receipt as JSON, atomically."""
     content = json.dumps(sealed(asdict(receipt)), indent=2, sort_keys=True)
     write_atomically(path, content.encode() + b"\n")
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the digest that shows an edit. It has no secret, so it does not prevent forgery."""
+    """Add a digest that reveals edits. It is not keyed, so it does not prevent forgery."""
     plain = {name: value for name, value in content.items() if name != SEAL}
     return plain | {SEAL: sha256(plain)}
 

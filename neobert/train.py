@@ -1,4 +1,4 @@
-"""One process of a run: `python -m neobert.train RUN_DIR/resolved.json`, alone or under torchrun.
+"""Trainer process: `python -m neobert.train RUN_DIR/resolved.json`, alone or under torchrun.
 
 Signal handlers are installed before slow imports. Output is for people, one line per event.
 """
@@ -74,9 +74,9 @@ def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> Non
 
 
 def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
-    """Return the config with a resume from the run's own newest checkpoint, for a restart.
+    """Return the config for a restart, which resumes from the run's own newest checkpoint.
 
-    Without a checkpoint it starts where its first session started.
+    Without a checkpoint of its own, the run starts where its first session started.
     """
     selector = config.trainer.resume_from_checkpoint
     if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):
@@ -104,7 +104,7 @@ def report(error: ProjectError) -> int:
 
 
 def unexpected(error: Exception, run_dir: Path) -> ProjectError:
-    """Turn an unexpected error into a message of one line; the traceback is in the log."""
+    """Convert an unexpected error to a one-line `ProjectError`; the traceback is in the log."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = f"free disk space, then {_resume_hint(run_dir)}"
         return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)

@@ -48,7 +48,7 @@ Color = Annotated[
         "--color",
         metavar="WHEN",
         callback=_choose_colour,
-        help="Colour the output: auto (on a terminal), always or never.",
+        help="Color the output: auto (on a terminal), always or never.",
         show_default=False,
     ),
 ]

@@ -102,7 +102,7 @@ NewRunFile = Annotated[Path, Argument(metavar="FILE", help="Run file to write; m
 Text = Annotated[Path | None, Option("--text", metavar="PATH", help="File or folder of text to train on.")]
 DataSet = Annotated[
     str | None,
-    Option("--dataset", metavar="NAME", help="Data set of the Hugging Face Hub, or builtin:python-docs."),
+    Option("--dataset", metavar="NAME", help="Hugging Face Hub dataset, or builtin:python-docs."),
 ]
 ModelSize = Annotated[
     Literal["tiny", "small", "base"] | None,
@@ -186,12 +186,12 @@ Sweep = Annotated[
     Option(
         "--sweep",
         metavar="KEY=VALUES",
-        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP left out). Several --sweep "
+        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Several --sweep "
         "combine; every point is checked and listed before the first starts.",
     ),
 ]
 AllowUnequalTokens = Annotated[
-    bool, Option("--allow-unequal-tokens", help="Sweep even if the points see different numbers of tokens.")
+    bool, Option("--allow-unequal-tokens", help="Allow points that train on different numbers of tokens.")
 ]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
@@ -314,8 +314,8 @@ TextsPath = Annotated[
     Path,
     Argument(
         metavar="TEXTS",
-        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a folder with a data set, or a "
-        "data set's name on the Hub.",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, or "
+        "the name of a Hub dataset.",
     ),
 ]
 EmbeddingsFile = Annotated[
@@ -324,14 +324,14 @@ EmbeddingsFile = Annotated[
 Column = Annotated[
     str | None, Option("--column", metavar="NAME", help="Column of the text [text, sentence or content].")
 ]
-Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a folder with a data set.")]
+Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a dataset folder.")]
 Pooling = Annotated[
     Literal["avg", "cls", "max"] | None,
-    Option("--pooling", help="Pooling of token vectors. Default: as the folder declares it."),
+    Option("--pooling", help="Pooling of token vectors. Default: the folder's setting."),
 ]
 Normalize = Annotated[
     bool | None,
-    Option("--normalize/--no-normalize", help="Scale to length 1. Default: as the folder declares it."),
+    Option("--normalize/--no-normalize", help="Scale embeddings to unit length. Default: the folder's setting."),
 ]
 MaxLength = Annotated[
     int | None,
@@ -364,7 +364,7 @@ TextsPerShard = Annotated[
 EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
 GlueData = Annotated[
     Path,
-    Option("--data", metavar="DIR", help="Folder with a folder per task, or a data set's name on the Hub."),
+    Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),
 ]
 EvaluationFolder = Annotated[
     Path, Option("--output", "-o", metavar="DIR", help="Folder for results; the same folder continues them.")
@@ -396,6 +396,6 @@ DocumentPrefix = Annotated[
     str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")
 ]
 Benchmark = Annotated[
-    str | None, Option("--benchmark", metavar="NAME", help="Benchmark of mteb, such as 'MTEB(eng, v2)'.")
+    str | None, Option("--benchmark", metavar="NAME", help="MTEB benchmark, e.g. 'MTEB(eng, v2)'.")
 ]
-MtebTasks = Annotated[str | None, Option("--tasks", metavar="NAMES", help="Comma-separated tasks of mteb.")]
+MtebTasks = Annotated[str | None, Option("--tasks", metavar="NAMES", help="Comma-separated MTEB tasks.")]

@@ -30,7 +30,7 @@ class Request:
 def run(request: Request, output: Path, output_format: str) -> int:
     """Run the tasks, and print scores by type; exits with 1 if a task failed."""
     if (request.benchmark is None) == (not request.tasks):
-        message = "not exactly one of --benchmark and --tasks is given"
+        message = "exactly one of --benchmark and --tasks is required"
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
     output = prepare_folder(output)

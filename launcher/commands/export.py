@@ -20,7 +20,7 @@ from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.run_dir import RESOLVED
 
 MODULE = "neobert.export"
-HINT = "see the output above; if memory ran out, run it on a machine with more"
+HINT = "see the output above; if memory ran out, use a machine with more memory"
 CONFIG, WEIGHTS = "config.json", "*.safetensors"
 MAX_DIGITS = 19
 HEAD = ("format", "folder", "largest difference", "read with")

@@ -23,8 +23,8 @@ class Request:
     """Arguments of the command.
 
     Attributes:
-        folder: the encoder.
-        data: folder with a folder for each task, or the name of a data set on the Hub.
+        folder: folder of the encoder.
+        data: folder with one subfolder per task, or the name of a Hub dataset.
         seeds: number of runs per task; their seeds count from 0.
         transfers: tasks start from the best checkpoint of their `starts_from` and that seed, if it is one of
             the tasks.

@@ -18,7 +18,7 @@ VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Run that the command line names, before any file is read."""
+    """Profile, run files and overrides of the command line, before any file is read."""
 
     profile: str | None
     files: tuple[Path, ...]

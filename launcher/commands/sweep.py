@@ -120,7 +120,7 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
 def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
     if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
         message = "a sweep runs on one node"
-        raise ProjectError("sweep", message, "start the points one by one", exit_code=EXIT_USAGE)
+        raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
 
 
 def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:

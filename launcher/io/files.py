@@ -15,7 +15,7 @@ from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 
-ANOTHER_PLACE = "make room or choose another folder"
+ANOTHER_PLACE = "free space, or choose another folder"
 
 
 def absolute(path: str, key: str) -> Path:
@@ -76,14 +76,14 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
 
 
 def require_present(path: Path, option: str) -> None:
-    """Raise ProjectError if a file or folder that an option names is not there."""
+    """Raise ProjectError if a file or folder that an option names does not exist."""
     if not path.exists():
         hint = f"pass a file or folder that exists to {option}"
         raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
 
 
 def require_source(path: Path, option: str) -> str:
-    """Return the absolute path of data, or a data set's name on the Hub. Raises ProjectError for neither."""
+    """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError for neither."""
     if is_hub_name(str(path)):
         return str(path)
     require_present(path.expanduser(), option)

@@ -61,7 +61,7 @@ def examine(
         facts: recorded facts; measurements of a different config count as missing.
         folder: folder for the diff of the working tree; None to store none.
         receipt: earlier receipt, whose results replace expensive probes.
-        measured_again: groups of facts that are measured in spite of the receipt, if a rule needs them.
+        measured_again: groups of facts that are measured despite the receipt, if a rule needs them.
         earlier: measurements of an earlier rehearsal, for a plan without one.
         trainer: the process that waits to become the trainer, which the rehearsal may warm up.
     """

@@ -81,7 +81,7 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
 
 
 def measured_again() -> frozenset[str]:
-    """Return the groups that are measured in spite of a kept receipt: imports and text."""
+    """Return the groups that are measured despite a kept receipt: imports and text."""
     return frozenset(probe.group for probe in levels.HEAVY_PROBES if not probe.measures_time)
 
 

@@ -104,7 +104,7 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 
 def _local(path: Path) -> Text:
     if not path.exists():
-        return Text(str(path), False, False, reason="there is no such file or folder")
+        return Text(str(path), False, False, reason="no such file or folder")
     num_files, size_bytes, unreadable = 0, 0, ""
     for file in _files(path):
         num_files += 1
@@ -149,7 +149,7 @@ def _why_no_weights(path: Path) -> str:
     if path.is_file():
         return _why_unreadable(path)
     if not path.is_dir():
-        return "there is no such file or folder"
+        return "no such file or folder"
     found = [path / name for name in (WEIGHTS, INDEX) if (path / name).is_file()]
     if found:
         return _why_unreadable(found[0])

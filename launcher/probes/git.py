@@ -36,7 +36,7 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 
 def probe_git(subject: Subject) -> GitFacts:
-    """Read commit and difference; the difference is kept in `subject.diff_file`, where there is one."""
+    """Return commit and state of the working tree; write the uncommitted diff to `subject.diff_file`, if set."""
     tree = _tree_of(subject)
     if tree is None:
         return NO_REPOSITORY

@@ -47,7 +47,7 @@ class Subject:
         config: the resolved run.
         output_dir: the run directory, absolute.
         folder: where the run is launched from.
-        diff_file: where the working tree's difference is kept, or None to keep none.
+        diff_file: file for the uncommitted diff of the working tree; None to write none.
         requires_gpu: whether the run's profile requires one.
         request_time: called by a probe before work of known length, with its seconds from now and a
             description. Replaces the probe's remaining time.

@@ -69,7 +69,7 @@ def ask(
 
 @contextmanager
 def passed_on(output: IO[bytes]) -> Iterator[None]:
-    """Print a child's standard error while the block runs, and the rest of it after."""
+    """Print a child's standard error during the block, and the rest afterwards."""
     reader = Thread(target=_print_lines, args=(output,), daemon=True)
     reader.start()
     try:

@@ -22,7 +22,7 @@ _starting = Lock()
 _living: set[subprocess.Popen[bytes]] = set()
 DUMP_TIMEOUT_S = 3.0
 POLL_S = 0.05
-NO_TRACE = "no stack was written: the process is gone, or waits for a device inside the kernel\n"
+NO_TRACE = "no stack was written: the process has ended, or is blocked in the kernel on a device\n"
 KILL_TIMEOUT_S = 3.0
 AGENT = "torch.distributed.run"
 # torchrun sets this for its ranks. A trainer without it holds the lock of the run directory.

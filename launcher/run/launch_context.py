@@ -126,5 +126,5 @@ def _deadlines(run: ResolvedRun, environment: Mapping[str, str], started_s: floa
         yield Deadline(end_s, is_time_of_day=True)
     if run.profile is not None and run.profile.kind == "smoke":
         limit = f"{run.profile.name} is a smoke profile, whose runs stop after {SMOKE_HOURS} hour"
-        hint = "its checkpoints are intact; lower trainer.max_steps, or set profile to a production profile"
+        hint = "the checkpoints are intact; lower trainer.max_steps, or set profile to a production profile"
         yield Deadline(started_s + SMOKE_HOURS * SECONDS_PER_HOUR, f"{limit}: {hint}")

@@ -26,7 +26,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
 
 
 def _auto_class(folder: Path) -> str:
-    """Return the class of transformers that loads the checkpoints of a run."""
+    """Return the transformers class that loads the checkpoints of a run."""
     spec = TASKS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
     return "AutoModel" if spec is None else spec.auto_class
 

@@ -34,8 +34,8 @@ PART = "trainer.eval_max_batches"
 class Source:
     """A file that the runs read, and where it comes from."""
 
-    url: NonEmpty = field(metadata={"description": "Public address of the file."})
-    path: NonEmpty = field(metadata={"description": "Place of the file, relative to the rule file."})
+    url: NonEmpty = field(metadata={"description": "Public URL of the file."})
+    path: NonEmpty = field(metadata={"description": "Path of the file, relative to the rule file."})
     sha256: Annotated[str, min_length(64)] = field(metadata={"description": "SHA-256 of the file, in hex."})
 
 
@@ -50,8 +50,8 @@ class Rules:
 
     name: NonEmpty = field(metadata={"description": "Name of the speedrun."})
     target_loss: PositiveFloat = field(metadata={"description": "Held-out loss to reach, in nats."})
-    significance: Annotated[float, gt(0), lt(1)] = key(0.01, "Level that the p-value must be below.")
-    seeds: tuple[NonNegativeInt, ...] = field(metadata={"description": "Seeds, one run for each."})
+    significance: Annotated[float, gt(0), lt(1)] = key(0.01, "Significance level; the p-value must be below it.")
+    seeds: tuple[NonNegativeInt, ...] = field(metadata={"description": "Seeds; one run per seed."})
     sources: tuple[Source, ...] = field(metadata={"description": "Files that the runs read."})
     fixed: dict[str, Any] = field(metadata={"description": "Keys that no recipe may change."})
     run: str | None = key(None, "Run file of the recipe, relative to the rule file.")
@@ -96,9 +96,9 @@ def read_rules(path: Path) -> RuleFile:
     leaves = flatten(plain(relative_to_their_files(fixed)[0]))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
-        _refuse(file, "seeds has fewer than two different seeds, or one twice", "write seeds: [0, 1, 2]")
+        _refuse(file, "seeds does not list at least two seeds, each once", "write seeds: [0, 1, 2]")
     if (rules.run is None) == (rules.profile is None):
-        _refuse(file, "run and profile are both set or both missing", "set one of them: the recipe")
+        _refuse(file, "run and profile are both set or both missing", "set either run or profile")
     return file
 
 

@@ -32,7 +32,7 @@ SETTLING_LINES = 2
 WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
 """A resumed session compiles its first evaluation and its first QK-clip after the warm-up."""
-GO_ON = "see metrics.jsonl and logs/; to continue all the same: --resume auto, without --stages"
+GO_ON = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:

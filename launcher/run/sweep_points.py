@@ -104,13 +104,13 @@ def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:
-        _refuse(argument, "is not a range of numbers", f"quote a text that holds colons; {SYNTAX}")
+        _refuse(argument, "is not a range of numbers", f"quote text that contains colons; {SYNTAX}")
     if (
         not all(number.is_finite() for number in (start, stop, step))
         or step == 0
         or (stop - start) / step <= 0
     ):
-        _refuse(argument, "is an empty range", "START:STOP:STEP leaves STOP out, as Python's range does")
+        _refuse(argument, "is an empty range", "START:STOP:STEP excludes STOP, as Python's range does")
     for index in range(MAX_POINTS + 1):
         number = start + index * step
         if (number >= stop) if step > 0 else (number <= stop):

@@ -146,7 +146,7 @@ def _occupied(folder: Path) -> ProjectError:
     return ProjectError(
         code="run-in-progress",
         message=f"{who} is still training in this directory",
-        hint=f"see `neobert-launch status {folder}`; stop it, or choose another trainer.output_dir",
+        hint=f"see `neobert-launch status {folder}`; stop that run, or choose another trainer.output_dir",
         place=str(folder),
     )
 

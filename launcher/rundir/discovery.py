@@ -1,4 +1,4 @@
-"""Run directories below a folder, those that cannot be read included."""
+"""Run directories below a folder, including unreadable ones."""
 
 from __future__ import annotations
 

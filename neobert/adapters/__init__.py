@@ -1,1 +1,1 @@
-"""Adapters: a few trained weights next to the frozen ones of an encoder."""
+"""Adapters: a few trained weights on top of a frozen encoder."""

@@ -1,6 +1,6 @@
 """Low-rank adapters (LoRA, arXiv:2106.09685) through peft: added, saved next to their encoder, merged.
 
-A checkpoint with an adapter holds, next to what every checkpoint holds:
+In addition to the files of every checkpoint, a checkpoint with an adapter contains:
 
 model.safetensors                  the model with the adapter merged into it: loads and exports as any other
 adapter/                           the adapter and the head, for `peft.PeftModel.from_pretrained`
@@ -46,7 +46,7 @@ PEFT_TASKS = {
 def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
     """Freeze the encoder and add the factors that `adapter` requests, in place; the head is trained whole.
 
-    B begins with zeros, so the model computes what it did before. Raises `ProjectError` TSK008 without peft,
+    B is initialized to zeros, so the model's outputs do not change. Raises `ProjectError` TSK008 without peft,
     and for a layer that the blocks lack.
     """
     if not is_installed():
@@ -89,12 +89,12 @@ def saved_config(model: NeoBERTPreTrainedModel, config: RunConfig) -> Any:
 
 
 def is_factor(name: str) -> bool:
-    """Return whether a weight belongs to the adapter."""
+    """Return whether the parameter of this name belongs to the adapter."""
     return name.endswith((FACTOR_A, FACTOR_B))
 
 
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the weights of the model without adapters that computes the same: W + scale B A, in fp32."""
+    """Return the weights with the adapters merged, W + scale B A, in fp32."""
     found = {name: each for name, each in weights.items() if not is_factor(name)}
     for name in [name for name in found if name.endswith(BASE)]:
         layer = name.removesuffix(BASE)
@@ -128,7 +128,7 @@ class AdapterTask(Task):
         _write(folder / STATE_DIR / FROZEN_FILE, {n: each for n, each in weights.items() if n not in trained})
 
     def load(self, path: Path) -> None:
-        """Read frozen weights, adapter and head of a checkpoint, which `path`, its model.safetensors, is in.
+        """Read frozen weights, adapter and head of the checkpoint whose model.safetensors is `path`.
 
         Raises `ProjectError` EXP004 where one is missing or damaged, EXP005 where they do not fit.
         """
@@ -155,7 +155,7 @@ class AdapterTask(Task):
 
 
 def exported(name: str) -> str:
-    """Return the name of a weight in peft's files, which leave the adapter's own name out."""
+    """Return the name of a weight in peft's files, which omit the adapter's name."""
     return name.replace(f".{NAME}.weight", ".weight") if is_factor(name) else name
 
 

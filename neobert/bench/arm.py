@@ -44,7 +44,7 @@ REPORTED = ("time/", "perf/data_wait", "train/loss")
 
 
 class Arm:
-    """A trainer that runs a few steps at each request."""
+    """Trainer that runs a few steps per request."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         use_all_cores()
@@ -70,18 +70,18 @@ class Arm:
         }
 
     def cold_peak(self) -> dict[str, Any]:
-        """Measure the peak before any work."""
+        """Measure the peak FLOP/s of the idle device."""
         return {"cold_peak_flops_per_s": self._peak()}
 
     def warm_up(self, count: int) -> dict[str, Any]:
-        """Run steps that do not count, compilation included."""
+        """Run the warm-up steps, including compilation."""
         seconds = self._advance(count)
         self._rows.clear()
         self._hooks = self._new_hooks()
         return {"seconds": seconds}
 
     def turn(self, count: int) -> dict[str, Any]:
-        """Run steps, timed from idle device to idle device; then measure the peak."""
+        """Run and time steps, with the device synchronized before and after; then measure the peak FLOP/s."""
         progress, flops = self.trainer.progress, self.trainer.state.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)
@@ -94,7 +94,7 @@ class Arm:
         }
 
     def finish(self) -> dict[str, Any]:
-        """Return means of the lines of metrics since the warm-up, and the memory."""
+        """Return the mean metrics since the warm-up, and the peak memory."""
         self.trainer.guard.check()
         names = [name for name in (self._rows or [{}])[0] if name.startswith(REPORTED)]
         means = {name: fmean(row[name] for row in self._rows) for name in names}
@@ -107,7 +107,7 @@ class Arm:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Exclude the block, another arm's turn, from the time of the steps."""
+        """Exclude the block, during which another arm runs, from the step times."""
         with self.trainer.stopwatch.pause("rest"):
             yield
 
@@ -156,7 +156,7 @@ class Arm:
 
 
 def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return the share of a step's time in its parts; None without trainer.timing_breakdown."""
+    """Return the share of each part in the step time; None without trainer.timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None
@@ -174,7 +174,7 @@ def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
 
 
 def next_line(arm: Arm, requests: TextIO) -> str:
-    """Wait for the next request; an empty line is the end."""
+    """Wait for the next request; an empty line ends the requests."""
     with arm.resting():
         return requests.readline()
 

@@ -30,7 +30,7 @@ class Interval(NamedTuple):
 def median_interval(values: Sequence[float]) -> Interval:
     """Return the narrowest pair of order statistics with at least `WANTED_COVERAGE` of the median.
 
-    With too few values for that, the widest pair and its lower coverage.
+    If there are too few values, return the widest pair with its actual coverage.
     """
     ordered, n = sorted(values), len(values)
     depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]

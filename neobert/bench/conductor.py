@@ -26,7 +26,7 @@ Turns = dict[str, list[dict[str, Any]]]
 
 
 def conduct(request: Request) -> dict[str, Any]:
-    """Warm the arms up, run the rounds, and return the report.
+    """Run the warm-up and the rounds, and return the report.
 
     The order within a round alternates, so that a drift of clock rate or temperature favours neither arm.
     """
@@ -62,7 +62,7 @@ def workers(request: Request) -> Iterator[dict[str, Worker]]:
 def report(
     request: Request, about: Mapping[str, Any], turns: Turns, ends: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Build the report."""
+    """Return the report as JSON values."""
     first = next(iter(about.values()))
     arms = {
         name: {
@@ -95,7 +95,7 @@ def report(
 
 
 def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return medians over an arm's turns; MFU of the matrix products between turns, and of the data sheet."""
+    """Return medians over an arm's turns, and MFU relative to the measured and the data-sheet peak."""
     flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
     peak = median(turn["peak_flops_per_s"] for turn in turns)
     nominal = about["nominal_flops_per_s"]
@@ -127,7 +127,7 @@ def log_progress(text: str) -> None:
 
 
 class Worker:
-    """An arm as a child process, which answers one line of JSON with another."""
+    """Child process of one arm; each request and each response is a line of JSON."""
 
     def __init__(self, name: str, config: Path, data: Data) -> None:
         self.name = name
@@ -141,7 +141,7 @@ class Worker:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request and wait for the answer. Raises the error of a child that failed."""
+        """Send a request and wait for the response. Raises the error of a child that failed."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Device: name, packages, and the rate of plain matrix products next to the steps."""
+"""Device: name, package versions, and peak FLOP/s measured with matrix products."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gpu_uuid(device: torch.device) -> str:
 
 
 def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the FLOP/s of square products in the run's compute type, the median of a burst."""
+    """Return the median FLOP/s of a burst of square matrix products in the run's compute type."""
     is_on_gpu = device.type == "cuda"
     size, repeats = (GPU_SIZE, GPU_REPEATS) if is_on_gpu else (CPU_SIZE, CPU_REPEATS)
     generator = torch.Generator(device).manual_seed(0)

@@ -32,7 +32,7 @@ ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 
 
 def synthesize(config: RunConfig, folder: Path) -> PreparedData:
-    """Generate documents of the lengths that the config admits, for some dozens of microbatches.
+    """Generate documents for some dozens of microbatches, within the length limits of the config.
 
     Every epoch shuffles and masks them differently.
     """
@@ -44,7 +44,7 @@ def synthesize(config: RunConfig, folder: Path) -> PreparedData:
 
 
 def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw lengths of documents in tokens, markers included, within the limits of the config."""
+    """Draw document lengths in tokens, special tokens included, within the limits of the config."""
     capacity = config.trainer.per_device_train_batch_size * longest_row(config)
     wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, NUM_MARKERS + 1)

@@ -1,4 +1,4 @@
-"""Corpora of a data set: the one that the section names, or those of its mixture."""
+"""Corpora of a run: the one that the section `dataset` names, or those of its mixture."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
 
 
 def describe_builder(name: str) -> str:
-    """Return the problem of a file format that is given as the name of a data set."""
+    """Describe the error of a file format given as a dataset name."""
     return f"dataset.name {name} is a file format of the datasets library, not a data set"

@@ -13,17 +13,17 @@ ALWAYS_ON = "remove the line; it is always recorded"
 MASKED_LOSS = "remove the line; trainer.masked_logits_only_loss: true is the loss that saves memory here"
 STATIC = "remove the line; shapes are static"
 BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
-PREPARED = "remove the line; text is tokenised once and kept under dataset.cache_dir"
-NGPT = "not offered: nGPT is another architecture, which nothing that reads NeoBERT can load; remove the line"
-FINE_TUNING = "not offered: no task has such a setting; remove the line"
-EVALUATION = "not offered: checkpoints are evaluated by other programs, which load them; remove the line"
-IN_BF16 = "the kernels here read the weights themselves, in bf16, so converted layers would have no effect"
-LOW_PRECISION = f"not offered: {IN_BF16}; remove the section"
+PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
+NGPT = "not supported: nGPT is another architecture, which no NeoBERT loader reads; remove the line"
+FINE_TUNING = "not supported: no task has this setting; remove the line"
+EVALUATION = "not supported: evaluate the checkpoint afterwards (`neobert-launch evaluate`); remove the line"
+IN_BF16 = "the kernels here read the weights themselves, in bf16, so converting layers would have no effect"
+LOW_PRECISION = f"not supported: {IN_BF16}; remove the section"
 
-UPLOAD = "not offered: a checkpoint is a folder that `hf upload` takes; remove the line"
+UPLOAD = "not supported: upload the checkpoint folder with `hf upload`; remove the line"
 ADAPTERS = "write adapter.type: lora, for a task with labels"
-QUANTISED = "not offered: weights are trained in fp32 or bf16; remove the line"
-DECODERS = "not offered: chats and instructions are for decoders; remove the line"
+QUANTISED = "not supported: weights are trained in fp32 or bf16; remove the line"
+DECODERS = "not supported: chats and instructions are for decoders; remove the line"
 CHECKPOINT_OR_SIZES = (
     "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
 )
@@ -34,10 +34,10 @@ SECTIONS = {
     "float8": LOW_PRECISION,
     "fp8": LOW_PRECISION,
     "transformer_engine": LOW_PRECISION,
-    "quartet2": f"not offered: it needs an sm120a device, and {IN_BF16}; remove the section",
-    "contrastive": "not offered: sentence-transformers trains on a checkpoint of task: pretrain; "
+    "quartet2": f"not supported: it needs an sm120a device, and {IN_BF16}; remove the section",
+    "contrastive": "not supported: sentence-transformers trains on a checkpoint of task: pretrain; "
     "remove the section",
-    "glue": "not offered: a section of another trainer; write task: classification, or run "
+    "glue": "not supported: a section of another trainer; write task: classification, or run "
     "`neobert-launch evaluate glue`; remove the section",
     "nsa": DECODER,
     "accelerate": SHARDING,
@@ -199,8 +199,8 @@ NAMES = {
     "num_train_epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
     "num_epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
     "epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
-    "saves_per_epoch": "not offered: nothing counts in epochs; set trainer.save_steps, in optimizer steps",
-    "evals_per_epoch": "not offered: nothing counts in epochs; set trainer.eval_steps, in optimizer steps",
+    "saves_per_epoch": "not supported: set trainer.save_steps, in optimizer steps",
+    "evals_per_epoch": "not supported: set trainer.eval_steps, in optimizer steps",
     "optim": "write optimizer.name: adamw, adam, lion, muon or muonclip",
     "fp16_full_eval": "remove the line; evaluations use trainer.mixed_precision",
     "bf16_full_eval": "remove the line; evaluations use trainer.mixed_precision",
@@ -217,7 +217,7 @@ NAMES = {
     "group_by_length": "remove the line; documents are packed, which leaves no padding to save",
     "length_column_name": "remove the line; documents are packed",
     "remove_unused_columns": "remove the line; only the columns of the task are read",
-    "label_smoothing_factor": "not offered: the loss is the plain cross-entropy; remove the line",
+    "label_smoothing_factor": "not supported: the loss is the plain cross-entropy; remove the line",
     "data_seed": "remove the line; seed fixes the order of the data as well",
     "full_determinism": "remove the line; a resumed run is bit-exact by itself",
     "auto_find_batch_size": "remove the line; `neobert-launch plan` predicts the memory of a batch size",
@@ -278,7 +278,7 @@ NAMES = {
     "lora_dropout": f"{ADAPTERS}, and adapter.dropout",
     "lora_target_modules": f"{ADAPTERS}, and adapter.target_modules",
     "lora_target_linear": f"{ADAPTERS}; all linear layers of the blocks are its default",
-    "lora_model_dir": "not offered: an adapter starts from zero; merge it into model.pretrained_checkpoint",
+    "lora_model_dir": "not supported: merge the adapter into model.pretrained_checkpoint; a new adapter starts from zero",
     "load_in_8bit": QUANTISED,
     "load_in_4bit": QUANTISED,
     "train_on_inputs": DECODERS,

@@ -1,4 +1,4 @@
-"""Examples: the heavy half of a task's data, from rows to tokens, side columns and targets."""
+"""Data layer of a task: rows to tokens, side columns and targets."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Settings of embeddings that a folder declares; None where it declares none."""
+    """Embedding settings declared by a model folder; None for those it does not declare."""
 
     pooling: str | None
     normalizes: bool
@@ -28,8 +28,7 @@ class Declared:
 def read_declared(folder: Path) -> Declared:
     """Read config.json and, where they exist, the files of sentence-transformers.
 
-    Raises `ProjectError` for two declarations that differ, and for modules that change an embedding in other
-    ways than pooling and normalisation.
+    Raises `ProjectError` if two declarations differ, and for modules other than pooling and normalization.
     """
     own = read_json(folder / "config.json").get("pooling")
     modules = _modules(folder)

@@ -1,4 +1,4 @@
-"""Texts to embeddings, packed.
+"""Embeddings of texts, computed in packed runs.
 
 Shapes: N texts, T tokens of a run, K texts in it, D hidden size.
 """
@@ -74,21 +74,22 @@ class Encoder:
         """Load an exported folder, a checkpoint, or the newest checkpoint of a run directory.
 
         Args:
-            pooling: "avg", "cls" or "max"; None: as the folder declares it.
-            normalize: scale embeddings to length 1; None: as the folder declares it.
-            max_length: longest text in tokens, markers included; None: as declared, else as the model takes.
+            pooling: "avg", "cls" or "max"; None: the folder's setting.
+            normalize: scale embeddings to unit length; None: the folder's setting.
+            max_length: longest text in tokens, special tokens included; None: the folder's setting, else the
+                model's limit.
             device: None: the first GPU, else the CPU.
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
-            tokens_per_run: tokens that are encoded at once.
+            tokens_per_run: tokens per forward pass.
 
-        Raises `ProjectError`, also where the folder declares no pooling and none is given.
+        Raises `ProjectError`, also if the folder declares no pooling and none is given.
         """
         path = model_folder(Path(folder))
         declared = read_declared(path)
         model = load_model(path, *placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
             message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
-            raise ProjectError(CODE, message, f"set it to {model.max_length} or less", str(path), EXIT_USAGE)
+            raise ProjectError(CODE, message, f"set max_length to {model.max_length} or less", str(path), EXIT_USAGE)
         length = max_length or min(declared.max_length or model.max_length, model.max_length)
         return cls(
             model,
@@ -162,5 +163,5 @@ def _one_pooling(pooling: str | None, folder: Path) -> str:
         if pooling is None
         else f"pooling {pooling} is not supported (supported: {', '.join(choices)})"
     )
-    hint = f"give --pooling with one of {', '.join(choices)}: the one that the model was trained with"
+    hint = f"pass --pooling with one of {', '.join(choices)}: the one that the model was trained with"
     raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -32,7 +32,7 @@ class Request:
         output: .npy or .parquet file.
         split: split of a data set.
         processes: None: one per GPU, or one.
-        texts_per_shard: texts that a killed job encodes again at most, per process.
+        texts_per_shard: texts per saved shard, the most that a killed process encodes again.
     """
 
     folder: str
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Result of one process.
+    """Result of one process of the job.
 
     Attributes:
         num_shards: shards of the whole job.
@@ -66,12 +66,12 @@ class Share:
 
 
 def run(request: Request) -> dict[str, Any]:
-    """Encode what is missing, write the output and return a report. Raises `ProjectError`."""
+    """Encode the missing shards, write the output and return a report. Raises `ProjectError`."""
     output = Path(request.output)
     if output.suffix not in (NPY, PARQUET):
         message, hint = (
-            f"--output ends in {output.suffix or 'nothing'}",
-            f"name a file with {NPY} or {PARQUET}",
+            f"--output {output.name} does not end in {NPY} or {PARQUET}",
+            f"choose a file name that ends in {NPY} or {PARQUET}",
         )
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
     texts = open_texts(Path(request.texts), request.column, request.split)
@@ -86,7 +86,7 @@ def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
     first = shares[0]
     if not first.num_shards:
         raise ProjectError(
-            "encode-texts", "holds no texts", "use a file with text", request.texts, EXIT_USAGE
+            "encode-texts", "contains no texts", "use a file with text", request.texts, EXIT_USAGE
         )
     counts = shards.counts(first.num_shards)
     shards.merge(first.num_shards, first.hidden_size)
@@ -137,7 +137,7 @@ def _shares(request: Request, size: int) -> list[Share]:
 
 
 def encode_share(request: Request, rank: int, size: int) -> Share:
-    """Encode the missing ones of the shards rank, rank + size, ..."""
+    """Encode the missing shards among rank, rank + size, rank + 2 size, ..."""
     shards, device = Shards(Path(request.output)), _device(rank, size)
     encoder = Encoder.load(
         request.folder,

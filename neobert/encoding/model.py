@@ -1,4 +1,4 @@
-"""A model for inference over packed runs, on the kernels that a training step would use.
+"""Inference over packed runs, with the kernels of a training step.
 
 Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
 """
@@ -49,7 +49,7 @@ class InferenceModel(ABC):
         hidden_size: D.
         max_length: longest sequence in tokens.
         kernels: kernels of blocks and attention, for reports.
-        multiple: the length of a run has to be a multiple of this.
+        multiple: number that divides the length of each run.
     """
 
     device: torch.device
@@ -107,7 +107,7 @@ class PackedModel(InferenceModel):
 
 
 class PaddedModel(InferenceModel):
-    """An encoder of transformers, or a NeoBERT without rotary positions, over padded rows."""
+    """A transformers encoder, or a NeoBERT without rotary positions, over padded rows."""
 
     def __init__(
         self, model: Any, head: Any, max_length: int, device: torch.device, dtype: torch.dtype
@@ -148,7 +148,7 @@ def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 
 def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
-    """Return device and type. None: the first GPU, else the CPU; bf16 on a GPU, fp32 on the CPU."""
+    """Return device and compute type. Defaults: the first GPU, else the CPU; bf16 on a GPU, fp32 on the CPU."""
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
 
@@ -156,9 +156,9 @@ def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torc
 def load_model(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
 ) -> InferenceModel:
-    """Load a checkpoint of this project, or a BERT or ModernBERT of transformers. No code of it is run.
+    """Load a checkpoint of this project, or a transformers BERT or ModernBERT. Its own code is not run.
 
-    Without `needs_decoder` weights of heads are left out. Raises `ProjectError` where weights are missing.
+    Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
     """
     kind = read_json(folder / "config.json").get("model_type")
     if kind == NeoBERTConfig.model_type:
@@ -181,7 +181,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     try:
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, TypeError) as error:
-        message = f"config.json describes no NeoBERT: {printable(str(error))}"
+        message = f"config.json is not that of a NeoBERT: {printable(str(error))}"
         raise ProjectError(
             CODE, message, "pass a folder that this project has written", str(folder)
         ) from error
@@ -201,7 +201,7 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
     if missing or other:
         hint = "the checkpoint has no decoder: pass one of a pretraining run" if DECODER in missing else ""
-        message = f"weights are missing or of another shape: {listed([*missing, *other])}"
+        message = f"weights are missing or have another shape: {listed([*missing, *other])}"
         raise ProjectError("EXP005", message, hint or "take a complete checkpoint", str(folder))
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
@@ -219,7 +219,7 @@ def _load_transformers(
 
 
 def run_config(settings: NeoBERTConfig, dtype: torch.dtype) -> RunConfig:
-    """Describe a packed step of this model, from which its kernels are chosen."""
+    """Return a run config for this model, from which the kernels are chosen."""
     section = ModelConfig(
         hidden_size=settings.hidden_size,
         num_hidden_layers=settings.num_hidden_layers,

@@ -1,4 +1,4 @@
-"""Embeddings on disk: shards while a job runs, one file at its end.
+"""Embeddings on disk: shards while a job runs, merged into one file when it ends.
 
 OUTPUT.parts/manifest.json   what is encoded and how; another job does not continue these shards
 OUTPUT.parts/00000.npy       embeddings of the first texts, written atomically
@@ -57,7 +57,7 @@ class Shards:
                     if not self._has_any():  # nothing to continue, or the job has merged them
                         shutil.rmtree(self.folder, ignore_errors=True)
         except FolderInUseError:
-            hint = "wait until that process ends, or name another output"
+            hint = "wait until that process ends, or choose another output"
             raise ProjectError(
                 "encode-running", "another process is writing this output", hint, str(self.output)
             ) from None
@@ -74,7 +74,7 @@ class Shards:
         write_atomically(self._file(number, NPY), buffer.getvalue())
 
     def read(self, number: int) -> NDArray[Any]:
-        """Return the rows of a shard."""
+        """Return the rows of a shard, [texts, values]."""
         values: NDArray[Any] = np.load(self._file(number, NPY), allow_pickle=False)
         return values
 
@@ -104,7 +104,7 @@ class Shards:
             raise ProjectError(
                 "encode-parts",
                 f"these shards belong to another job: {changed}",
-                "remove the folder, or name another output",
+                "remove the folder, or choose another output",
                 str(self.folder),
                 EXIT_USAGE,
             )

@@ -1,4 +1,4 @@
-"""Texts to encode: lines of a text file, a column of a table, or rows of a data set, local or on the Hub."""
+"""Texts to encode: lines of a text file, a column of a table, or rows of a local or Hub dataset."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Texts(Protocol):
         """Read them from the beginning."""
 
     def known_count(self) -> int | None:
-        """Count the texts where that takes little time next to reading them; else None."""
+        """Return the number of texts if counting is much faster than reading; else None."""
 
     def identity(self) -> Any:
         """Describe the content as JSON: equal means the same texts."""
 
 
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
-    """Open a file, or one split of a folder of files, of a saved data set, or of one on the Hub.
+    """Open a file, or one split of a folder, of a saved dataset, or of a Hub dataset.
 
     Raises `ProjectError`.
     """
@@ -60,7 +60,7 @@ def _on_hub(config: DatasetConfig) -> Texts:
     try:
         return _DataSet(config)
     except ProjectError as error:
-        hint = f"no such path here: give one, or check the name, {COLUMN_OPTION} and --split"
+        hint = f"no such local path: pass an existing one, or check the name, {COLUMN_OPTION} and --split"
         raise replace(error, hint=hint, place=str(config.name), exit_code=EXIT_USAGE) from error
 
 

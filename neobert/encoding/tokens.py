@@ -1,4 +1,4 @@
-"""Texts to the token sequences of a model."""
+"""Tokenization of texts for a model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from neobert.encoding.runs import Tokens
 
 @dataclass(slots=True)
 class TextCounts:
-    """Texts that were tokenized, markers included in their tokens.
+    """Counts of tokenized texts and their tokens, special tokens included.
 
     Attributes:
         truncated: texts that were longer than the limit.
         tokens_lost: tokens that truncation removed.
-        empty: texts without tokens, whose embedding is that of the markers alone.
+        empty: texts without tokens, embedded as the special tokens alone.
     """
 
     texts: int = 0
@@ -37,10 +37,10 @@ class TextCounts:
 
 
 class TextTokenizer:
-    """Tokenizes texts as `start text end`, truncated to `max_length` tokens.
+    """Tokenizer of texts as `start text end`, truncated to `max_length` tokens.
 
-    `num_rows` are those of the model's embedding: a text that spells out an inert token, which the model may
-    have no row for, gets the unknown token there.
+    `num_rows` is the number of rows of the model's embedding. An inert token that a text spells out may have
+    no row there, and becomes the unknown token.
     """
 
     def __init__(self, bundle: TokenizerBundle, max_length: int, num_rows: int) -> None:

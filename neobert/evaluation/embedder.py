@@ -1,4 +1,4 @@
-"""The encoder that a request for embeddings names, and what reports state of it."""
+"""Loading of the encoder for an evaluation, and its description for reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.runfiles.model_folder import model_folder, weights_digest
 
 
 def load_embedder(model: EmbeddingModel) -> Encoder:
-    """Load the encoder; its embeddings have length 1. Raises `ProjectError`."""
+    """Load the encoder, with embeddings scaled to unit length. Raises `ProjectError`."""
     return Encoder.load(
         model.folder,
         pooling=model.pooling,
@@ -36,6 +36,6 @@ def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 
 
 def prompts_note(model: EmbeddingModel) -> list[str]:
-    """State the prefixes of queries and documents, if there are any."""
+    """Return a note about the prefixes of queries and documents; empty without any."""
     prefixes = {"queries": model.query_prefix, "documents": model.document_prefix}
     return [f"prefix of {kind}: {prefix!r}" for kind, prefix in prefixes.items() if prefix]

@@ -1,4 +1,4 @@
-"""The figures of an evaluation in one form for all: what a model card shows of a report. Light: no torch."""
+"""Common form of evaluation scores, as model cards show them. Imports no torch."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Figure:
 
 
 def summary(title: str, figures: Sequence[Figure], notes: Sequence[str]) -> dict[str, Any]:
-    """Return the value of the key `summary` of a report; notes state what the figures do not show."""
+    """Return the value of a report's key `summary`; `notes` qualify the scores."""
     return {"title": title, "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
 
 
 def figures_of(content: Mapping[str, Any]) -> list[Figure]:
-    """Read the figures of a summary. Raises `TypeError`, `KeyError` or `ValueError` for another content."""
+    """Read the scores of a summary. Raises `TypeError`, `KeyError` or `ValueError` if it is malformed."""
     figures = [Figure(**each) for each in content["figures"]]
     for figure in figures:
         for value in (figure.value, figure.std, figure.seeds):

@@ -11,7 +11,7 @@ from neobert.json_program import serve
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Export as requested."""
+    """Run the requested export, and return its report."""
     folders = [Path(folder) for folder in request["folders"]]
     results = [Path(file) for file in request["results"]]
     return export(folders, request["formats"], Path(request["output"]), request["pooling"], results)

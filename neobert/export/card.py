@@ -26,14 +26,14 @@ from transformers import pipeline
 fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 ```
 
-`AutoModel` gives the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
+`AutoModel` returns the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
 and nothing but torch and transformers. A program that has `neobert-launch` installed and runs
-`import neobert.model` first needs no such trust. `attn_implementation` takes the names of transformers.
+`import neobert.model` first needs no such trust. `attn_implementation` takes transformers' names.
 Packed input (`input_ids` [1, T] with `cu_seq_lens_q` and `max_length_q`, or with `position_ids` that restart)
 keeps its documents isolated from each other.
 
 An embedding of a text is {pooling} (`config.pooling`); padding on either side changes nothing.
-`AutoModelForSequenceClassification` begins a head of two layers, and an adapter must save both, or one is
+`AutoModelForSequenceClassification` adds a head of two layers. An adapter must save both layers, or one is
 initialized randomly at every load:
 
 ```python
@@ -87,7 +87,7 @@ tags: [{model_type}]
 
 # {name}
 
-A {model_type} model of transformers: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
+A transformers {model_type} model: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
 parameters and a vocabulary of {vocab_size:,}.
 
 ```python
@@ -128,7 +128,7 @@ def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
 
 def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
-    labels = "It gives a text a score." if is_score else f"Labels: {_labels(model)}."
+    labels = "It predicts one score per text." if is_score else f"Labels: {_labels(model)}."
     return {
         "task": "text-classification",
         "metrics": f"metrics: [{SCORE_METRICS if is_score else CLASS_METRICS}]\n",

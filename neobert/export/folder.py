@@ -1,6 +1,6 @@
 """Writer of folders that transformers loads without this project.
 
-The modeling code of NeoBERT travels in the folder; a model of transformers needs none.
+A NeoBERT folder includes the modeling code; a transformers model needs none.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def write_hf_folder(
 
     Args:
         tokenizer_files: what `read_tokenizer_files` returned; None leaves them out.
-        weights: a copy of `own_weights(model)` to write in place of what the model holds by now.
+        weights: a copy of `own_weights(model)` to write instead of the model's current weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = own_weights(model) if weights is None else weights
@@ -84,15 +84,15 @@ def portable_config(model: PreTrainedModel) -> str:
 def read_tokenizer_files(source: Path) -> dict[str, bytes]:
     """Read the files of a tokenizer's folder by name, as every checkpoint keeps them.
 
-    A run reads them once, when it starts: the cache that they are in may be removed before its last save.
-    Raises `ProjectError` EXP001 where there are none.
+    A run reads them once at its start, because their cache may be removed before its last save.
+    Raises `ProjectError` EXP001 if there are none.
     """
     files = {name: (source / name).read_bytes() for name in TOKENIZER_FILES if (source / name).is_file()}
     if not files:
         raise ProjectError(
             "EXP001",
-            "There are no tokenizer files in this folder.",
-            f"It should hold {TOKENIZER_FILES[0]}.",
+            "no tokenizer files in this folder",
+            f"save the tokenizer there, with {TOKENIZER_FILES[0]}",
             place=str(source),
         )
     if SETTINGS in files:

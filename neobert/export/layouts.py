@@ -52,8 +52,8 @@ def split_gates(state: Mapping[str, Tensor]) -> StateDict:
 
 def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in state:
-        message = f"The other half of a gated feed-forward is missing: {name}."
-        raise ProjectError("EXP002", message, "Use a complete checkpoint: all shards are needed.")
+        message = f"the other half of a gated feed-forward is missing: {name}"
+        raise ProjectError("EXP002", message, "use a complete checkpoint, with all its shards")
     return state[name]
 
 
@@ -72,16 +72,16 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 def _embedding(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
-        message = f"These are not the weights of a NeoBERT: {EMBEDDING} is missing."
-        raise ProjectError("EXP002", message, "Use the checkpoint of a NeoBERT, with its encoder.")
+        message = f"these are not the weights of a NeoBERT: {EMBEDDING} is missing"
+        raise ProjectError("EXP002", message, "use a NeoBERT checkpoint with its encoder")
     return state[EMBEDDING]
 
 
 def _decoder_would_be_lost(reason: str) -> ProjectError:
     return ProjectError(
         "EXP003",
-        f"The decoder cannot be tied to the embedding: {reason}.",
-        "Keep it untied: model.tie_word_embeddings: false.",
+        f"the decoder cannot be tied to the embedding: {reason}",
+        "set model.tie_word_embeddings to false",
         place=DECODER,
     )
 
@@ -90,9 +90,12 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
     """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros."""
     embedding = _embedding(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
-        message = "The decoder is untied already."
+        message = "the decoder is already untied"
         raise ProjectError(
-            "EXP003", message, "Load it as it is: `load_weights` reads either layout.", place=DECODER
+            "EXP003",
+            message,
+            "load the weights without conversion: `load_weights` reads either layout",
+            place=DECODER,
         )
     decoder = {DECODER: embedding.clone(), DECODER_BIAS: embedding.new_zeros(embedding.shape[0])}
     return {**state, **decoder}

@@ -1,4 +1,4 @@
-"""Reference outputs of the model, with which those of an exported folder are compared."""
+"""Reference outputs of the model, for comparison with those of an exported folder."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Reference:
 
 
 def make_reference(source: Source) -> Reference:
-    """Run the model on texts that fit its rows."""
+    """Return the model's outputs for fixed texts of mixed lengths, truncated to the model's limit."""
     limit = min(128, int(source.tokenizer.model_max_length))
     texts = [fit(text, source.tokenizer, limit) for text in TEXTS]
     batch = source.tokenizer(texts, padding=True, return_tensors="pt")
@@ -56,13 +56,13 @@ def make_reference(source: Source) -> Reference:
 
 
 def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the logits; those of padding are zero, since consumers may leave them out."""
+    """Return the logits, zero at padding, since consumers may omit those."""
     logits: torch.Tensor = model(input_ids=ids, attention_mask=mask, return_dict=True).logits
     return logits * mask[..., None] if logits.dim() == 3 else logits
 
 
 def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
-    """Drop words from the end of a text until it has at most `limit` tokens with its markers."""
+    """Drop words from the end of a text until it has at most `limit` tokens with special tokens."""
     words = text.split()
     while len(words) > 1 and len(tokenizer.backend_tokenizer.encode(" ".join(words)).ids) > limit:
         words = words[: -max(1, len(words) // 8)]
@@ -70,7 +70,7 @@ def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
 
 
 def differences(expected: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return the largest difference by output, relative as for `LIMIT`; infinite for another shape."""
+    """Return the largest difference of each output, in the units of `LIMIT`; infinite if shapes differ."""
     return {name: _difference(array, found.get(name)) for name, array in expected.items()}
 
 

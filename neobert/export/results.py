@@ -22,16 +22,15 @@ CODE = "export-results"
 MOST_CHARACTERS, MOST_ROWS = 300, 500
 _MARKUP = re.compile(r"([\\`*_\[\]!|#~])")
 COLUMNS = ("task", "metric", "score", "seeds", "starts from")
-OWN_NOTE = "One run with one seed: losses on other texts or with another tokenizer do not compare."
+OWN_NOTE = "One run with one seed: losses on other texts or with another tokenizer are not comparable."
 
 
 def training_section(sources: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the checkpoints that the weights come from, and the evaluation of these very weights.
+    """Describe the checkpoints that the weights come from, and their evaluation.
 
     Args:
         sources: step, tokens_total and metrics of each checkpoint; several: the weights are their mean.
-
-    Empty where no source is a checkpoint of this project.
+        Empty if no source is a checkpoint of this project.
     """
     steps = [source["step"] for source in sources if source.get("step") is not None]
     if not steps:
@@ -70,13 +69,13 @@ def _read_report(file: Path, weights: str) -> dict[str, Any]:
         summary = {**report[SUMMARY], "figures": figures_of(report[SUMMARY])}
         evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        reason = f"there is no {error}" if isinstance(error, KeyError) else printable(str(error))
+        reason = f"missing key {error}" if isinstance(error, KeyError) else printable(str(error))
         message = f"is not a report of `evaluate`: {reason}"
-        hint = "give a JSON file that `neobert-launch evaluate` wrote"
+        hint = "pass a JSON file that `neobert-launch evaluate` wrote"
         raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE) from None
     if evaluated != weights:
-        message = "reports other weights than those that are exported"
-        hint = "evaluate this checkpoint; of a mean, export first, then evaluate and export that folder"
+        message = "is about other weights than the exported ones"
+        hint = "evaluate this checkpoint; for a mean, export it, evaluate that folder, and export again"
         raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE)
     return summary
 
@@ -122,7 +121,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def add_sections(folder: Path, *sections: str) -> None:
-    """Append sections to the model card of a folder; a folder without a card stays as it is."""
+    """Append sections to the model card of a folder; a folder without a card is unchanged."""
     card = folder / CARD
     if card.is_file():
         text = "\n".join([card.read_text(encoding="utf-8"), *(section for section in sections if section)])

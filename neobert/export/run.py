@@ -42,8 +42,8 @@ def export(
     Args:
         results: reports of `evaluate` on these weights, for the model cards.
 
-    Raises `ProjectError`: before anything is written EXP011 where the model cannot have a format, later
-    EXP006 and EXP010 where the outputs of a written folder differ from the model's, and EXP012 where it
+    Raises `ProjectError`: before anything is written EXP011 if the model cannot have a format, later
+    EXP006 and EXP010 if the outputs of a written folder differ from the model's, and EXP012 if it
     cannot be written. A failed folder is removed.
     """
     source = open_source(folders, pooling)
@@ -57,7 +57,7 @@ def export(
                 name: export_one(name, writers[name], source, reference, output, card) for name in formats
             }
     except FolderInUseError:
-        hint = "wait until it ends, or name another --output"
+        hint = "wait until that process ends, or choose another --output"
         raise ProjectError(
             "EXP012", "another process is exporting to this folder", hint, str(output)
         ) from None
@@ -84,7 +84,7 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
         raise ProjectError(
             "EXP011",
             "; ".join(f"{name}: {reason}" for name, reason in refused.items()),
-            f"leave it out: --to {others}" if others else "choose another format: --to hf",
+            f"omit that format: --to {others}" if others else "choose another format: --to hf",
             "--to",
             EXIT_CHECK_FAILED,
         )
@@ -97,7 +97,7 @@ def export_one(
     LOG.info("writing %s and reading it back", name)
     partial, folder = output / f".tmp-{name}", output / name
     if folder.exists():  # written since the command began
-        raise ProjectError("EXP012", "already there", "name a new --output", str(folder))
+        raise ProjectError("EXP012", "already there", "choose a new --output", str(folder))
     shutil.rmtree(partial, ignore_errors=True)  # left over from a killed export
     try:
         partial.mkdir()
@@ -111,7 +111,7 @@ def export_one(
         partial.rename(folder)
     except (OSError, SafetensorError) as error:
         raise ProjectError(
-            "EXP012", f"cannot be written: {error}", "make room or choose another --output", str(folder)
+            "EXP012", f"cannot be written: {error}", "free space, or choose another --output", str(folder)
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

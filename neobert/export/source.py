@@ -1,4 +1,4 @@
-"""The model to export: one checkpoint, or the mean of several, in fp32, with its tokenizer."""
+"""Model to export: one checkpoint, or the mean of several, in fp32, with its tokenizer."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Source:
 
     Attributes:
         model: in fp32 and evaluation mode.
-        tokenizer: with a token for every role.
-        tokenizer_files: what every exported folder holds of it.
-        origin: of each checkpoint, its name, step and digests, for `conversion.json`.
+        tokenizer: has all special tokens.
+        tokenizer_files: its files by name, which every exported folder contains.
+        origin: name, step and digests of each checkpoint, for `conversion.json`.
     """
 
     model: PreTrainedModel
@@ -56,7 +56,7 @@ class Source:
 
     @property
     def is_neobert(self) -> bool:
-        """Return whether the model is this project's own, which has other layouts of its weights."""
+        """Return whether the model is a NeoBERT, not a transformers model."""
         return isinstance(self.model, NeoBERTPreTrainedModel)
 
     @property
@@ -93,7 +93,7 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
 
 
 def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
-    """Load the mean of the weights of several folders; of one, its weights. Sums are in fp32."""
+    """Load the weights of one folder, or the mean over several, summed in fp32."""
     total: dict[str, Tensor] = {}
     for folder in folders:
         load_weights(model, folder)
@@ -104,7 +104,7 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Describe a source: its folder's name, SHA-256 of its weights, and a checkpoint's progress."""
+    """Return a folder's name, the SHA-256 of its weights and, for a checkpoint, its progress."""
     weights = {file.name: sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
@@ -146,13 +146,13 @@ def _unknown_model(folder: Path, reason: str) -> ProjectError:
     return ProjectError(
         "EXP007",
         f"{CONFIG} names no model that can be exported: {printable(reason)}",
-        "export a checkpoint of this project, or a folder of transformers with a known architecture",
+        "export a checkpoint of this project, or a transformers folder with a supported architecture",
         str(folder),
     )
 
 
 def _check_same(folders: Sequence[Path]) -> None:
-    """Raise `ProjectError` EXP008 where checkpoints to be averaged are not of one model."""
+    """Raise `ProjectError` EXP008 if checkpoints to be averaged are not of one model."""
     ignored = ("transformers_version", "dtype", "torch_dtype")
     configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
     first = {key: value for key, value in configs[0].items() if key not in ignored}
@@ -172,7 +172,7 @@ def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None
         raise ProjectError(
             "EXP009",
             "--pooling is for encoders of this project; a classifier keeps the one it was trained with",
-            "leave --pooling out",
+            "remove --pooling",
             str(folder),
         )
     model.config.pooling = pooling

@@ -23,7 +23,7 @@ LAST_LINES = 12
 def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
     """Run a reader in a process that has the installed libraries but not this project, on the CPU.
 
-    Returns its outputs, and the versions of the libraries that it used. Raises `ProjectError` EXP010 where it
+    Returns its outputs, and the versions of the libraries that it used. Raises `ProjectError` EXP010 if it
     fails.
     """
     with TemporaryDirectory(prefix="neobert-export-") as work_dir:
@@ -71,7 +71,7 @@ def clean_environment(work_dir: str) -> dict[str, str]:
 
 
 def compare(expected: Arrays, found: Arrays, folder: Path) -> dict[str, float]:
-    """Return the differences by output. Raises `ProjectError` EXP006 where one exceeds the limit."""
+    """Return the differences by output. Raises `ProjectError` EXP006 if one exceeds the limit."""
     gaps = differences(expected, found)
     beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
     if beyond:

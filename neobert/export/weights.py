@@ -23,7 +23,7 @@ from neobert.printable import printable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-ANOTHER = "Use another checkpoint, or write this one again."
+ANOTHER = "use another checkpoint, or save this checkpoint again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,11 @@ class LoadReport:
 def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
     """Load a safetensors file, or a folder that holds one, in place and strictly.
 
-    With `may_lack`, weights whose names begin so keep their initial values where the file lacks them, or has
-    them in another shape, and the decoder of a language model is left out: an encoder goes to another task.
+    With `may_lack`, weights whose names have one of these prefixes keep their initial values if the file
+    lacks them or has another shape, and the decoder is not loaded: the encoder starts another task.
 
-    Raises `ProjectError` where anything is missing, unexpected, of another shape, or tied in one and not in
-    the other. The model is untouched then.
+    Raises `ProjectError` if a tensor is missing, unexpected, of another shape, or tied on one side only.
+    The model is then unchanged.
     """
     state = read_weights(path)
     layout: Literal["hub", "fork"] = "fork" if any(name.endswith(GATE) for name in state) else "hub"
@@ -81,7 +81,7 @@ def read_weights(path: Path) -> StateDict:
         except (OSError, SafetensorError) as error:
             raise ProjectError(
                 "EXP004",
-                f"Not a readable safetensors file: {error}.",
+                f"not a readable safetensors file: {error}",
                 ANOTHER,
                 place=str(file),
             ) from error
@@ -89,15 +89,15 @@ def read_weights(path: Path) -> StateDict:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """List the one file, or else the shards of the index: next to whole weights an index is never read."""
+    """Return model.safetensors, or else the shards that the index names."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
         return _shards(folder / INDEX)
     raise ProjectError(
         "EXP004",
-        f"There is no {WEIGHTS} here.",
-        "Give a checkpoint folder; pickled weights (.bin, .pt) are not read.",
+        f"no {WEIGHTS} in this folder",
+        "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read",
         place=str(folder),
     )
 
@@ -107,10 +107,10 @@ def _shards(index: Path) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         outside = sorted(name for name in names if Path(name).name != name or name == "..")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"This index names no shards: {error!r}."
+        message = f"the index names no shards: {error!r}"
         raise ProjectError("EXP004", message, ANOTHER, place=str(index)) from error
     if outside:
-        message = f"This index names a file outside of its folder: {printable(outside[0])}."
+        message = f"the index names a file outside its folder: {printable(outside[0])}"
         raise ProjectError("EXP004", message, ANOTHER, place=str(index))
     return [index.parent / name for name in sorted(names)]
 
@@ -122,8 +122,8 @@ def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
     if is_own or DECODER_BIAS in state:
         raise ProjectError(
             "EXP003",
-            "The checkpoint has a decoder of its own, and the configuration ties it to the embedding.",
-            "Set model.tie_word_embeddings: false.",
+            "the checkpoint has its own decoder, but the config ties the decoder to the embedding",
+            "set model.tie_word_embeddings to false",
             place=str(path),
         )
     return {name: tensor for name, tensor in state.items() if name != DECODER}
@@ -135,7 +135,7 @@ def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: t
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     missing = {name for name in missing if not name.startswith(may_lack or "\0")}
     reshaped = [
-        f"{name} {tuple(state[name].shape)}, wanted {wanted[name]}"
+        f"{name} {tuple(state[name].shape)}, expected {wanted[name]}"
         for name in sorted(wanted.keys() & state.keys())
         if tuple(state[name].shape) != wanted[name]
     ]
@@ -144,14 +144,14 @@ def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: t
     parts = [_listing("missing", missing), _listing("unexpected", unexpected), _listing("shape", reshaped)]
     raise ProjectError(
         "EXP005",
-        f"The weights do not fit the model: {'; '.join(part for part in parts if part)}.",
+        f"the weights do not fit the model: {'; '.join(part for part in parts if part)}",
         _hint(missing, reshaped),
         place=str(path),
     )
 
 
 def own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model by name, those that share one matrix under the first name only."""
+    """Return the tensors of a model by name; shared tensors have their first name only."""
     names: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}
@@ -164,7 +164,7 @@ def _listing(label: str, names: Iterable[str]) -> str:
 
 def _hint(missing: Iterable[str], reshaped: list[str]) -> str:
     if set(missing) == {DECODER, DECODER_BIAS}:
-        return "The checkpoint is tied: set model.tie_word_embeddings: true."
+        return "set model.tie_word_embeddings to true: the checkpoint's decoder is its embedding"
     if reshaped and reshaped[0].startswith((DECODER, DECODER_BIAS, EMBEDDING)):
-        return "Set model.vocab_size to the rows of the checkpoint's embedding."
-    return "Compare the section model with the checkpoint's config.json."
+        return "set model.vocab_size to the number of rows of the checkpoint's embedding"
+    return "compare the section model with the checkpoint's config.json"

@@ -1,1 +1,1 @@
-"""Model families: one folder each, with a light half (`spec.py`, no torch) and a heavy half (`build.py`)."""
+"""Model families: one folder each, with a description (`spec.py`, no torch) and a builder (`build.py`)."""

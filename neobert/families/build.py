@@ -1,6 +1,6 @@
-"""The heavy half of a model family: from a config to a model with its objective.
+"""Construction of a run's model with its objective. Imports torch.
 
-`Family.module` names a module with the function `build_masked_lm`, of the signature of the one here.
+`Family.module` names a module with a function `build_masked_lm` of the same signature.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def build_masked_lm(
 ) -> BuiltModel:
     """Build the model that the config describes, with `vocab_size` rows in its embedding.
 
-    Raises `ProjectError` for kernels that cannot run here, and for what the family cannot do.
+    Raises `ProjectError` for kernels that cannot run here, and for settings that the family does not support.
     """
     family = family_of(config)
     built: BuiltModel = import_module(family.module).build_masked_lm(config, tokenizer, vocab_size, world)

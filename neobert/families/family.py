@@ -1,4 +1,4 @@
-"""The light half of a model family, as the plan, the rules and the table see it."""
+"""Interface of a model family for plan, rules and trainer. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Unsupported(NamedTuple):
 
 
 def supports_all(_config: RunConfig) -> Iterator[Unsupported]:
-    """Return no keys: the family supports all that the trainer offers, or rules check it."""
+    """Return no keys: the family supports every key, or rules check its limits."""
     yield from ()
 
 
@@ -29,7 +29,7 @@ class Family:
 
     Attributes:
         name: value of the key `model.type`.
-        module: dotted name of the heavy half, see `neobert.families.build`.
+        module: dotted name of the module that builds the model, see `neobert.families.build`.
         read_shape: shape from the section, the rows of the embedding and the tokens of the longest row.
             Raises `ProjectError` MOD006 where the section or a file that it names does not describe a model.
         requested_rows: rows of the embedding that the section sets; None: they follow the tokenizer.

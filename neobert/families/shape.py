@@ -1,7 +1,7 @@
-"""The shape of a model and the arithmetic that follows from it, without torch.
+"""Shape of a model, and its parameter, FLOP and byte counts. Imports no torch.
 
-The plan, the rules and the trainer's FLOP counter ask a `ModelShape` and never the section `model`, so they
-hold for every model family.
+The plan, the rules and the trainer's FLOP counter read a `ModelShape`, never the section `model`, so they work
+for every model family.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ModelShape:
     def product_flops(self) -> int:
         """FLOPs of the blocks' matrix products per token, forward and backward.
 
-        6 per weight, 2 of them for its gradient, which a frozen one has not.
+        6 per weight, 2 of them for its gradient, which a frozen weight does not have.
         """
         per_weight = 4 if self.adapter_parameters else 6
         return per_weight * self.parameters.linear + 6 * self.adapter_parameters
@@ -152,7 +152,7 @@ class ModelShape:
     def state_bytes(self, optimizer_values: int) -> int:
         """Return the bytes of fp32 weights and of the numbers that the optimizer keeps, in a checkpoint.
 
-        One with adapters holds the merged weights and the frozen ones: a sum does not give its terms back.
+        A checkpoint with adapters contains both merged and frozen weights: merging cannot be undone exactly.
         """
         weights = self.parameters.total
         if self.adapter_parameters:

@@ -1,4 +1,4 @@
-"""Work between the products of a block in one pass over memory: residual addition with RMSNorm, and SwiGLU.
+"""Elementwise operations of a block, fused into one pass: residual addition with RMSNorm, and SwiGLU.
 
 M rows, D hidden, I intermediate. SwiGLU takes the fused product of the published layout: gate in the first
 half of the columns, up in the second. Its backward pass computes the activation again, so the forward pass
@@ -16,7 +16,7 @@ NUM_PARTIALS = 528
 
 
 def power_of_two(size: int) -> int:
-    """Return the width that Triton takes a row of this size in: the power of two that holds it."""
+    """Return the smallest power of two that is at least `size`, Triton's block width for such a row."""
     return 1 << (size - 1).bit_length()
 
 

@@ -1,4 +1,4 @@
-"""First and last operation of the model: the token lookup, and the decoder with its cross-entropy.
+"""Token embedding lookup, and the decoder with its cross-entropy (chunked linear cross-entropy).
 
 M rows to score (a row with a negative label counts for nothing), D hidden, V vocabulary.
 

@@ -84,11 +84,11 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class RegisteredAttention:
-    """Attention by a function of transformers' registry, for blocks of either layout.
+    """Attention by a function from transformers' registry, for padded or packed blocks.
 
     Attributes:
         name: the model's `attn_implementation`.
-        mask: what the function hides in rows: [B, S] for FlashAttention, tiles for flex_attention, else
+        mask: the padding mask in the function's form: [B, S] for FlashAttention, tiles for flex_attention, else
             [B, 1, S, S], added to the scores.
         arguments: passed to the function, such as the bounds of packed segments.
     """
@@ -127,7 +127,7 @@ def registered_mask(
 
 
 def padded_attention(mask: Tensor | None) -> Attend:
-    """Attend within rows: q, k, v [B, S, N, H] under a mask from `normalize_mask`, or none."""
+    """Attend within padded rows: q, k, v [B, S, N, H], with a mask from `normalize_mask` or None."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # A float mask has to match the queries, which autocast may have halved.
@@ -140,7 +140,7 @@ def padded_attention(mask: Tensor | None) -> Attend:
 
 
 def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
-    """Attend without a kernel, and append each block's softmax [B, N, S, S] to the list."""
+    """Attend with plain matrix products, and append the attention weights [B, N, S, S] to the list."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         note_kernel("eager")
@@ -211,7 +211,7 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
 
 @torch.compiler.disable(reason="packed SDPA reads the segment lengths on the host; compile a varlen kernel")
 def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
-    """Read the lengths of the segments that hold tokens: a packed SDPA forward waits here, once."""
+    """Return the lengths of the non-empty segments. Waits for the device, once per packed SDPA forward."""
     bounds = cu_seqlens.tolist()
     lengths = [end - start for start, end in pairwise(bounds)]
     if bounds[0] != 0 or bounds[-1] != num_tokens or min(lengths, default=0) < 0:
@@ -224,7 +224,7 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
 
 
 def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
-    """Attend one segment at a time. Splitting, not slicing: its backward is one concatenation."""
+    """Attend one segment at a time. Tensors are split, not sliced: the backward of a split is one concatenation."""
     lengths = segment_lengths(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
 
 
 def bounds_of(position_ids: Tensor) -> Tensor | None:
-    """Find the segments of one row in its positions [S], which restart in each; None: it is one segment.
+    """Return the segment bounds of one row, where its positions [S] restart; None for a single segment.
 
     Waits for the device.
     """
@@ -247,7 +247,7 @@ def bounds_of(position_ids: Tensor) -> Tensor | None:
 
 
 def same_segment(position_ids: Tensor) -> Tensor:
-    """Return True [1, 1, S, S] where two tokens of one row share a segment: `bounds_of` for a graph."""
+    """Return a mask [1, 1, S, S], True if two tokens share a segment: `bounds_of` for compiled graphs."""
     segment = F.pad((position_ids.diff() != 1).cumsum(0), (1, 0))
     return (segment[:, None] == segment)[None, None]
 

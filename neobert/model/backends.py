@@ -29,7 +29,7 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 class BackendError(ValueError):
-    """A kernel that cannot run here. `hint` is the edit or command that helps."""
+    """A kernel that cannot run here. `hint` is the edit or command that fixes it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}: {hint}")
@@ -127,7 +127,7 @@ LOADED: dict[str, Callable[..., Any]] = {}
 # A compiler that traces this would follow the imports; as a constant it runs while the graph is traced.
 @torch.compiler.assume_constant_result
 def load_attention(name: str) -> bool:
-    """Put a kernel's function into `LOADED`; return whether it is the varlen kernel itself."""
+    """Load a kernel's function into `LOADED`; return whether it has the varlen signature."""
     LOADED[name] = import_kernel(ATTENTION[name])
     return ATTENTION[name].is_varlen
 

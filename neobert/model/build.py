@@ -1,4 +1,4 @@
-"""From the run's configuration to a model. Its kernels are resolved before, by `neobert.objectives`."""
+"""Construction of a model from the run's config. `neobert.objectives` resolves the kernels before."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def build_model_config(
     kernel_backend: str = "torch",
     **head: Any,
 ) -> NeoBERTConfig:
-    """Translate the section `model`, with what was resolved for this run.
+    """Return the `NeoBERTConfig` of a run.
 
     Args:
         vocab_size: rows of the embedding, padding to a multiple of 128 included.
-        attn_backend, kernel_backend: what runs, as `resolve_step_kernels` named it.
-        head: settings of a head, as `NeoBERTConfig` takes them.
+        attn_backend, kernel_backend: the kernels that `resolve_step_kernels` chose.
+        head: settings of a head, as arguments of `NeoBERTConfig`.
     """
     return NeoBERTConfig(
         vocab_size=vocab_size,
@@ -60,7 +60,7 @@ def _init_ranges(model: ModelConfig) -> dict[str, Any]:
 
 
 def materialize(model: NeoBERTPreTrainedModel, device: torch.device | str) -> None:
-    """Give a model that was built on the meta device memory and initial weights, in place."""
+    """Allocate and initialize a model that was built on the meta device, in place."""
     # `to_empty` gives memory without values. The mark tells transformers that a module has its weights;
     # without removing it, those made on the meta device would be left as they are.
     model.to_empty(device=device)

@@ -99,9 +99,9 @@ class NeoBERTConfig(PretrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build as transformers does; refuse another `rope_theta` than the weights were trained with.
+        """Build as transformers does; reject a `rope_theta` other than the one that the weights were trained with.
 
-        Every load of a checkpoint comes here, with what the caller wants changed as `kwargs`.
+        Every load of a checkpoint calls this, with the caller's changes as `kwargs`.
         """
         trained = config_dict.get("rope_theta", DEFAULT_ROPE_THETA)
         requested = kwargs.get("rope_theta", trained)
@@ -114,7 +114,7 @@ class NeoBERTConfig(PretrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, and the table of kernels itself, wherever it was imported from."""
+        """Save as transformers does, with the kernel table's own source file."""
         super().save_pretrained(save_directory, *args, **kwargs)
         shutil.copyfile(inspect.getfile(AttentionKernel), Path(save_directory) / "kernel_table.py")
 

@@ -81,12 +81,12 @@ def token_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -
 
 
 def share(total: Tensor, num_items: Tensor | int) -> Tensor:
-    """Divide a sum over some labels by the number of all; zero without any label."""
+    """Divide a sum over labels by the number of labels in the step; zero without labels."""
     return total / torch.as_tensor(num_items, device=total.device).clamp(min=1)
 
 
 def problem_of(labels: Tensor, num_labels: int) -> str:
-    """Return the problem type under the name that pipelines of transformers expect."""
+    """Return the problem type by the name that transformers pipelines expect."""
     if num_labels == 1:
         return "regression"
     return "multi_label_classification" if labels.is_floating_point() else "single_label_classification"
@@ -108,7 +108,7 @@ def classification_loss(
 def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
     """Mean cross-entropy in fp32 of the first and last token of an answer: logits [B, S], positions [B].
 
-    An answer outside of the row, which truncation cut off, is ignored.
+    An answer that truncation cut off (a position outside the row) is ignored.
     """
     length = start.shape[1]
 

@@ -1,4 +1,4 @@
-"""The table of kernels. In a checkpoint folder `neobert/kernel_table.py` itself is in this place."""
+"""Table of kernels, re-exported. In checkpoint folders, a copy of `neobert/kernel_table.py` replaces this file."""
 
 from neobert.kernel_table import (
     ATTENTION,

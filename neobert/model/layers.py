@@ -16,7 +16,7 @@ from .configuration_neobert import NeoBERTConfig
 
 
 def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
-    """Build the rotation of these positions [...]: cosines and sines, fp32 [..., 1, H/2, 2].
+    """Return the RoPE cosines and sines of these positions [...], fp32 [..., 1, H/2, 2].
 
     It is computed in every forward. A buffer would limit the positions, and a model built on the meta device
     could leave it unfilled. Positions are exact in fp32 up to 2**24.

@@ -86,8 +86,9 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
         """Score the vocabulary at every token: logits [B, S, V] or [T, V].
 
         Arguments as for `NeoBERT`; labels have the shape of input_ids, and the loss is the mean over
-        those that are not -100 (zero where all are). With num_items_in_batch it is their sum over that
-        number: the labels of all that is accumulated, so that the parts of a step add up to its mean.
+        those that are not -100 (zero if all are). With num_items_in_batch, the number of labels of all
+        accumulated microbatches, it is the sum over that number, so that the losses of a step add up to
+        its mean.
         """
         encoded = self.model(
             input_ids, attention_mask, position_ids, inputs_embeds, cu_seqlens, max_seqlen,

@@ -51,7 +51,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         super().save_pretrained(*args, **kwargs)
 
     def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
-        """Raise where a checkpoint's decoder contradicts the configuration; only the head has one."""
+        """Raise if a checkpoint's decoder contradicts the config. Only the language-model head has a decoder."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

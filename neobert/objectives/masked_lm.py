@@ -1,4 +1,4 @@
-"""Masked language modelling: the cross-entropy of the tokens that were chosen.
+"""Masked language modeling: cross-entropy of the masked tokens.
 
 Shapes: B rows, S row length, T packed tokens, M targets, D hidden size, V vocabulary.
 """
@@ -21,7 +21,7 @@ from neobert.plan.memory import rows_per_chunk
 
 
 class Score(NamedTuple):
-    """Sums over the targets of a microbatch: the loss in nats, and how many were predicted right."""
+    """Sums over the targets of a microbatch: loss in nats, number of correct predictions."""
 
     loss_sum: Tensor
     num_correct: Tensor
@@ -30,14 +30,14 @@ class Score(NamedTuple):
 class MaskedLMObjective(Objective):
     """Sum the cross-entropy over the targets; the caller divides the sum.
 
-    With `masked_logits_only` the decoder runs on the M targets alone, else on every token, which costs more
-    and gives the same. The cross-entropy is always computed in fp32.
+    With `masked_logits_only` the decoder runs on the M targets alone, else on every token: the loss is the same
+    at a higher cost. The cross-entropy is always computed in fp32.
 
-    With a capacity the decoder gets that many rows in every microbatch, with no label after the targets:
-    shapes then never change, and the whole objective can be compiled. Microbatches of the evaluation may be
-    of another size, and have a capacity of their own.
+    With a capacity the decoder gets that many rows in every microbatch, padded with unlabelled rows: shapes are
+    static, and the whole objective can be compiled. Evaluation microbatches may have another size and have
+    their own capacity.
 
-    With `z_loss` each target adds that times the squared logsumexp of its logits, in training alone.
+    With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class MaskedLMObjective(Objective):
         self._decode.compile(backend)
 
     def units(self) -> list[nn.Module]:
-        """Return the modules whose parameters are needed together and belong to no other: see `World`."""
+        """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
         encoder, is_tied = self.model.model, self.model.config.tie_word_embeddings
         ends = [] if is_tied else [encoder.encoder, self.model.decoder]
         return [*encoder.transformer_encoder, *ends]
 
     def module_work(self) -> list[ModuleWork]:
-        """Return work that reads a module's parameters without calling its forward: see `ModuleWork`."""
+        """Return the functions that read a module's parameters outside its forward (see `ModuleWork`)."""
         return [self._decode]
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
@@ -92,7 +92,7 @@ class MaskedLMObjective(Objective):
             num_targets: labels that are not -100, counted on the host, to avoid a device sync.
             labels: int64 [T] or [B, S], -100 where nothing is predicted. One outside the vocabulary raises
                 `IndexError` on a CPU; `check_labels` finds it before it fails on a GPU.
-            inputs: what the encoder takes, packed or padded.
+            inputs: arguments of the encoder, packed or padded.
         """
         num_rows = rows_for(num_targets, self.capacity, labels.numel())
         with recording(self.attention_ran):
@@ -137,7 +137,7 @@ class MaskedLMObjective(Objective):
         return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
-        """Return what the decoder reads, [T, D] or [B * S, D]; arguments of `forward` without the labels."""
+        """Return the decoder's input, [T, D] or [B * S, D]. Arguments as for `forward`, without labels."""
         if self._is_lookup_compiled:
             inputs = inputs | {"input_ids": None, "inputs_embeds": self.look_up(inputs["input_ids"])}
         return self.model.model(**inputs).last_hidden_state.flatten(0, -2)

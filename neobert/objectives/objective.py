@@ -1,7 +1,6 @@
 """Interface of an objective, the module that the loop trains.
 
-`ModuleWork` is work whose gradients ranks exchange during the rest of the backward pass. The number of rows
-that the decoder gets in a packed microbatch is static, so that nothing recompiles.
+The number of rows that the decoder gets in a packed microbatch is static, so that nothing recompiles.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from torch import Tensor, nn
 
 @dataclass(slots=True)
 class ModuleWork:
-    """Work with the parameters of one module that does not call the forward of that module.
+    """Computation with the parameters of one module outside that module's forward, for FSDP2.
 
     Attributes:
-        module: its parameters are gathered before the work and its gradients reduced after the backward pass.
-        function: the work; compiling and sharding replace it.
+        module: its parameters are gathered before the computation, and its gradients reduced during the rest of
+            the backward pass.
+        function: the computation; compiling and sharding replace it.
     """
 
     module: nn.Module
@@ -33,7 +33,7 @@ class ModuleWork:
         return self.function(*arguments)
 
     def compile(self, backend: str) -> None:
-        """Compile the work as one graph of static shapes."""
+        """Compile the function as one graph of static shapes."""
         self.function = compiled(self.function, backend)
 
 
@@ -45,8 +45,8 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 class Objective(nn.Module, ABC):
     """Model and loss in one module.
 
-    Its forward takes what `Task.inputs` returns and gives a loss summed over targets, fp32: the loop divides
-    by the number of targets of the whole step, over microbatches and ranks.
+    Its forward takes the arguments that `Task.inputs` returns, and returns the loss summed over targets in fp32.
+    The loop divides by the number of targets of the whole step, over microbatches and ranks.
 
     Attributes:
         capacity: rows that the head gets in every training microbatch; None: as many as there are targets.
@@ -67,17 +67,17 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Any:
-        """Return the terms that the task's metrics sum up.
+        """Return the terms that the task's metrics add up.
 
         Arguments as for `forward`; no gradient is kept.
         """
 
     @abstractmethod
     def units(self) -> list[nn.Module]:
-        """Return the modules whose parameters are needed together and belong to no other: see `World`."""
+        """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
 
     def module_work(self) -> list[ModuleWork]:
-        """Return work that reads a module's parameters without calling its forward: see `ModuleWork`."""
+        """Return the functions that read a module's parameters outside its forward (see `ModuleWork`)."""
         return []
 
 
@@ -98,10 +98,10 @@ def target_capacity(num_tokens: int, probability: float) -> int:
 
 
 def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:
-    """Return the rows for this many targets: the capacity, or the multiple of it that holds them all.
+    """Return the decoder rows for this many targets: the smallest multiple of the capacity that fits them.
 
-    A microbatch beyond the capacity costs a compilation of its own; it never loses a target. Without a
-    capacity there is a row for every target, and no other.
+    More targets than the capacity cost one more compilation; no target is ever dropped. Without a capacity
+    there is one row per target.
     """
     if capacity is None:
         return num_targets

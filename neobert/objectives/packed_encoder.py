@@ -1,4 +1,4 @@
-"""A NeoBERT's blocks over packed tokens on this project's kernels, and the loss that goes with them.
+"""Masked-language-model objective whose blocks run packed tokens on this project's kernels.
 
 The parameters stay the model's own, in fp32; every product reads a bf16 copy. The residual stream is bf16.
 
@@ -58,7 +58,7 @@ class KernelObjective(MaskedLMObjective):
             work.compile(backend)
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the whole step: it reads all parameters without calling their modules' forward."""
+        """Return the whole step, which reads all parameters outside their modules' forward."""
         return [self._embed, *self._steps, self._decode]
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
@@ -73,7 +73,7 @@ class KernelObjective(MaskedLMObjective):
         )
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the residual stream [T, D]; its norm is left to the rows that are decoded."""
+        """Return the residual stream [T, D] before the final norm, which only decoded rows need."""
         config = self.model.config
         # Only FlashAttention 4 takes the length of the longest segment; 0 selects this project's attention.
         longest = inputs["max_seqlen"] if self.attention == "flash_attn_4" else 0
@@ -100,7 +100,7 @@ class KernelObjective(MaskedLMObjective):
         return self.blocks.start(x, config.norm_eps), rotary, segments
 
     def final_states(self, hidden: Tensor) -> Tensor:
-        """Norm rows of the residual stream [M, D]."""
+        """Apply the final norm to rows of the residual stream [M, D]."""
         norm = self.model.model.layer_norm
         return rms_norm(hidden, norm.weight, self.model.config.norm_eps)
 
@@ -137,7 +137,7 @@ def triton_step(
 ) -> Stream:
     """Run a block on torch's products and Triton programs between them. Arguments as for `fused_step`.
 
-    The stream comes with the last block's branch, None before the first: its addition belongs to this norm.
+    The stream is (x, branch of the previous block or None): this block's first norm adds the branch.
     """
     x, branch = stream
     weights = block_weights(block)
@@ -152,7 +152,7 @@ def triton_step(
 
 @dataclass(frozen=True)
 class BlockSteps:
-    """One kind of blocks over packed tokens.
+    """Functions of one implementation of the blocks over packed tokens.
 
     Attributes:
         angles: type of the rotary table.
@@ -174,7 +174,7 @@ def _with_rstd(x: Tensor, eps: float) -> Stream:
 
 def _add_branch(stream: Stream) -> Tensor:
     x, branch = stream
-    assert branch is not None, "a block has run"
+    assert branch is not None, "called before the first block"
     return x + branch
 
 
@@ -187,7 +187,7 @@ BLOCK_STEPS = {
 
 
 def block_weights(block: EncoderBlock) -> Weights:
-    """Return a block's parameters as the kernels take them."""
+    """Return a block's parameters in the kernels' format."""
     ffn = block.ffn
     assert isinstance(ffn, SwiGLU)
     return Weights(

@@ -1,4 +1,4 @@
-"""Choice of the kernels of a training step, made once per run, with the reason.
+"""Choice of the kernels of a training step, once per run, with the reason.
 
 `neobert.kernel_table` lists what each kernel needs; this module checks what this process has.
 """
@@ -33,7 +33,7 @@ class StepKernels:
     Attributes:
         name: torch and liger are modules of the model; triton and fused replace its blocks in training.
         attention: the attention kernel of a training step.
-        model_attention: the one that the model's own forward takes over packed documents.
+        model_attention: the kernel of the model's own forward over packed documents.
     """
 
     name: str
@@ -53,7 +53,7 @@ class StepKernels:
 
 
 def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype) -> StepKernels:
-    """Choose for this device ("cpu", "cuda") and compute type. Nothing else chooses for a run.
+    """Choose the kernels of a run for this device ("cpu", "cuda") and compute type.
 
     Raises `ProjectError` ATT001 if a kernel that the config names cannot run; no other is taken instead.
     """
@@ -87,7 +87,7 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
 def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, is_compiled: bool) -> Backend:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
-    Under torch.compile auto leaves liger out: on an H200 a compiled step took 142 ms with it, 124 without.
+    Under torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with it, 124 without.
     """
     if requested == "torch":
         return Backend("torch", "as configured")
@@ -114,14 +114,14 @@ def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str
 
 
 def choose_block_attention(row_length: int) -> Backend:
-    """Choose the attention of this project's blocks for rows of this many tokens."""
+    """Choose the attention kernel of this project's blocks for rows of `row_length` tokens."""
     reasons = [f"rows of {row_length} tokens"]
     for kernel in block_attention(row_length):
         error = block_attention_error(kernel)
         if error is None:
             return Backend(kernel.name, "; ".join(reasons))
         reasons.append(error.message)
-    raise AssertionError("an attention kernel of the blocks needs more than the blocks")
+    raise AssertionError("no attention kernel runs in the chosen blocks")
 
 
 def block_attention_error(kernel: AttentionKernel) -> BackendError | None:

@@ -19,7 +19,7 @@ def build(config: OptimizerConfig, model: nn.Module) -> Adam:
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split the parameters into those that decay and those that never do, each in exactly one group.
+    """Return parameter groups with and without weight decay; each parameter is in exactly one.
 
     Vectors (norms, biases) and embeddings do not decay; a decoder tied to the embedding is the embedding.
     """

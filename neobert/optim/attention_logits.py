@@ -1,4 +1,4 @@
-"""The largest attention logit of every head, measured within documents and never across.
+"""Largest attention logit of every head, measured within documents.
 
 Shapes: T tokens, B rows, S row length, N heads, H channels of a head, L blocks, D hidden size.
 """
@@ -25,7 +25,7 @@ Span = tuple[int, int]
 
 
 class LogitMeter:
-    """Runs an encoder's blocks once more, without a graph, and reads the logits on the way.
+    """Measures the logits by a second forward pass through an encoder's blocks, without gradients.
 
     The blocks run as a template on the meta device with the weights inserted. Compiled graphs and sharding
     are not affected, and kernels need not return logits, which they never store.
@@ -71,7 +71,7 @@ class LogitMeter:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Neighbouring documents whose logits are computed together, or one that is longer than a chunk.
+    """Neighbouring documents whose logits are computed together, or one document longer than a chunk.
 
     Attributes:
         is_same: [tokens, tokens], true for two tokens of one document; None for a single one.
@@ -83,7 +83,7 @@ class Chunk:
 
 
 def chunks_of(documents: Sequence[Span], chunk_size: int, device: torch.device) -> list[Chunk]:
-    """Collect documents, given as first token and end in order, into chunks of at most that many tokens."""
+    """Group documents, given as (first token, end) in order, into chunks of at most `chunk_size` tokens."""
     groups: list[list[Span]] = []
     for span in documents:
         if groups and span[1] - groups[-1][0][0] <= chunk_size:
@@ -144,12 +144,12 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return all of a module's parameters by name."""
+    """Return a module's parameters by name, gathered from all ranks if they are sharded."""
     return {name: full_tensor(each) for name, each in module.named_parameters()}
 
 
 def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
-    """Read where documents are in the flat run of tokens; padding is none."""
+    """Return (first token, end) of each document in the flattened tokens, without padding."""
     ids, bounds = inputs["input_ids"], inputs["cu_seqlens"]
     if bounds is None:
         lengths = inputs["attention_mask"].sum(1).tolist()

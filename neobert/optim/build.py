@@ -1,4 +1,4 @@
-"""Optimizers from the table, and how they take the verdict of the finite guard."""
+"""Construction of optimizers, and steps that the finite guard may skip."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     build = import_module(f"neobert.optim.{OPTIMIZERS[config.name].module}").build
     optimizer: Optimizer = build(config, model)
     if not skips_on_device(optimizer):
-        log.info("optimizer %s waits for the device in every step: it cannot skip one there", config.name)
+        log.info("optimizer %s waits for the device in every step: it cannot skip a bad step on the device", config.name)
     return optimizer
 
 
 def skips_on_device(optimizer: Optimizer) -> bool:
-    """Return whether `step` reads `found_inf`, by the attribute that torch's GradScaler checks.
+    """Return whether `step` can skip an update on the device, through `found_inf`.
 
-    torch sets it for its fused optimizers. A test holds every optimizer of the table to its answer.
+    Reads the attribute that torch's GradScaler checks, which torch sets for its fused optimizers. A test
+    verifies it for every optimizer of the table.
     """
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
-    """Step the optimizer, or leave weights and state as they are where `is_bad` (a boolean scalar) is true.
+    """Step the optimizer, unless `is_bad` (a boolean scalar on the device) is true.
 
-    None: the host has checked this step already. An optimizer that cannot skip on the device waits for the
-    verdict on the host, because it must not update the weights after a bad step.
+    A skipped step changes neither weights nor state. `is_bad` None: the host has already checked this step. An
+    optimizer that cannot skip on the device waits for `is_bad` on the host.
     """
     if is_bad is not None and skips_on_device(optimizer):
         optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way

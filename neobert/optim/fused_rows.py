@@ -1,9 +1,9 @@
-"""Structure of a weight that holds several matrices.
+"""Splitting of fused weights into the matrices that Muon orthogonalizes.
 
-Muon equalises the singular values of a matrix. Of matrices stacked only for the sake of one product it would
-mix the directions of all: a large gradient of V would shrink the update of Q. Each is a map of its own, from
-the same input, so each is orthogonalised by itself. That is Q, K and V, and likewise gate and up. Each head
-reads its own rows of Q, K and V, so these may also be orthogonalised head by head.
+Muon equalizes the singular values of a matrix. Orthogonalizing matrices that are stacked only for one fused
+product would mix their directions: a large gradient of V would shrink the update of Q. Q, K and V, and gate and
+up, are therefore orthogonalized separately. Each head reads its own rows of Q, K and V, so these may also be
+orthogonalized per head.
 
 Shapes: D columns, N heads, H channels of a head.
 """
@@ -37,6 +37,6 @@ def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
 
 
 def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
-    """Repeat factors per head [N] for the rows of qkv: [3 N H, 1]. Rows of values get 1."""
+    """Expand factors per head [N] to the rows of qkv [3 N H, 1]; rows of V get 1."""
     factors = torch.stack((queries, keys, torch.ones_like(keys)), dim=1)
     return factors.flatten().repeat_interleave(head_dim)[:, None]

@@ -1,4 +1,4 @@
-"""Base of optimizers that skip a bad step on the device."""
+"""Base class of optimizers that skip a bad step (non-finite loss or gradient, or loss spike) on the device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Group = dict[str, Any]
 
 
 class GuardedOptimizer(Optimizer):
-    """Updates every parameter that has a gradient, group by group.
+    """Optimizer that updates every parameter with a gradient, group by group.
 
-    A `found_inf` tensor above zero makes the step leave weights and state as they are, without a wait for the
-    device. Subclasses define `update`, and take their factors and gradients from the methods below.
+    If the tensor `found_inf` is above zero, the step changes neither weights nor state, without a device
+    synchronization. Subclasses define `update`, and take their factors and gradients from the methods below.
     """
 
     found_inf: Tensor | None = None
@@ -25,7 +25,7 @@ class GuardedOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update every parameter that has a gradient; none, nor any state, where `found_inf` is above 0."""
+        """Update every parameter that has a gradient; skip the step if `found_inf` is above 0."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -37,11 +37,11 @@ class GuardedOptimizer(Optimizer):
         return loss
 
     def update(self, group: Group, parameters: list[nn.Parameter]) -> None:
-        """Update the parameters of a group and their state."""
+        """Update the parameters of a group and their optimizer state."""
         raise NotImplementedError
 
     def shrinkage(self, group: Group) -> float | Tensor:
-        """Return the factor of decoupled weight decay; 1 in a bad step."""
+        """Return the factor of decoupled weight decay, 1 - lr * weight_decay; 1 in a bad step."""
         factor = 1 - group["lr"] * group["weight_decay"]
         return factor if self.found_inf is None else torch.where(self.found_inf > 0, 1.0, factor)
 
@@ -50,9 +50,9 @@ class GuardedOptimizer(Optimizer):
         return update if self.found_inf is None else torch.where(self.found_inf > 0, 0.0, update)
 
     def momentum_targets(self, momenta: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        """Return what each momentum moves towards: its gradient, or itself in a bad step.
+        """Return the target of each momentum's update: the gradient, or the momentum itself in a bad step.
 
-        A momentum that moves towards itself keeps its value, to the last bit.
+    A momentum that is its own target keeps its value bit for bit.
         """
         if self.found_inf is None:
             return gradients
@@ -61,7 +61,7 @@ class GuardedOptimizer(Optimizer):
         return [torch.where(is_bad, momentum, gradient) for momentum, gradient in pairs]
 
     def momentum(self, parameter: nn.Parameter, name: str) -> Tensor:
-        """Return the momentum of a parameter, zeros at first, by its name in the state."""
+        """Return the momentum `name` from a parameter's state; zeros in the first step."""
         state = self.state[parameter]
         if not state:
             state[name] = torch.zeros_like(parameter)

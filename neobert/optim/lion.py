@@ -1,4 +1,4 @@
-"""Lion (arXiv:2302.06675): steps of one size in the direction of the momentum's sign, from one moment."""
+"""Lion (arXiv:2302.06675): updates of equal magnitude in the direction of the momentum's sign."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.parallel import gradients_of, own_part
 
 
 class Lion(GuardedOptimizer):
-    """Lion with decoupled weight decay, element by element: shards need no gathering."""
+    """Lion with decoupled weight decay. Elementwise, so shards are not gathered."""
 
     def __init__(self, groups: list[Group], *, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": 0.0})

@@ -24,7 +24,7 @@ from neobert.parallel import own_part, part_like
 
 
 class QKClip:
-    """Measures every `interval` steps, after the update, on a microbatch of each rank, and shrinks."""
+    """Measures the logits every `interval` steps after the update, and shrinks heads above the threshold."""
 
     def __init__(
         self, encoder: NeoBERT, *, threshold: float, alpha: float, interval: int, chunk_size: int
@@ -70,11 +70,11 @@ def build_qk_clip(config: OptimizerConfig, model: nn.Module) -> QKClip | None:
 def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -> None:
     """Scale the rows of Q by ratio ** alpha and of K by ratio ** (1 - alpha), ratio = threshold / largest.
 
-    Logits are bilinear in the two, and rotations commute with a factor: the largest becomes the threshold.
+    Logits are bilinear in Q and K, and rotations commute with scaling, so the largest becomes the threshold.
     Heads below it are unchanged, and so are heads with a NaN logit, for which the guard stops the run.
 
     Args:
-        qkv: the fused weight [3 N H, D], rows grouped by head; on this rank or spread.
+        qkv: the fused weight [3 N H, D], rows grouped by head; whole or sharded.
         largest: the largest logit of each head [N].
 
     Raises `ValueError` for a weight that does not hold Q, K and V of each head.

@@ -1,4 +1,4 @@
-"""The learning rate, from the plan's pure function: what the rules judged is what the optimizer gets."""
+"""Learning rate scheduler, from the same pure function that the plan and the rules use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: in
 
 
 def fast_forward(scheduler: LambdaLR, step: int) -> None:
-    """Put the schedule at an optimizer step: it is a function of the step, so nothing is replayed."""
+    """Set the scheduler to an optimizer step. The rate is a function of the step, so nothing is replayed."""
     factors = zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
     rates = [base * factor(step) for base, factor in factors]
     state = {"last_epoch": step, "_last_lr": rates, "lr_lambdas": [None] * len(rates)}

@@ -16,16 +16,16 @@ from torch.nn.utils import get_total_norm
 
 
 def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
-    """Shard every parameter over the ranks, in place; those outside all units belong to the objective.
+    """Shard every parameter over the ranks, in place; parameters outside all units belong to the root module.
 
-    Parameters stay whole from a unit's forward to the end of its backward: a model of this size fits, and
-    each is gathered once a step. They are gathered and reduced in fp32, as replicas add their gradients.
+    A unit's parameters stay gathered from its forward to the end of its backward: a model of this size fits, and
+    each parameter is gathered once per step. Gathering and reduction are in fp32, as with replicas.
 
     Args:
         objective: module whose `units` share no parameter, and whose `module_work` is the work that reads the
             parameters of a unit without going through its forward.
-        overlaps_exchange: whether units are gathered and reduced during the work of others; else the
-            objective is the only unit, gathered before its forward and reduced after its backward.
+        overlaps_exchange: whether units are gathered and reduced while others compute; else the objective is
+            the only unit, gathered before its forward and reduced after its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
@@ -45,7 +45,7 @@ def _between_hooks(module: nn.Module, function: Any) -> Any:
 
 
 def hold_back(module: FSDPModule, is_last: bool) -> None:
-    """Reduce and reshard only after the last microbatch of a step; until then nothing is sent."""
+    """Reduce gradients and reshard only after the last microbatch of a step, to save communication."""
     module.set_is_last_backward(is_last)
     module.set_requires_gradient_sync(is_last)
     module.set_reshard_after_backward(is_last)
@@ -53,7 +53,7 @@ def hold_back(module: FSDPModule, is_last: bool) -> None:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Gather every parameter for a block in which ranks may run the module unequal numbers of times."""
+    """Gather every parameter while the block runs, in which ranks may call the module different numbers of times."""
     units = [each for each in module.modules() if isinstance(each, FSDPModule)]
     for unit in units:
         unit.unshard()
@@ -82,12 +82,12 @@ def total_norm(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return the whole of a tensor. All ranks call it."""
+    """Return the whole of a sharded tensor. All ranks call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Return this rank's shard, like the parameter's, of a tensor that every rank has. Sends nothing."""
+    """Return this rank's shard of a tensor that every rank has, sharded like the parameter. No communication."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor

@@ -1,4 +1,4 @@
-"""One process of a run: its rank, its device, and communication with the other ranks."""
+"""Process of a run: rank, device, and communication with the other ranks."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class World:
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Gather all parameters for a block in which ranks may run the module unequal numbers of times."""
+        """Gather all parameters while the block runs, in which ranks may call the module different numbers of times."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor]:
@@ -122,7 +122,7 @@ class World:
         return sharding.full_state(model, keep=self.is_main)
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
-        """Add up counts that each rank holds on its host."""
+        """Sum counts on the host over all ranks."""
         if self.size == 1:
             return list(values)
         totals = torch.tensor(values, dtype=torch.int64)
@@ -130,7 +130,7 @@ class World:
         return totals.tolist()
 
     def add_up(self, tensor: Tensor) -> Tensor:
-        """Add up a tensor on the device over the ranks, in place."""
+        """All-reduce (sum) a tensor on the device, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
@@ -144,7 +144,7 @@ class World:
         return gathered or []
 
     def on_main(self, decide: Callable[[], T]) -> T:
-        """Compute a value on rank 0 and send it to the others. If rank 0 fails, torchrun ends them."""
+        """Compute a value on rank 0 and broadcast it. If rank 0 fails, torchrun ends the other ranks."""
         if self.size == 1:
             return decide()
         answer = [decide() if self.is_main else None]
@@ -153,9 +153,9 @@ class World:
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """Run a block on rank 0, then on the others, which use its files.
+        """Run a block on rank 0 first, then on the other ranks, which use the files that it wrote.
 
-        If rank 0 fails, the others wait.
+        If rank 0 fails, the others wait until torchrun ends them.
         """
         if not self.is_main:
             self._wait_patiently()
@@ -185,7 +185,7 @@ def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
 
 
 def use_all_cores() -> None:
-    """Compute on every core this process may use, its share where the node has several ranks.
+    """Use every CPU core available to this process, or its share if the node has several ranks.
 
     OMP_NUM_THREADS takes precedence if it is set; torch reads it.
     """

@@ -47,7 +47,7 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
 
 
 def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) -> int:
-    """Return the steps of `trainer.max_epochs`, which is set, with that many microbatches in an epoch."""
+    """Return the steps of `trainer.max_epochs` for an epoch of this many microbatches."""
     assert trainer.max_epochs is not None
     return max(1, steps_of(trainer.max_epochs * num_microbatches / world_size, trainer))
 

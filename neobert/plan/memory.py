@@ -45,7 +45,7 @@ class Memory:
 
     @property
     def total_mib(self) -> float:
-        """All parts."""
+        """Sum of all parts."""
         state = self.weights_mib + self.gradients_mib + self.optimizer_mib
         return state + self.activations_mib + self.logits_mib + self.runtime_mib
 
@@ -113,8 +113,8 @@ def predict_memory(
 def kept_share(config: RunConfig) -> float:
     """Return the share of weights and optimizer state that a rank keeps between steps.
 
-    With shards, a rank has its own and, within a step, the whole weights; gradients are reduced block by
-    block or, with accumulation or the fused kernels, at the end.
+    With sharding, a rank keeps its shard; within a step, it also has the whole weights. Gradients are reduced
+    block by block or, with accumulation or the fused kernels, at the end.
     """
     return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
 

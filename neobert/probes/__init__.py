@@ -1,1 +1,1 @@
-"""Probes of the path that training takes: they measure, know no threshold, and run in a child process."""
+"""Probes of the training step's kernels. They run in a child process, and measure without thresholds."""

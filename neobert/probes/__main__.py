@@ -1,8 +1,7 @@
 """`python -m neobert.probes RESOLVED.json [--device cuda|cpu] [--full]`: what the probes measured, as JSON.
 
-`--path LABEL` probes that one of all paths, and prints its part of the result.
-
-The last line on standard output is the result; what it is doing goes to standard error.
+`--path LABEL` probes only that path, and prints its part of the result.
+The last line on standard output is the result; progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def answer(path: Path, device: str | None, *, every: bool, label: str | None = None) -> dict[str, Any]:
-    """Return the measurements, or `unsupported` with the reason why there are none."""
+    """Return the measurements as JSON values, or `unsupported` with the reason if there are none."""
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}

@@ -1,4 +1,4 @@
-"""A rehearsal: a few dozen steps of the run itself, measured, killed and resumed, in child processes.
+"""Rehearsal: a few dozen steps of the run, measured, killed and resumed, in child processes.
 
-It reports measurements as JSON and knows no threshold: the rules judge.
+It reports measurements as JSON, which the rules judge.
 """

@@ -49,7 +49,7 @@ Hold = Callable[["Trainer", Path], None]
 
 
 def main(arguments: list[str]) -> int:
-    """Rehearse; a failure is reported to the parent as the trainer's are."""
+    """Run the rehearsal; errors are reported to the parent process as the trainer's are."""
     configure_logging()
     signals = Signals()
     try:
@@ -71,7 +71,7 @@ def hang(trainer: Trainer) -> None:
         time.sleep(POLL_S)
     raise ProjectError(
         "REH002",
-        f"the rehearsal was not ended within {TIMEOUT_S:g} s of its last step",
+        f"the launcher did not end the rehearsal within {TIMEOUT_S:g} s of its last step",
         exit_code=EXIT_TRAINING_FAILED,
     )
 
@@ -92,7 +92,7 @@ def rehearse(
     linger: Linger = hang,
     hold: Hold = hold,
 ) -> int:
-    """Lay the run directory out, and run the session with an observer. `linger` ends the rehearsal."""
+    """Create the run directory, and run the session with an observer. `linger` ends the rehearsal."""
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.measurements import recording_reads

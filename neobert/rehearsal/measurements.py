@@ -56,7 +56,7 @@ USERS = ("neobert.config.schedules",)
 
 
 def context_of(device: torch.device) -> tuple[int, bool]:
-    """Return MiB, and whether they are of this process alone or of all on the device."""
+    """Return memory outside the allocator in MiB, and whether it is that of this process alone."""
     reserved, own = torch.cuda.memory_reserved(device), own_bytes(gpu_uuid(device))
     if own is not None:
         return (own - reserved) // BYTES_PER_MIB, True
@@ -80,7 +80,7 @@ def own_bytes(uuid: str) -> int | None:
 def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     """Count the evaluation's tokens whose document is in the training text; None without an evaluation.
 
-    Of a large text, documents at a regular stride are compared; of a stream, its first window.
+    For large text, documents at a regular stride are compared; for a stream, its first window.
     """
     if prepared.eval is None:
         return None
@@ -118,9 +118,9 @@ def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
 
 @contextmanager
 def recording_products() -> Iterator[dict[str, float]]:
-    """Collect the FLOPs of the block's matrix products by the precision of their inputs.
+    """Count the FLOPs of matrix products in the `with` block by the precision of their inputs.
 
-    Products inside the project's own kernels are not seen, only those that torch runs.
+    Only torch's products are counted, not those inside the project's own kernels.
     """
     flops: dict[str, float] = defaultdict(float)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
@@ -218,7 +218,7 @@ def has_mask_with_packing(trainer: Trainer) -> bool | None:
 
 
 def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
-    """Return the mean speed between warm-up and the first save, and each line's step time."""
+    """Return the mean speed between warm-up and the first save, and the step time of each line of metrics."""
     lines = [row for row in rows if LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
         return None

@@ -49,8 +49,8 @@ class Fresh:
     """Observer of a run from its first step.
 
     `wait_until_alone` returns once no other check is running, before anything is measured.
-    `pause` gets what other processes would change, once it is measured, and returns when they may start;
-    `finish` gets all measurements and does not return.
+    `pause` receives the measurements that other processes would disturb, and returns when these may start;
+    `finish` receives all measurements and does not return.
     """
 
     script: Script

@@ -1,4 +1,4 @@
-"""Script of a rehearsal, and its run directory."""
+"""Steps of a rehearsal, its config and its run directory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Script:
 
 
 def script_for(max_steps: int) -> Script:
-    """Fit the rehearsal into the run. Raises `ProjectError` REH001 if the run is too short."""
+    """Return the steps of a rehearsal of the run. Raises `ProjectError` REH001 if the run is too short."""
     compared = min(MOST_COMPARED, max_steps // PARTS)
     if compared == 0:
         message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
@@ -112,7 +112,7 @@ def lay_out(config: RunConfig) -> Path:
 
 
 def copy_as_it_is(run_dir: Path, target: Path) -> None:
-    """Copy the directory of a run that may go on, as its crash would leave it; checkpoints are linked."""
+    """Copy the directory of a running run, as a crash would leave it; checkpoints are hard-linked."""
 
     def copy(source: str, place: str) -> None:
         if CHECKPOINTS in Path(source).parts:

@@ -21,7 +21,7 @@ from neobert.training.state.trainer import Trainer
 
 
 class Recorded:
-    """A rank's microbatches, with a digest of those that were fetched: tokens, labels, sample ids."""
+    """Iterator over a rank's microbatches that digests their tokens, labels and sample ids."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -46,7 +46,7 @@ class Recorded:
 
 
 class RecordedLoss(LossWindow):
-    """The loss since the last line of metrics, and of each step."""
+    """Loss window that also keeps the loss of each step."""
 
     def __init__(self, window: LossWindow) -> None:
         super().__init__(window.loss_sum.device, window.loss_sum.item(), window.num_targets)
@@ -94,7 +94,7 @@ class Trace:
 
 
 def draw_from_generators() -> None:
-    """Draw from every generator, so that lost generator state is detected in runs without dropout too."""
+    """Draw from every random generator, to detect lost generator state in runs without dropout too."""
     random.random()
     np.random.random()
     torch.rand(1)
@@ -103,7 +103,7 @@ def draw_from_generators() -> None:
 
 
 def state_digests(trainer: Trainer) -> dict[str, str]:
-    """Return a digest of every tensor that a checkpoint restores, by name; of shards this rank's."""
+    """Return a digest of every tensor that a checkpoint restores, by name; for shards, this rank's."""
     model, average = trainer.task.model, trainer.average
     averages = (
         {} if average is None else {name: average.of(each) for name, each in own_weights(model).items()}

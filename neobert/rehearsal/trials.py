@@ -1,6 +1,6 @@
-"""Trials on a run's trainer: the batch with the most text, accumulated gradients, overfitting one batch.
+"""Trials with a run's trainer: the largest batch, accumulated gradients, overfitting one batch.
 
-They call the loop's own functions. All but the last leave the run unchanged.
+They call the training loop's own functions. All but the last leave the run unchanged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S = 0.05
 
 @contextmanager
 def aside(trainer: Trainer) -> Iterator[None]:
-    """Exclude the block from the run: generators, times and gradients are restored."""
+    """Run a block without effect on the run: generators, times and gradients are restored."""
     generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     try:
@@ -73,7 +73,7 @@ class WorstCase:
             self._train(trainer)
 
     def evaluate(self, trainer: Trainer) -> None:
-        """Evaluate."""
+        """Run the evaluation microbatch."""
         with aside(trainer):
             self._evaluate(trainer)
 
@@ -95,7 +95,7 @@ class WorstCase:
 
 
 def score(trainer: Trainer, batch: Any) -> Any:
-    """Evaluate one microbatch; return what the task's metrics add up."""
+    """Evaluate one microbatch; return the terms that the task's metrics add up."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     with world.whole(trainer.module), world.autocast():
@@ -107,7 +107,7 @@ def score(trainer: Trainer, batch: Any) -> Any:
 def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     """Compare the gradient of two microbatches in one step with that of each, weighted by its targets.
 
-    The second is thinned out, differently on every rank, so that a mean of means is another gradient.
+    The second has fewer targets, differently on every rank, so that a mean of means gives another gradient.
     """
     first, second = first_batches(trainer, 2)
     second = thinned(second, 4 + trainer.world.rank)
@@ -129,7 +129,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 
 def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
-    """Keep one target in `keep_every`."""
+    """Return the microbatch with every `keep_every`-th target."""
     labels = batch.labels.numpy().copy()
     places = np.flatnonzero(is_target(labels))
     kept = places[::keep_every]
@@ -159,7 +159,7 @@ def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
 
 
 class Repeated:
-    """The same microbatch, endlessly."""
+    """Endless iterator over one microbatch."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -193,7 +193,7 @@ def train_on(trainer: Trainer, batch: Any) -> list[float]:
 
 
 class Examined:
-    """The trainer at the end of its rehearsal, for a task's probe: see `Examiner`."""
+    """Trainer at the end of its rehearsal, as the `Examiner` of a task's probe."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -231,7 +231,7 @@ def _peak(_: int) -> float:
 
 
 def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
-    """Stretch a microbatch to the most text that its shapes hold, in up to `rows` rows of max_length.
+    """Return a microbatch with the most tokens that its shape allows, in up to `rows` rows of max_length.
 
     Its labels are unchanged: the task replaces them.
     """
@@ -250,9 +250,9 @@ def _packed(batch: Microbatch) -> Microbatch:
 
 
 def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
-    """Fill `total` tokens: half in the longest documents, the rest in as many as there are slots left.
+    """Return lengths that sum to `total`: half in the longest documents, the rest in as many as `slots` allows.
 
-    A microbatch has a slot for each of its rows at least, and a row is as long as the longest document.
+    `slots`, the segment limit, is at least the number of rows, and a row is as long as the longest document.
     """
     num_long = max(1, total // longest // 2)
     rest, left = total - num_long * longest, slots - num_long

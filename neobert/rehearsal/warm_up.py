@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def warm_up(config: RunConfig, *, is_evaluation: bool = False) -> None:
-    """Take the largest step and evaluation with new weights, and forget them.
+    """Run the largest step and evaluation on a throw-away model.
 
     `is_evaluation`: only the evaluation.
     """

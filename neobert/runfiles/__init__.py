@@ -1,1 +1,1 @@
-"""Files of a run directory, a contract between trainer and launcher. Imports nothing heavy."""
+"""Files of a run directory, the contract between trainer and launcher. Imports no torch."""

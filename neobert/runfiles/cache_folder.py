@@ -1,4 +1,4 @@
-"""Cache folder of prepared text. Imports nothing heavy: preflight checks it too."""
+"""Cache folder of prepared text. Imports no torch: preflight checks it too."""
 
 from __future__ import annotations
 

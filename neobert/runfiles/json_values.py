@@ -1,4 +1,4 @@
-"""Values of JSON files that another program, a crash or a person may have written."""
+"""Type checks of values from untrusted JSON files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LARGEST = 2**63
 
 
 def parse_object(line: str | bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None if the line is torn or holds something else."""
+    """Parse a JSON object; None if the line is torn or is not an object."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):

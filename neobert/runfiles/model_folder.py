@@ -1,4 +1,4 @@
-"""Folder of a model: an exported one, a checkpoint, or the newest checkpoint of a run directory."""
+"""Model folders: exported folders, checkpoints, run directories."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CONFIG = "config.json"
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder with config.json; of a run directory, the newest checkpoint that verifies.
+    """Return the folder that contains config.json; for a run directory, its newest checkpoint that verifies.
 
-    Raises `ProjectError`.
+    Raises `ProjectError` if there is none.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():
@@ -30,10 +30,10 @@ def model_folder(path: Path) -> Path:
 
 
 def require_model_folder(path: Path) -> None:
-    """Raise `ProjectError` for a path that holds no model, without verifying the files of one that does."""
+    """Raise `ProjectError` unless the path contains a model. Its files are not verified."""
     if (path / CONFIG).is_file() or checkpoint_steps(path / CHECKPOINTS):
         return
-    hint = "give an exported folder, a checkpoint folder or a run directory"
+    hint = "pass an exported folder, a checkpoint folder or a run directory"
     if not path.is_dir():
         message = "is a file, not a model folder" if path.exists() else "no such folder"
     elif (path / RESOLVED).is_file():

@@ -27,7 +27,7 @@ STOP_CLOCKS: dict[str, Callable[[], float]] = {STOP_BY_ENV: time.time, STOP_SINC
 
 
 class Mark(NamedTuple):
-    """A sign of progress.
+    """Record of progress.
 
     Attributes:
         phase: activity of the process from this time on.
@@ -41,13 +41,13 @@ class Mark(NamedTuple):
 
 
 class PhaseTracker:
-    """The last sign of progress of this process, and the longest silence that each phase has shown.
+    """Latest progress of this process, and the longest time without progress in each phase.
 
     Attributes:
         last: replaced as a whole, because another thread reads it.
         longest_s: by phase, of this session.
         doing: progress within the phase as text; empty where there is none.
-        parts: of the phase: how many are done, and how many there are; None where that is not known.
+        parts: completed parts of the phase, and their total; None if the total is unknown.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -76,11 +76,11 @@ class PhaseTracker:
         self.enter(self.last.phase)
 
     def describe(self, doing: str) -> None:
-        """Mark progress within the phase, and state it."""
+        """Mark progress within the phase, and describe it."""
         self.doing = doing
         self.tick()
 
     def stopping_s(self) -> float:
-        """Return the time before its end at which a run must stop training, to finish a step and save."""
+        """Return the seconds before its end at which a run must stop training, to finish a step and save."""
         save_s = self.longest_s.get(SAVE, UNSEEN_SAVE_S)
         return LEADS * (save_s + self.longest_s.get(STEP, 0.0))

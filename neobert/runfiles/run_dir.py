@@ -1,6 +1,6 @@
-"""The run directory: names of its files, the outcome of a session, stack dumps, and moves or deletion.
+"""Run directory: file names, outcome of a session, stack dumps, detection of a move or deletion.
 
-Imports no torch: the launcher and the trainer both read it.
+Imports no torch, because the launcher uses it too.
 """
 
 from __future__ import annotations

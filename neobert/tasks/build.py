@@ -1,4 +1,4 @@
-"""From a config to its built task."""
+"""Construction of the task that a config names."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def build_task(
     is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Import the heavy half of the config's task and build it.
+    """Import the module of the config's task, and build the task.
 
     Args:
         is_fresh: start from `model.pretrained_checkpoint` or new weights; a resumed run loads its own.
-        on_sign: called while text is waited for, as often as there is progress.
+        on_sign: called on progress while waiting for text.
 
     Raises `ProjectError` where tokenizer, weights or kernels do not fit the config.
     """

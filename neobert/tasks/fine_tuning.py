@@ -39,7 +39,7 @@ def build_model(
 
     A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
     checkpoint has one of this shape. With `adapter.type` the encoder is frozen and adapters are added.
-    `head` holds the head's own settings of `NeoBERTConfig`.
+    `head` contains the head's settings, as arguments of `NeoBERTConfig`.
     Raises `ProjectError` as `start_from_weights`, `vocabulary_rows` and `add_adapter` do.
     """
     tokenizer = prepared.tokenizer
@@ -59,7 +59,7 @@ def build_model(
 
 
 def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:
-    """Put a task together; `own` is what differs between tasks: objective, metrics, probe and worst case."""
+    """Build a `Task`; `own` are the fields that differ between tasks: objective, metrics, probe and worst case."""
     prepared, config = data.prepared, data.config
     kind: Callable[..., Task] = Task
     if config.adapter.type is not None:
@@ -84,5 +84,5 @@ def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankDa
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the names of labels, as the configuration of a model keeps them."""
+    """Return `id2label` and `label2id` for a model's config."""
     return {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}

@@ -15,7 +15,7 @@ from neobert.objectives.objective import Objective
 
 
 class Predictions(NamedTuple):
-    """One microbatch of an evaluation: the summed loss, logits [..., L] in fp32, labels [...]."""
+    """Evaluation of one microbatch: summed loss, logits [..., L] in fp32, labels [...]."""
 
     loss_sum: Tensor
     logits: Tensor
@@ -34,7 +34,7 @@ class LabelledObjective(Objective):
         self.attention_ran = {}
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
-        """Return the summed loss of a microbatch, fp32; labels are -100 or NaN where there is none."""
+        """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
         with recording(self.attention_ran):
             return summed_loss(self.logits(inputs), labels)
 
@@ -45,11 +45,11 @@ class LabelledObjective(Objective):
         return Predictions(summed_loss(logits, labels), logits, labels)
 
     def logits(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the logits [..., L] that belong to the labels, in fp32."""
+        """Return the logits [..., L] of the labels [...], in fp32."""
         raise NotImplementedError
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks and the embedding; the head is the objective's own."""
+        """Return the blocks and the embedding; the head belongs to the root module."""
         encoder = self.model.model
         return [*encoder.transformer_encoder, encoder.encoder]
 

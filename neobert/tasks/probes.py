@@ -24,7 +24,7 @@ def attention_answers(
 
     Args:
         batch: full of text; every second segment or row is tested.
-        token_classes: choices of a token's label; None: segments are labelled, and not tokens.
+        token_classes: number of classes of a token's label; None: segments are labelled, not tokens.
     """
     batch = batch if batch.attention_mask is None else with_padding(batch)
     is_own, is_early = asked_tokens(batch)
@@ -41,7 +41,7 @@ def attention_answers(
 
 
 def with_padding(batch: Microbatch) -> Microbatch:
-    """Make the last quarter of every row padding, and leave the tokens there."""
+    """Mask the last quarter of every row as padding, without changing its tokens."""
     assert batch.attention_mask is not None
     width = batch.input_ids.shape[1]
     mask = batch.attention_mask.clone()
@@ -50,7 +50,7 @@ def with_padding(batch: Microbatch) -> Microbatch:
 
 
 def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
-    """Find the tokens of every second segment, and those in the first half of theirs.
+    """Return masks of the tokens of every second segment, and of the tokens in the first half of their segment.
 
     Both are bool, in the shape of `input_ids`.
     """
@@ -62,7 +62,7 @@ def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
 
 
 def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
-    """Return the segment of each token and the length of that, int64, as wide as `input_ids` or one column.
+    """Return the segment number of each token and the segment's length, int64, broadcastable to `input_ids`.
 
     A packed microbatch has to be full of text.
     """
@@ -75,7 +75,7 @@ def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
 
 
 def with_early_labels(batch: Microbatch, is_asked: Tensor, num_classes: int) -> Microbatch:
-    """Label the tested tokens by their own ids, at most as many as the batch had targets."""
+    """Label the tested tokens by their own ids, at most as many as the batch has targets."""
     places = is_asked.flatten().nonzero().squeeze(1)[: batch.num_targets]
     labels = torch.full_like(batch.labels, IGNORED)
     labels.view(-1)[places] = batch.input_ids.flatten()[places] % num_classes
@@ -90,7 +90,7 @@ def with_half_of_labels(batch: Microbatch) -> Microbatch:
 
 
 def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
-    """Replace tokens by others of the same microbatch."""
+    """Replace the tokens in the mask `is_other` by others of the same microbatch."""
     others = batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape)
     return replace(batch, input_ids=torch.where(is_other, others, batch.input_ids))
 

@@ -1,4 +1,4 @@
-"""The microbatches of one rank, for tasks whose examples are segments of a store."""
+"""Microbatches of one rank, for tasks whose examples are segments of a store."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from neobert.training.state.train_state import Progress
 
 @dataclass(frozen=True, slots=True)
 class RankData(ABC):
-    """The microbatches of one rank.
+    """Microbatches of one rank.
 
     Attributes:
-        shape: of the model, read once: a family may read it from a file, and FLOPs are counted in every step.
+        shape: shape of the model, cached because a family may read it from a file.
     """
 
     config: RunConfig
@@ -43,7 +43,7 @@ class RankData(ABC):
 
     @abstractmethod
     def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
 
     def batches(self, cursor: Cursor, moments: Iterator[Moment]) -> TrainStream:
         """Yield this rank's training microbatches from a cursor on, for the given steps."""
@@ -82,7 +82,7 @@ class RankData(ABC):
         }
 
     def read_retries(self) -> int | None:
-        """Return how often a read of the training stream was retried; None for prepared text."""
+        """Return the number of retried reads of the training stream; None for prepared text."""
         train = self.prepared.train
         return train.reader.num_retries if isinstance(train, DocumentStream) else None
 
@@ -91,7 +91,7 @@ class RankData(ABC):
         return count_microbatches(self.prepared.train, self.config)
 
     def epoch(self, progress: Progress) -> float:
-        """Return passes over the training data; a stream's length is not known, so it counts whole ones."""
+        """Return the number of passes over the training data; whole passes for a stream, whose length is unknown."""
         train = self.prepared.train
         if isinstance(train, TokenStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens
@@ -107,5 +107,5 @@ def segment_lengths(batch: Microbatch) -> torch.Tensor:
 
 
 def describe(batch: Microbatch) -> dict[str, Any]:
-    """Return the sample ids and the cursor by which a microbatch's samples can be found."""
+    """Return the sample ids and the cursor that identify a microbatch's samples."""
     return {"sample_ids": batch.sample_ids, "next": batch.cursor.to_dict()}

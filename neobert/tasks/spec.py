@@ -1,4 +1,4 @@
-"""The light half of a task: what the plan, the rules and the reports know of it, without torch."""
+"""Description of a task for plan, rules and reports. Imports no torch."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Size and work of what is computed after the encoder.
+    """Size and FLOPs of the head, which runs after the encoder.
 
     Attributes:
-        parameters: of the head, beyond those that it shares with the encoder.
-        weights: multiplied per scored position; forward and backward cost 6 FLOPs each.
+        parameters: parameters of the head, without those shared with the encoder.
+        weights: weights that are multiplied per scored position; 6 FLOPs each, forward and backward.
         width: logits per scored position.
-        scored_share: scored positions per token, or per document, in (0, 1]; the mean of the run.
+        scored_share: scored positions per token, or per document, in (0, 1]; mean over the run.
         is_per_document: whether documents are scored, and not tokens.
-        most_scored_share: share of the step that scores most; None: all score `scored_share`.
-        scored_positions: what is scored, in words.
+        most_scored_share: largest share of any step; None: `scored_share` in every step.
+        scored_positions: description of the scored positions, for reports.
     """
 
     parameters: int
@@ -71,11 +71,11 @@ class Head:
     scored_positions: str = "predicted positions"
 
     def scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the expected scored positions of so many tokens in documents of this mean length."""
+        """Return the expected number of scored positions in `tokens` tokens of documents of this mean length."""
         return self.scored_share * self._units(num_tokens, document_tokens)
 
     def most_scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the same for the step that scores most."""
+        """Return the expected number of scored positions in the step with the most of them."""
         share = self.scored_share if self.most_scored_share is None else self.most_scored_share
         return share * self._units(num_tokens, document_tokens)
 
@@ -84,7 +84,7 @@ class Head:
 
 
 class Labels(NamedTuple):
-    """Labels that the data brings.
+    """Labels that the data contains.
 
     Attributes:
         unit: what has a label: text or word.
@@ -106,9 +106,9 @@ class TaskSpec:
     Attributes:
         name: value of the key `task`.
         summary: one line for reports.
-        module: dotted name of the heavy half; it has the function `build`, see `neobert.tasks.build`.
+        module: dotted name of the module with the function `build`, see `neobert.tasks.build`.
         examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
-        auto_class: the class of transformers that loads its checkpoints.
+        auto_class: the transformers class that loads its checkpoints.
         metrics: metrics that an evaluation may report; `reports` selects those of a config.
         labels: what the data labels, given the config; None: targets are made from the text.
         labels_texts: a label belongs to a whole text, which is never split.

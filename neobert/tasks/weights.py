@@ -1,4 +1,4 @@
-"""Weights to start from: the rows of the embedding, and a checkpoint's tensors."""
+"""Initial weights from a checkpoint, and their compatibility with tokenizer and config."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def start_from_weights(
     tokenizer: TokenizerBundle,
     load: Callable[[Path], None],
 ) -> None:
-    """Have `load` read `model.pretrained_checkpoint` where the config names one.
+    """Load `model.pretrained_checkpoint` with `load`, if it is set.
 
     Raises `ProjectError` EXP005 where the weights do not fit, have another vocabulary, or were trained with
     other settings of the model.
@@ -33,9 +33,9 @@ def start_from_weights(
 
 
 def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
-    """Return the rows of the embedding: the tokenizer's size, or a larger model.vocab_size.
+    """Return the number of embedding rows: the tokenizer's size, or a larger model.vocab_size.
 
-    Checkpoints to continue from may lack the rows of inert tokens, which occur in no text.
+    Checkpoints to continue from may lack the rows of inert tokens, which do not occur in text.
     """
     requested, is_fresh = requested_rows(config), initial_weights(config) is None
     if requested is None:
@@ -52,7 +52,7 @@ def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
 
 
 def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 if the tokenizer of the weights gives tokens other ids."""
+    """Raise `ProjectError` EXP005 if the tokenizer next to the weights assigns other ids."""
     folder = weights if weights.is_dir() else weights.parent
     file = folder / "tokenizer.json"
     num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)
@@ -79,7 +79,7 @@ _ARITHMETIC = {
 
 
 def refuse_other_arithmetic(config: RunConfig, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 where config.json next to a NeoBERT's weights contradicts the section."""
+    """Raise `ProjectError` EXP005 if the config.json next to a NeoBERT's weights contradicts the section `model`."""
     file = (weights if weights.is_dir() else weights.parent) / "config.json"
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return

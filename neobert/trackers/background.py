@@ -1,6 +1,6 @@
 """Trackers on threads of their own: training never waits for one, and continues without one that fails.
 
-A tracker is a foreign service or package. It may raise, hang at its start, or take a minute for a line.
+A tracker is a third-party package or service. It may raise, hang at its start, or take a minute per line.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ COUNTERS = {
 
 
 class PrometheusSession:
-    """Keeps the newest value of each metric, and replaces the file at every line: readers see it whole."""
+    """Session that keeps the newest value of each metric, and replaces the file atomically at every line."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._path = textfile(run.run_dir, run.settings)

@@ -1,4 +1,4 @@
-"""The table of trackers: values of `trackers` and what they stand for."""
+"""Table of trackers, by their names in the key `trackers`."""
 
 from __future__ import annotations
 

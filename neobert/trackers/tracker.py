@@ -18,7 +18,7 @@ class Session(Protocol):
         """Log the metrics of a step, under their names in metrics.jsonl."""
 
     def close(self) -> None:
-        """Send or write what is left, and end the session."""
+        """Send or write the remaining lines, and end the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class TrackedRun:
     Attributes:
         first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
             may have logged lines of this step and later ones, which this session repeats.
-        settings: the resolved config as plain values: the schema imports the table, so no tracker imports it.
+        settings: the resolved config as plain values; trackers do not import the schema, which imports their table.
     """
 
     run_dir: Path

@@ -37,7 +37,7 @@ class WandbSession:
 
 
 def mode_of(mode: str) -> str:
-    """Return the mode in effect: WANDB_MODE, else `wandb.mode`, since W&B prefers an argument to it."""
+    """Return the mode: WANDB_MODE, else `wandb.mode`. W&B itself would prefer the argument."""
     return os.environ.get("WANDB_MODE") or mode
 
 

@@ -198,7 +198,7 @@ def test_a_format_that_would_change_the_model_is_refused(make_model, save, name,
     source = open_source([save(make_model(**changes))], None)
     with pytest.raises(ProjectError, match=reason) as caught:
         refuse_unsuitable(source, {each: writer_of(each) for each in ("hf", name)})
-    assert (caught.value.code, caught.value.hint) == ("EXP011", "leave it out: --to hf")
+    assert (caught.value.code, caught.value.hint) == ("EXP011", "omit that format: --to hf")
 
 
 @pytest.mark.parametrize("name", ["sentence-transformers", "gguf-ready", "fork"])

@@ -159,13 +159,13 @@ def test_another_vocabulary_is_a_shape(make_model, tmp_path):
 
 def test_a_tied_checkpoint_for_an_untied_model(make_model, tmp_path):
     error = refusal(make_model(), weights_of(make_model(tie_word_embeddings=True)), tmp_path)
-    assert error.hint == "The checkpoint is tied: set model.tie_word_embeddings: true."
+    assert error.hint == "set model.tie_word_embeddings to true: the checkpoint's decoder is its embedding"
 
 
 def test_an_untied_checkpoint_for_a_tied_model(make_model, tmp_path):
     error = refusal(make_model(tie_word_embeddings=True), weights_of(make_model()), tmp_path)
     assert error.code == "EXP003"
-    assert error.hint == "Set model.tie_word_embeddings: false."
+    assert error.hint == "set model.tie_word_embeddings to false"
 
 
 def test_many_missing_tensors_are_counted(make_model, tmp_path):
@@ -176,7 +176,7 @@ def test_many_missing_tensors_are_counted(make_model, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\xff" * 64])
 def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
     (tmp_path / "model.safetensors").write_bytes(content)
-    with pytest.raises(ProjectError, match="Not a readable safetensors file"):
+    with pytest.raises(ProjectError, match="not a readable safetensors file"):
         load_weights(make_model(), tmp_path)
 
 

@@ -92,7 +92,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     yield from _of_no_adapter(config)
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
     if dataset.revision is not None and not is_on_hub:
-        yield "dataset.revision", "dataset.name is not a data set of the Hub", "set dataset.name"
+        yield "dataset.revision", "dataset.name is not a Hub dataset", "set dataset.name"
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"

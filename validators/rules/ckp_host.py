@@ -20,7 +20,7 @@ NEVER = "never"
 CONTINUE = "trainer.continue_from"
 FILES_PER_CHECKPOINT = 64
 TRIAL_MIB = 4
-QUOTA_HINT = "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir elsewhere"
+QUOTA_HINT = "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir to another disk"
 UNCHECKED_HINT = "compare your quota with that size: `quota -s`, or `lfs quota` on Lustre"
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")
 
@@ -60,7 +60,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
             "trainer.output_dir",
             f"{disk.path} has {disk.free_mib:,} MiB free, checkpoints need {tree.value:,.0f} MiB{held}: "
             f"{tree.reason}",
-            "free disk space, set trainer.output_dir elsewhere, or lower trainer.save_total_limit",
+            "free disk space, set trainer.output_dir to another disk, or lower trainer.save_total_limit",
         )
     else:
         yield from _refused_reservation(run, plan, disk)
@@ -70,7 +70,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         yield Violation(
             "trainer.output_dir",
             f"{disk.path} has {disk.free_inodes:,} free inodes, checkpoints need {inodes:,}",
-            "delete small files there, or set trainer.output_dir elsewhere",
+            "delete small files on that file system, or set trainer.output_dir to another disk",
         )
 
 
@@ -285,7 +285,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         first, last = resume.stable_steps
         if first < last:
             message = f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})"
-            hint = f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps them)"
+            hint = f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps such checkpoints)"
         else:
             message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
             hint = f"remove {CONTINUE}, and {_start_from(resume.target)}"

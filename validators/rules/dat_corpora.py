@@ -145,11 +145,11 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         if (corpus.path is None) == (corpus.name is None):
             how = "no path and no name" if corpus.path is None else "a path and a name"
             place = f"dataset.mixture[{number}]"
-            yield Violation("dataset.mixture", f"{place} has {how}", f"give {place} a path or a name")
+            yield Violation("dataset.mixture", f"{place} has {how}", f"set a path or a name in {place}")
     for text, count in Counter(map(_text, corpora)).items():
         if count > 1 and any(text[:2]):
             message = f"{text[0] or text[1]} ({text[-1]}) is in dataset.mixture {count} times"
-            yield Violation("dataset.mixture", message, "name each text once, with the sum of its weights")
+            yield Violation("dataset.mixture", message, "list each text once, with the sum of its weights")
 
 
 def _text(corpus: DatasetConfig) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## What it does
     Builds the first microbatches of an epoch for every rank, and the same number for a single process: no
-    sample may be repeated, none may be missing, and no rank may be empty.
+    sample may be read twice, none may be missing, and no rank may be empty.
 
     ## Why is this bad?
     Ranks that read the same data repeat the same work, and one reported epoch is not one epoch.

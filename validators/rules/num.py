@@ -242,5 +242,5 @@ def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     ```
     """
     yield from _judge(plan, facts, ("repeats",)).conclude(
-        "run `neobert-launch rule NUM004` for what must repeat, then check the device with GPU007"
+        "see `neobert-launch rule NUM004`, then check the device with GPU007"
     )

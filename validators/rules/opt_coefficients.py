@@ -92,7 +92,7 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
     erased = rate * optimizer.weight_decay
     if erased <= MOST_ERASED:
         return
-    half = f"half of an update is gone {log(2) / erased:,.0f} steps later"
+    half = f"half of an update has decayed {log(2) / erased:,.0f} steps later"
     yield Violation(
         "optimizer.weight_decay",
         f"at the peak rate of {rate:g} each step removes {erased:.2%} of every matrix"

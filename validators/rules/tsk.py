@@ -24,7 +24,7 @@ LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None
 def labels_of(run: ResolvedRun) -> Labels:
     """Return the labels of a task whose data has any."""
     labels = spec_of(run.config).labels
-    assert labels is not None, "rules about labels are limited to tasks that have some"
+    assert labels is not None, "only rules for tasks with labels call this"
     return labels(run.config)
 
 
@@ -206,7 +206,7 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(path, message, "set classification.label_names to null")
     elif names is not None and len(set(names)) < max(2, len(names)):
         message = f"label_names has {len(set(names))} different names of {len(names)}"
-        yield Violation(path, message, "give at least two names, each once")
+        yield Violation(path, message, "list at least two names, each once")
     elif names is None and section.num_labels < 2:
         hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
         yield Violation("classification.num_labels", f"num_labels is {section.num_labels} (at least 2)", hint)

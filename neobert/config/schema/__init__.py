@@ -108,7 +108,7 @@ class RunConfig:
         TokenClassificationConfig, "Task token_classification: labels and head.", affects=PER_KEY
     )
     adapter: AdapterConfig = section(
-        AdapterConfig, "Trained next to a frozen encoder, for tasks with labels.", affects=PER_KEY
+        AdapterConfig, "Adapter (LoRA) trained with a frozen encoder, for tasks with labels.", affects=PER_KEY
     )
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")

@@ -152,15 +152,16 @@ class DataCollatorConfig:
     )
     mlm_probability_final: Annotated[float, gt(0), le(1)] | None = key(
         None,
-        "Fraction masked at the end: the fraction moves to it from mlm_probability in a straight line "
-        "(arXiv:2305.15096: 0.3 to 0.15); null: mlm_probability throughout.",
+        "Masked fraction at the end, reached linearly from mlm_probability (arXiv:2305.15096: 0.3 to 0.15); "
+        "null: mlm_probability throughout.",
     )
     mlm_probability_over: Literal["run", "decay"] = key(
         "run",
-        "Steps over which the fraction moves to mlm_probability_final: the whole schedule, or its decay.",
+        "Steps over which the masked fraction changes to mlm_probability_final: the whole schedule, or its "
+        "decay.",
     )
     mlm_probability_eval: Annotated[float, gt(0), le(1)] | None = key(
-        None, "Fraction masked in every evaluation; null: mlm_probability.", affects="cadence"
+        None, "Masked fraction in evaluations; null: mlm_probability.", affects="cadence"
     )
     mask_all: bool = key(
         False, "Replace every selected token by the mask token; false: 80% mask, 10% random, 10% unchanged."

@@ -22,7 +22,7 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for an encoder of transformers.")
+    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a transformers encoder.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
@@ -58,10 +58,10 @@ class ModelConfig:
         affects="numerics",
     )
     embedding_init_range: PositiveFloat = key(
-        0.02, "Init published: embeddings are initialized uniformly in [-range, range]."
+        0.02, "With init published: embeddings are initialized uniformly in [-range, range]."
     )
     decoder_init_range: PositiveFloat = key(
-        0.02, "Init published: linear layers are initialized uniformly in [-range, range]."
+        0.02, "With init published: linear layers are initialized uniformly in [-range, range]."
     )
     attn_backend: AttentionChoice = key(
         "auto",
@@ -96,32 +96,32 @@ SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfModelConfig:
-    """An encoder of transformers with its masked-language-model head, from a config.json or by architecture.
+    """A transformers encoder with its masked-language-model head, from a config.json or by architecture.
 
-    Keys that are null keep the value of the config.json, or the default of transformers.
+    Keys that are null keep the value of the config.json, or the transformers default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["hf"] = key("hf", "Model family: an encoder of transformers.")
+    type: Literal["hf"] = key("hf", "Model family: a transformers encoder.")
     config: NonEmpty | None = key(
         None,
-        "config.json of transformers, or a folder that holds one; null: architecture decides.",
+        "A transformers config.json, or a folder that contains one; null: architecture decides.",
         is_path=True,
         replaces=(*SIZES, "architecture"),
     )
     architecture: Literal["bert", "modernbert"] | None = key(
         None,
-        "Architecture with the default sizes of transformers; null: that of the config.json.",
+        "Architecture, with the transformers default sizes; null: that of the config.json.",
         replaces=(*SIZES, "config"),
     )
     hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
     num_hidden_layers: PositiveInt | None = key(None, "Number of encoder blocks.")
     num_attention_heads: PositiveInt | None = key(None, "Number of attention heads; must divide hidden_size.")
-    intermediate_size: PositiveInt | None = key(None, "Width inside the feed-forward.")
+    intermediate_size: PositiveInt | None = key(None, "Feed-forward width.")
     vocab_size: PositiveInt | None = key(
         None,
-        "Rows of the embedding; null: those of pretrained_checkpoint, else the tokenizer's size rounded up "
+        "Vocabulary size of the embedding; null: that of pretrained_checkpoint, else the tokenizer's size rounded up "
         "to a multiple of 128.",
     )
     max_position_embeddings: PositiveInt | None = key(
@@ -130,11 +130,11 @@ class HfModelConfig:
         "dataset.max_seq_length.",
     )
     attention: Literal["sdpa", "eager"] = key(
-        "sdpa", "Attention of transformers; eager stores the scores of all pairs.", affects="machine"
+        "sdpa", "Attention implementation of transformers; eager stores the scores of all pairs.", affects="machine"
     )
     pretrained_checkpoint: str | None = key(
         None,
-        "Folder of transformers (config.json and safetensors) whose weights the run starts from.",
+        "Transformers folder (config.json and safetensors) to initialize the weights from.",
         is_path=True,
         affects="numerics",
     )

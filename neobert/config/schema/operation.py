@@ -111,16 +111,24 @@ class WatchdogConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     start_limit_s: Silence = key(
-        1800.0, "Timeout of the start, before the first step: processes, data, model; at most a week."
+        1800.0, "Timeout of the start, before the first step: processes, data, model; in seconds, at most a week."
     )
     compile_limit_s: Silence = key(
-        3600.0, "Timeout of the first steps of a session, which compile; at most a week."
+        3600.0, "Timeout of the first steps of a session, which compile; in seconds, at most a week."
     )
-    step_limit_s: Silence = key(1800.0, "Timeout of a later step; at most a week.")
-    data_wait_limit_s: Silence = key(1800.0, "Timeout of waiting for data or other ranks; at most a week.")
-    evaluation_limit_s: Silence = key(1800.0, "Timeout of an evaluation microbatch; at most a week.")
-    save_limit_s: Silence = key(3600.0, "Timeout of a save that blocks training; at most a week.")
-    learned_floor_s: Silence = key(180.0, "Lower bound of timeouts learned from the run; at most a week.")
+    step_limit_s: Silence = key(1800.0, "Timeout of a later step; in seconds, at most a week.")
+    data_wait_limit_s: Silence = key(
+        1800.0, "Timeout of waiting for data or other ranks; in seconds, at most a week."
+    )
+    evaluation_limit_s: Silence = key(
+        1800.0, "Timeout of an evaluation microbatch; in seconds, at most a week."
+    )
+    save_limit_s: Silence = key(
+        3600.0, "Timeout of a save that blocks training; in seconds, at most a week."
+    )
+    learned_floor_s: Silence = key(
+        180.0, "Lower bound of timeouts learned from the run; in seconds, at most a week."
+    )
     grace_s: Annotated[float, ge(0), le(3600)] = key(
         30.0, "Grace period between SIGTERM and SIGKILL, in seconds."
     )

@@ -22,11 +22,11 @@ class ClassificationConfig:
     num_labels: PositiveInt = key(2, "Classes, numbered from 0 in the data.", affects="model")
     label_names: tuple[NonEmpty, ...] | None = key(
         None,
-        "Names of the classes as the data spells them, in order; null: classes are numbers.",
+        "Names of the classes as spelled in the data, in order; null: classes are numbers.",
         affects="model",
     )
     pooling: Literal["avg", "cls", "max"] = key(
-        "avg", "Vector that is classified: mean, first token or maximum.", affects="model"
+        "avg", "Pooling of the token vectors: mean, first token or maximum.", affects="model"
     )
     dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")
 
@@ -39,7 +39,7 @@ class TokenClassificationConfig:
 
     label_column: NonEmpty | None = key(
         None,
-        "Column of the labels, a list as long as that of the words; null: tags, ner_tags or labels.",
+        "Column with a list of labels, one per word; null: tags, ner_tags or labels.",
         affects="data",
     )
     label_names: tuple[NonEmpty, ...] = key(
@@ -60,7 +60,7 @@ class AdapterConfig:
         None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"
     )
     r: PositiveInt = key(8, "Rank of the factors.", affects="model")
-    alpha: PositiveInt = key(16, "Scale: the product of the factors counts alpha / r.", affects="model")
+    alpha: PositiveInt = key(16, "Scale: the product of the factors is multiplied by alpha / r.", affects="model")
     dropout: Beta = key(0.0, "Dropout before the first factor.", affects="numerics")
     target_modules: tuple[NonEmpty, ...] | None = key(
         None,

@@ -65,10 +65,10 @@ class OptimizerConfig:
         "projections",
         "Matrices that Muon orthogonalizes separately: Q, K and V of all heads together, or of each head.",
     )
-    qk_clip_threshold: PositiveFloat = key(50.0, "Muonclip: maximum attention logit per head.")
-    qk_clip_alpha: Fraction = key(0.5, "Muonclip: fraction of the correction that is applied to the queries.")
-    qk_clip_interval: PositiveInt = key(10, "Muonclip: steps between measurements of the logits.")
-    qk_clip_chunk_size: PositiveInt = key(1024, "Muonclip: queries per chunk of the measurement.")
+    qk_clip_threshold: PositiveFloat = key(50.0, "MuonClip: maximum attention logit per head.")
+    qk_clip_alpha: Fraction = key(0.5, "MuonClip: fraction of the correction that is applied to the queries.")
+    qk_clip_interval: PositiveInt = key(10, "MuonClip: steps between measurements of the logits.")
+    qk_clip_chunk_size: PositiveInt = key(1024, "MuonClip: queries per chunk of the measurement.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,8 +79,8 @@ class SchedulerConfig:
 
     name: DecayName = key(
         "cosine",
-        "Shape of the decay. Of the way to the minimum, sqrt leaves sqrt(1 - x) and 1-sqrt 1 - sqrt(x) "
-        "after a share x of the decay (arXiv:2405.18392).",
+        "Shape of the decay. After a fraction x of the decay, the rate above the minimum is scaled by "
+        "sqrt(1 - x) for sqrt and by 1 - sqrt(x) for 1-sqrt (arXiv:2405.18392).",
     )
     warmup_steps: NonNegativeInt = key(0, "Steps of linear warm-up, from 1e-4 of the peak.")
     warmup_percent: Percent | None = key(
@@ -147,8 +147,8 @@ class TrainerConfig:
     gradient_accumulation_steps: PositiveInt = key(1, "Microbatches per optimizer step.", affects="machine")
     batch_size_warmup_steps: NonNegativeInt = key(
         0,
-        "Steps in which the microbatches per optimizer step grow from 1 by doubling; "
-        "gradient_accumulation_steps after them. The learning rate is a function of the step alone.",
+        "Batch-size warm-up: steps over which the microbatches per optimizer step double from 1 to "
+        "gradient_accumulation_steps. The learning rate depends on the step alone.",
         affects="data",
     )
     global_batch_size: PositiveInt | None = key(
@@ -161,8 +161,8 @@ class TrainerConfig:
     )
     ema_decay: Beta | None = key(
         None,
-        "Decay per step of an exponential moving average of the weights, which evaluations and the exported "
-        "folder of a checkpoint then use; null: no average.",
+        "Decay per step of an exponential moving average (EMA) of the weights, used by evaluations and by the "
+        "exported folder of a checkpoint; null: no average.",
         affects="numerics",
     )
     gradient_checkpointing: bool = key(

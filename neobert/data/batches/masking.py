@@ -1,7 +1,7 @@
-"""Masked-language-model targets, drawn by a counter hash.
+"""Masked-language-model targets, drawn with stateless counter-based random numbers.
 
-What happens to a token depends on the seed, the epoch, the sample it belongs to and its position in it,
-and on nothing else: not on the microbatch, the rank, the thread or what was drawn before.
+The masking of a token depends only on the seed, the epoch, its segment and its position in the segment, not
+on the microbatch, the rank, the thread or earlier draws.
 The proportions are those of BERT (Devlin et al., 2019, section 3.1): of the chosen tokens 80 % become the
 mask, 10 % a random token, 10 % stay.
 
@@ -59,7 +59,7 @@ class MaskingRule:
         return self if self.rates is None else replace(self, probability=self.rates.at(moment))
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Mask the tokens that a hash of seed, epoch, sample and position chooses."""
+        """Mask the tokens that a hash of seed, epoch, sample id and position selects."""
         samples = np.repeat(segments.samples, segments.lengths)
         return Targets(
             *mask_tokens(segments.ids, samples, segments.positions, epoch=epoch, seed=seed, rule=self)

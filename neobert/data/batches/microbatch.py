@@ -1,6 +1,6 @@
-"""A microbatch: segments gathered, labelled and laid out as tensors.
+"""Microbatches: segments gathered, labelled and laid out as tensors.
 
-T tokens of a packed microbatch, K slots, B rows of length S
+Shapes: T tokens of a packed microbatch, K entries for segments (empty ones included), B rows of length S.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Microbatch:
     collate_ms: float = 0.0
 
     def to(self, device: torch.device | str) -> Microbatch:
-        """Copy the tensors to a device, without waiting where their memory is pinned."""
+        """Copy the tensors to a device; from pinned memory, the host does not wait for the copy."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin_memory(self) -> Microbatch:
@@ -89,7 +89,7 @@ class Assembler:
     def build(
         self, store: TokenStore, segments: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
     ) -> Microbatch:
-        """Gather, label and lay out `segments`, int64 places in the store; there may be none.
+        """Gather, label and lay out `segments`, int64 indices into the store, possibly none.
 
         The sample id of a segment is its place plus `sample_offset`, one for all or one for each.
         Raises DAT002 for a token id outside the vocabulary.
@@ -169,12 +169,12 @@ class Assembler:
 
 
 def filler_of(labels: NDArray[Any]) -> float:
-    """Return the label that is ignored: -100, or NaN for floats."""
+    """Return the label that the loss ignores: -100, or NaN for floats."""
     return IGNORED if labels.dtype == np.int64 else float("nan")
 
 
 def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return the mask of the labels that are predicted."""
+    """Return a mask of the labels that the loss counts."""
     is_label: NDArray[np.bool_] = labels != IGNORED if labels.dtype == np.int64 else ~np.isnan(labels)
     return is_label
 

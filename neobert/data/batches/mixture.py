@@ -1,8 +1,8 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
 
-Each corpus is an endless sequence: its segments in a shuffled order, then in another one, and so on. Window
-w takes the next segments of every sequence, as many as fill its share of the window's tokens. Where it
-starts in a sequence is a product of w, so a `Cursor` is all that a resume needs, as for a single corpus.
+Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments of
+every sequence, as many as fill its share of the window's tokens. Its start in a sequence is a multiple of w, so
+a resume needs only the `Cursor`, as for a single corpus.
 
     n segments of a window, N segments of all corpora
 """
@@ -48,7 +48,7 @@ class CorpusSlice:
 
 @dataclass(frozen=True, eq=False)
 class MixedText:
-    """Corpora in one store, and how often each is drawn from."""
+    """Corpora in one store, with their weights."""
 
     store: TokenStore
     corpora: tuple[CorpusSlice, ...]
@@ -57,7 +57,7 @@ class MixedText:
         return len(self.store)
 
     def counting(self, start: Cursor) -> Cursor:
-        """Start the count of each corpus's tokens with a run; a resumed run continues its own, if any."""
+        """Return the cursor with zero tokens per corpus at the start of a run; a later cursor is unchanged."""
         if (start.window, start.index) != (0, 0):
             return start
         return replace(start, corpus_tokens=(0,) * len(self.corpora))
@@ -75,11 +75,11 @@ class MixedText:
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens of the mixture in which the corpus that is read most often is read once."""
+        """Tokens of the mixture during one pass over the corpus that is repeated most."""
         return int(min(c.num_tokens / share for c, share in zip(self.corpora, self.shares, strict=True)))
 
     def segments_per_token(self) -> list[Fraction]:
-        """Return how many segments of each corpus come with a token of the mixture."""
+        """Return the number of segments of each corpus per token of the mixture."""
         pairs = zip(self.corpora, self.shares, strict=True)
         return [share * len(corpus) / corpus.num_tokens for corpus, share in pairs]
 
@@ -97,21 +97,21 @@ class MixedText:
 
     @cached_property
     def statistics(self) -> LengthStatistics:
-        """Lengths of the segments as they are drawn."""
+        """Length statistics of the drawn segments."""
         return LengthStatistics.of(self.sample_lengths())
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of about `SAMPLE_SEGMENTS` segments as they are drawn, always the same."""
+        """Return the lengths of about `SAMPLE_SEGMENTS` drawn segments, always the same ones."""
         tokens = int(min(SAMPLE_SEGMENTS, 2 * len(self)) / sum(self.segments_per_token())) + 1
         return self.store.lengths(self.draw(0, tokens, 0)[0])
 
     def epochs(self, num_tokens: float) -> list[float]:
-        """Return how often each corpus is read by a run of that many tokens."""
+        """Return the number of passes over each corpus in a run of this many tokens."""
         pairs = zip(self.corpora, self.shares, strict=True)
         return [float(num_tokens * share / corpus.num_tokens) for corpus, share in pairs]
 
     def report(self, num_tokens: float) -> dict[str, dict[str, Any]]:
-        """Describe each corpus, and what a run of that many tokens reads of it."""
+        """Describe each corpus, and its use in a run of this many tokens."""
         rows = zip(self.corpora, self.shares, self.epochs(num_tokens), strict=True)
         return {
             corpus.label: {
@@ -127,7 +127,7 @@ class MixedText:
 
 @dataclass(frozen=True, eq=False)
 class MixedWindows:
-    """Windows of a mixture, without end. A mixture has no epochs: each of its corpora has its own."""
+    """Endless windows of a mixture. A mixture has no epochs; each corpus has its own."""
 
     text: MixedText
     shape: BatchShape
@@ -135,7 +135,7 @@ class MixedWindows:
 
     @cached_property
     def tokens_per_window(self) -> int:
-        """Tokens of a window, on average."""
+        """Mean number of tokens per window."""
         most = int(WINDOW_SEGMENTS / sum(self.text.segments_per_token()))
         least = LEAST_MICROBATCHES * self.shape.capacity
         return max(1, min(most, max(least, self.text.tokens_per_pass)))

@@ -1,4 +1,4 @@
-"""Packing: which documents share a microbatch. On indices alone, never on tokens.
+"""Packing: assignment of documents to microbatches (bins), by length alone.
 
 `pack` takes documents in the order given until the next one does not fit; then every bin's gap is closed,
 best fit first, from a reserve cut off the end of the order. What the reserve has left is packed the same way.
@@ -125,7 +125,7 @@ def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int |
 
 
 def is_full(plan: PackPlan) -> bool:
-    """Return whether a plan needs hardly more bins than its tokens fill."""
+    """Return whether a plan needs hardly more than the fewest possible bins."""
     return plan.num_bins * ENOUGH_FILL <= plan.fewest_bins
 
 
@@ -171,9 +171,9 @@ def _check(lengths: Indices, capacity: int, limit: int) -> None:
     if len(lengths) and int(lengths.min()) < 1:
         raise ValueError("a document without tokens cannot be packed")
     if len(lengths) and int(lengths.max()) > capacity:
-        raise ValueError(f"a document of {int(lengths.max())} tokens does not fit a bin of {capacity}")
+        raise ValueError(f"a document of {int(lengths.max())} tokens exceeds the bin capacity of {capacity}")
     if len(lengths) and limit < 1:
-        raise ValueError("a bin must hold at least one document")
+        raise ValueError("a bin must have room for at least one document")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Threads that work ahead. Results are requested in order, so thread timing never changes the order."""
+"""Prefetch threads. Results are requested in order, so thread timing never changes the order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkerThreads:
         self._end = finalize(self, _end, self._tasks, count)
 
     def submit(self, task: Callable[[], Result]) -> Future[Result]:
-        """Queue a task; what it raises is raised by the future's `result`."""
+        """Queue a task; `result` of the returned future raises the task's exception."""
         future: Future[Result] = Future()
         if self._threads:
             self._tasks.put((future, task))

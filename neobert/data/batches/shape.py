@@ -41,7 +41,7 @@ class BatchShape:
 
     @property
     def num_slots(self) -> int:
-        """Segments that `cu_seqlens` has room for: documents, and the pieces of the padding at the end."""
+        """Segments that `cu_seqlens` has entries for: documents, and the pieces of the padding at the end."""
         return self.max_segments + self.rows
 
 
@@ -52,7 +52,7 @@ def segment_length(config: RunConfig) -> int:
 
 
 def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> Derived[BatchShape]:
-    """Derive the shape of a microbatch of `rows` rows of segments that are drawn at random."""
+    """Derive the shape of a microbatch with the tokens of `rows` rows, from the length statistics."""
     length = longest_row(config)
     if not config.datacollator.pack_sequences:
         return Derived(BatchShape(rows, length, rows, is_packed=False), f"{rows} padded rows")
@@ -62,18 +62,18 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), most)
     return Derived(
         BatchShape(rows, length, limit, is_packed=True),
-        f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens a segment = "
-        f"{expected:.0f}, and {SPREAD:.0f} standard deviations; {rows} more slots for padding",
+        f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "
+        f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; {rows} more entries for padding",
     )
 
 
 def with_enough_slots(
     shape: Derived[BatchShape], lengths: NDArray[np.int64], packer: Packer
 ) -> Derived[BatchShape]:
-    """Add slots to a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
+    """Raise the segment limit of a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
 
-    Very different lengths need more slots than random mixing suggests: some rows are filled by one segment,
-    others by short ones only. The shape stays as it is if more slots gain nothing.
+    Very different lengths need a higher limit than random mixing suggests: some rows are filled by one segment,
+    others by short ones only. The shape is unchanged if a higher limit gains nothing.
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]
@@ -93,7 +93,7 @@ def with_enough_slots(
     return Derived(
         replace(shape.value, max_segments=limit),
         f"{limit} documents: with {first}, short ones would fill only {plan.fill:.1%} of a microbatch; "
-        f"{shape.value.rows} more slots for padding",
+        f"{shape.value.rows} more entries for padding",
     )
 
 

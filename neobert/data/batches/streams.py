@@ -120,7 +120,7 @@ class _Stream:
             if silence_s > limit_s:
                 raise ProjectError(
                     "DAT010",
-                    f"no text arrived for {limit_s:.0f} s",
+                    f"no text received for {limit_s:.0f} s",
                     "check the disk or the connection to the data, and resume",
                     "dataset",
                     EXIT_TRAINING_FAILED,
@@ -149,9 +149,9 @@ class TrainStream(_Stream):
     """Endless microbatches of one rank, from a cursor on.
 
     Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
-    or use it as a context manager, to end its threads. While it waits for a stream of text, it calls
-    `on_sign` on progress. `moments` yields the step of each microbatch of the rank; None: all are labelled as
-    in the first step.
+    or use it as a context manager, to end its threads. While it waits for streamed text, it calls `on_sign`
+    on progress. `moments` yields the step of each microbatch of the rank; None: all are labelled as in the
+    first step.
     """
 
     def __init__(

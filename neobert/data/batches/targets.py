@@ -1,4 +1,4 @@
-"""Targets: labels of a microbatch, made from tokens and side columns when it is assembled."""
+"""Targets: labels computed from tokens and side columns when a microbatch is assembled."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IGNORED = -100
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Some segments of a store, gathered.
+    """Segments gathered from a store.
 
     T tokens of N segments.
 
     Attributes:
-        ids: int64 [T], the tokens run together.
+        ids: int64 [T], the concatenated tokens.
         positions: int64 [T], the position of each token in its segment.
         samples: int64 [N], the number of each segment in its text.
         lengths: int64 [N].
@@ -54,7 +54,7 @@ def gather(
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The tokens that the model reads, int64 [T], and the labels, -100 or NaN where nothing is predicted.
+    """Input tokens, int64 [T], and labels: -100 or NaN where nothing is predicted.
 
     Labels are int64 or float32: [T] where tokens are labelled, [N] where segments are.
     """
@@ -64,7 +64,7 @@ class Targets:
 
 
 class TargetRule(Protocol):
-    """Makes targets; a pure function of the segments, the epoch and the seed."""
+    """Interface of a labelling rule: a pure function of segments, epoch and seed."""
 
     @property
     def labels_tokens(self) -> bool:
@@ -74,4 +74,4 @@ class TargetRule(Protocol):
         """Return the rule of an optimizer step's microbatches; None: of an evaluation's."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Label some segments; there may be none."""
+        """Label segments, possibly none."""

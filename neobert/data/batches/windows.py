@@ -80,13 +80,13 @@ class Cursor:
         return cls(**data | {"packer": packer, "corpus_tokens": None if counted is None else tuple(counted)})
 
     def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
-        """Return the start of another window of the same run."""
+        """Return a cursor at the start of another window of the same run."""
         return Cursor(epoch, window, 0, stream, self.packer)
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: which segments of `store` make which microbatch.
+    """One window: the segments of `store`, and their assignment to microbatches.
 
     `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
     and `order` is the order of the bins. The sample id of a segment is its place plus `sample_offset`, which
@@ -108,17 +108,17 @@ class Window:
         return len(self.order)
 
     def members(self, index: int) -> NDArray[np.int64]:
-        """Return the places in the store of one microbatch's segments."""
+        """Return the store indices of one microbatch's segments."""
         return self.segments[self.plan.members(int(self.order[index]))]
 
     def offsets(self, index: int) -> int | NDArray[np.int64]:
-        """Return the difference between sample id and place of one microbatch's segments."""
+        """Return the difference between sample id and store index of one microbatch's segments."""
         if isinstance(self.sample_offset, int):
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
 
     def count(self, index: int, counted: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        """Add the tokens of one microbatch to those counted of each corpus; None stays None."""
+        """Add the tokens of one microbatch to the counts per corpus; None stays None."""
         if self.corpus_stops is None or counted is None:
             return counted
         members = self.members(index)
@@ -128,18 +128,18 @@ class Window:
 
 
 class MeasuredText(Protocol):
-    """Training text whose lengths are known, all of them or a sample."""
+    """Interface of training text with known segment lengths: all, or a sample."""
 
     @property
     def statistics(self) -> LengthStatistics:
-        """Lengths of its segments."""
+        """Statistics of the segment lengths."""
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of some segments, in tokens."""
+        """Return the lengths of a sample of segments, in tokens."""
 
 
 def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_PACKER) -> Derived[BatchShape]:
-    """Derive the shape of the microbatches that a packer of `PACKERS` makes of a training text."""
+    """Derive the microbatch shape for a training text and a packer of `PACKERS`."""
     shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
     if packer < FIRST_WITH_ENOUGH_SLOTS or keeps_order or not shape.value.is_packed:
@@ -151,12 +151,12 @@ class WindowSource(Protocol):
     """Interface of a source of windows."""
 
     def load(self, cursor: Cursor) -> Window:
-        """Return the window that a cursor points into."""
+        """Return the window at a cursor."""
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedWindows:
-    """Windows of a memory map, epoch after epoch."""
+    """Windows of memory-mapped text, epoch after epoch."""
 
     store: TokenStore
     shape: BatchShape
@@ -178,7 +178,7 @@ class PreparedWindows:
 
 @dataclass(frozen=True, eq=False)
 class StreamedWindows:
-    """Windows of a stream, epoch after epoch."""
+    """Windows of streamed text, epoch after epoch."""
 
     stream: DocumentStream
     shape: BatchShape

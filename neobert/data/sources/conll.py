@@ -1,4 +1,4 @@
-"""Rows out of CoNLL files: one word with its label per line, a blank line between texts."""
+"""Rows of CoNLL files: one word with its label per line, a blank line between texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPACE = re.compile("[ \t]+")
 def conll_rows(
     pieces: Iterator[LinePiece], path: Path, names: Sequence[str] | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, a list for each column) per text; the lines that begin documents are left out.
+    """Yield (place, a list for each column) per text; document separators are skipped.
 
     Args:
         names: columns of a line; None: the first is the word (`tokens`), the last its label (`tags`).

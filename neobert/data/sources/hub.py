@@ -1,6 +1,6 @@
 """Data sets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream.
 
-One connection attempt decides whether the hub can be reached: its client alone would retry a dozen times.
+One connection attempt decides whether the hub is reachable, because its client would retry a dozen times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 def is_out_of_reach() -> bool:
-    """Return whether the Hub refuses connections. Availability behind a proxy is unknown."""
+    """Return whether the Hub is unreachable or in offline mode. Behind a proxy, only offline mode counts."""
     server = urlsplit(constants.ENDPOINT)
     if constants.HF_HUB_OFFLINE or server.scheme in getproxies():
         return constants.HF_HUB_OFFLINE
@@ -50,7 +50,7 @@ def is_out_of_reach() -> bool:
 
 @contextmanager
 def quiet_client() -> Iterator[None]:
-    """Silence the hub client's messages about its attempts; the error that follows reports the cause once."""
+    """Silence the hub client's retry messages; the error that follows reports the cause."""
     client = logging.getLogger("huggingface_hub")
     level = client.level
     client.setLevel(logging.ERROR)
@@ -95,15 +95,15 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 
 
 def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
-    """Return the splits of a data set's only configuration, or of the first that is one of these, by name.
+    """Return the splits by name of the dataset's only configuration, or of the first of `configurations` it has.
 
-    A name may be a local copy of the repository. Raises DAT001: without a connection and a cached copy with
-    `hint`, else with what is wrong.
+    A name may be a local copy of the repository. Raises DAT001 with `hint` if there is neither a
+    connection nor a cached copy, else with the cause.
     """
     import datasets
 
     with _on_hub(name) as is_cut_off:
-        reason = "no such path here and no connection to the Hub" if is_cut_off else "check the name"
+        reason = "no such local path and no connection to the Hub" if is_cut_off else "check the name"
         hint = f"{reason}: {hint}"
         offered = _attempt(lambda: datasets.get_dataset_config_names(name), name, hint)
         chosen = [each for each in offered if each.lower() in configurations] or offered
@@ -167,7 +167,7 @@ class StreamSource:
         return ", ".join(self.columns.values())
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading on a view of the stream, so that readers do not move each other."""
+        """Start reading on a copy of the stream, so that readers do not advance each other."""
         stream = self.data.with_format(None)
         if state is not None:
             stream.load_state_dict(copy.deepcopy(state))

@@ -1,4 +1,4 @@
-"""Lines of UTF-8 text, read in blocks: a line need not fit in memory."""
+"""Lines of UTF-8 text, read in blocks, so that long lines need not fit in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LinePiece(NamedTuple):
 
 
 def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
-    """Yield lines in pieces, a byte order mark dropped. Raises DAT001 for what is not UTF-8.
+    """Yield lines in pieces, without a byte order mark. Raises DAT001 for text that is not UTF-8.
 
     A line ends with LF, or with CR in a file whose first block has CR and no LF.
     """
@@ -41,7 +41,7 @@ def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
 
 
 def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbered lines. Raises DAT001 for one of more than `MAX_LINE_CHARACTERS`."""
+    """Yield (number, line). Raises DAT001 for a line longer than `MAX_LINE_CHARACTERS`."""
     parts: list[str] = []
     size = 0
     for piece in pieces:

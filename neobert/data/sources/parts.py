@@ -188,12 +188,12 @@ class _JoinedReader(Reader):
 
 
 def parts_of(source: TextSource) -> tuple[TextSource, ...]:
-    """Return the sources of a joined text; of any other, itself."""
+    """Return the sources of a joined source; for any other source, the source itself."""
     return source.parts if isinstance(source, Joined) else (source,)
 
 
 def known_count(source: TextSource) -> int | None:
-    """Count the documents of a source without reading them; None where that is not possible."""
+    """Count the documents of a source without reading them; None if that is not possible."""
     if isinstance(source, IndexedSource):
         return source.count()
     if isinstance(source, FileSource):

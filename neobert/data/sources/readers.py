@@ -1,4 +1,4 @@
-"""Sources of rows in a fixed order, which can be read from any document on.
+"""Sources of rows in a fixed order, readable from any document on.
 
 A source that is opened with a reader's state continues at the reader's next document.
 """
@@ -57,7 +57,7 @@ class TextSource(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """The documents of some files, one file after the other."""
+    """Documents of several files, one file after the other."""
 
     label: str
     root: Path
@@ -76,7 +76,7 @@ class FileSource:
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
     def count(self) -> int:
-        """Count by reading everything once."""
+        """Count the documents by reading all files once."""
         return self._count
 
     @property
@@ -85,7 +85,7 @@ class FileSource:
         return self.__dict__.get("_count")
 
     def remember_count(self, count: int) -> None:
-        """Keep the number of documents that a reader met."""
+        """Remember the number of documents that a complete read found."""
         self.__dict__["_count"] = count  # where `cached_property` looks: a frozen dataclass sets no attribute
 
     @cached_property
@@ -141,7 +141,7 @@ class IndexedSource:
         return _IndexedReader(self, (state or {"document": 0})["document"])
 
     def count(self) -> int:
-        """Count without reading."""
+        """Return the number of documents, without reading them."""
         return self.size()
 
 

@@ -46,7 +46,7 @@ class RetryingReader:
 
     @classmethod
     def of(cls, source: TextSource, config: DatasetConfig) -> RetryingReader:
-        """Read a source with the retries of a config."""
+        """Return a reader of the source with the retry settings of the config."""
         return cls(
             source,
             config.streaming_read_retries,

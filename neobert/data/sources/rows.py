@@ -1,4 +1,4 @@
-"""Rows: the values that a task reads of each example, and the columns that hold them."""
+"""Rows: the values that a task reads from each example, and their columns."""
 
 from __future__ import annotations
 
@@ -166,5 +166,5 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
 
 
 def text_digest(text: str) -> bytes:
-    """Return 8 bytes by which equal texts are recognised."""
+    """Return an 8-byte digest that is equal for equal texts."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""Rows out of JSON lines, JSON arrays, CSV, TSV, CoNLL and parquet files, one at a time."""
+"""Rows of JSON lines, JSON arrays, CSV, TSV, CoNLL and parquet files, one at a time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SEPARATORS = {
 
 
 def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
-    """Yield (place for messages, all columns of a row). Raises DAT001 for what is not of the kind.
+    """Yield (place for messages, all columns of a row). Raises DAT001 for a malformed file.
 
     `.json` holds one array of objects, or an object per line.
     """
@@ -190,7 +190,7 @@ def whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
 
 
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
-    """Name the column of each field. Raises as `parquet_rows`."""
+    """Return the column of each field. Raises the same errors as `parquet_rows`."""
     with _parquet(handle, path) as table:
         return rows.columns(table.schema_arrow.names, str(path))
 

@@ -1,4 +1,4 @@
-"""Rows out of one file: plain text, a table or parquet, plain or compressed.
+"""Rows of one file: plain text, a table or parquet, plain or compressed.
 
 A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long
 run, which `dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there
@@ -121,7 +121,7 @@ def _encodable(text: str) -> str:
 
 @contextmanager
 def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file for its decompressed bytes. Raises DAT001 for what cannot be read.
+    """Open a file, decompressed. Raises DAT001 if it cannot be read.
 
     A compressed file that has to be seekable is decompressed into a temporary file.
     """

@@ -50,7 +50,7 @@ class Request:
         return examples_of(self.config)
 
     def content(self) -> dict[str, Any]:
-        """Gather everything that the prepared text depends on."""
+        """Return everything that the prepared text depends on, as JSON values."""
         dataset = self.config.dataset
         names = [[each.name, each.config, each.text_column] for each in corpora_of(dataset)]
         trained = {"wordpiece": trained_size(self.config.tokenizer)}
@@ -88,7 +88,7 @@ def hash_of(content: Any) -> str:
 
 
 def evaluation_budget(config: RunConfig) -> int | None:
-    """Return the number of evaluation tokens to read of a stream; None for all."""
+    """Return the number of evaluation tokens to read from a stream; None for all."""
     batches = config.trainer.eval_max_batches
     if not config.dataset.streaming or batches is None:
         return None

@@ -47,7 +47,7 @@ def inspect(config: RunConfig) -> dict[str, Any]:
 
 
 def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
-    """Collect all facts about the text."""
+    """Return the facts about prepared data, as JSON values."""
     store = prepared.train if isinstance(prepared.train, TokenStore) else None
     manifest, train = read_manifest(prepared.folder), prepared.report["train"]
     evaluation = prepared.report.get("eval", {})
@@ -119,7 +119,7 @@ class Shares:
 
     @classmethod
     def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
-        """Read the same number of rounds for every rank, and as many microbatches for one process."""
+        """Read equally many microbatches for every rank, and the same total for a single process."""
         world_size = num_processes(config)
         rounds = max(1, MOST_MICROBATCHES // world_size)
         by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
@@ -161,7 +161,7 @@ def _samples(batch: Microbatch) -> list[int]:
 
 
 class MaskCount:
-    """Result of masking the sampled microbatches."""
+    """Counts of masked tokens in the sampled microbatches."""
 
     def __init__(self, tokenizer: TokenizerBundle, store: TokenStore | None) -> None:
         self._is_maskable = torch.from_numpy(np.asarray(tokenizer.is_maskable))

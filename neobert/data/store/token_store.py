@@ -1,7 +1,7 @@
-"""Prepared text on disk: token ids run together, and where each segment starts.
+"""Prepared text on disk: concatenated token ids, and the start of each segment.
 
 A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
-[N + 1]), and one file `<split>.<name>.column` for each side column; a segment carries its markers and is
+[N + 1]), and one file `<split>.<name>.column` for each side column; a segment includes its special tokens and is
 ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder
 with a manifest is complete.
 
@@ -70,7 +70,7 @@ class TokenStore:
         return int(self.offsets[-1])
 
     def lengths(self, segments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the lengths of some segments."""
+        """Return the lengths of these segments, in tokens."""
         return self.offsets[segments + 1] - self.offsets[segments]
 
     def sample_lengths(self) -> NDArray[np.int64]:
@@ -83,7 +83,7 @@ class TokenStore:
 
     @classmethod
     def of(cls, batches: list[Encoded], columns: Sequence[Column] = ()) -> TokenStore:
-        """Return a store in memory of encoded batches, which have at least one segment."""
+        """Build a store in memory from encoded batches with at least one segment in total."""
         lengths = np.concatenate([batch.lengths for batch in batches])
         offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
         return cls(

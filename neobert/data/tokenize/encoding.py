@@ -1,4 +1,4 @@
-"""Documents to segments: token ids with their markers, each at most as long as the context."""
+"""Encoding of documents as segments: token ids with special tokens, at most `max_length` each."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Counts:
 
     @property
     def maskable(self) -> int:
-        """Tokens that may be masked: neither markers nor special or unknown tokens."""
+        """Tokens that may be masked: neither special nor unknown tokens."""
         return self.tokens - NUM_MARKERS * self.segments - self.special - self.unknown
 
     @property
     def truncation_share(self) -> float:
-        """Share of the tokens read that truncating and dropping lost."""
+        """Share of the tokens that were lost to truncation and dropped documents."""
         return self.tokens_lost / max(1, self.tokens + self.tokens_lost)
 
 
@@ -86,7 +86,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Segments of one batch: `tokens` [n] run together, `lengths` int64 [segments].
+    """Segments of one batch: concatenated `tokens` [n], `lengths` int64 [segments].
 
     `too_long` is (document in the batch, its length) if documents longer than the context are errors.
     `columns` are side columns by name, [n] or [segments], as the encoder declares them.
@@ -100,7 +100,7 @@ class Encoded:
 
 
 class Encoder(Protocol):
-    """Turns rows into segments with their side columns. It pickles, and is the same in every process."""
+    """Interface of an encoder: rows to segments with side columns. Picklable, and deterministic."""
 
     @property
     def max_length(self) -> int:
@@ -120,7 +120,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncoder:
-    """Turns texts into segments `start ids end` of at most `max_length` tokens."""
+    """Encoder of texts as segments `start ids end` of at most `max_length` tokens."""
 
     backend: Tokenizer
     start_id: int
@@ -134,7 +134,7 @@ class SegmentEncoder:
     columns: tuple[Column, ...] = ()
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch of rows with a text."""
+        """Encode one batch of rows."""
         counts = Counts()
         flat = array("I")
         lengths: list[int] = []
@@ -214,11 +214,11 @@ class SegmentEncoder:
 def segment_encoder(
     bundle: TokenizerBundle, max_length: int, min_length: int, long_documents: LongDocuments
 ) -> SegmentEncoder:
-    """Build the encoder for a tokenizer. Raises MOD002 if the context holds only the markers."""
+    """Build the encoder for a tokenizer. Raises MOD002 if the context has no space for text."""
     if max_length <= NUM_MARKERS:
         raise ProjectError(
             "MOD002",
-            f"max_seq_length {max_length} has no space for text next to {NUM_MARKERS} markers",
+            f"max_seq_length {max_length} has no space for text next to {NUM_MARKERS} special tokens",
             "set dataset.max_seq_length to 8 or more",
             "dataset.max_seq_length",
         )

@@ -1,4 +1,4 @@
-"""The tokenizer: loaded or trained, checked for special tokens, padded to a multiple of 128 tokens."""
+"""Tokenizer: loaded or trained, checked for special tokens, padded to a multiple of 128 tokens."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
 def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
-    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence markers), TOK003
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence tokens), TOK003
     (not fast), TOK004 (cannot be trained).
     """
     place = _place_of(config)
@@ -138,7 +138,7 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
-    """Compare with a tokenizer.json: count tokens with another id, or none, and all tokens.
+    """Compare with a tokenizer.json: return the numbers of tokens with a different or missing id, and of all tokens.
 
     Inert tokens do not count. If no common token has another id and less than half are missing, tokens were
     only renamed, and the first count is 0. Raises TOK001 for a file that is not a tokenizer.

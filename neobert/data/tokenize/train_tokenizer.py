@@ -33,7 +33,7 @@ def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
 
 
 def save_whole(tokenizer: TokenizerBundle, folder: Path) -> None:
-    """Save to a folder that is empty or new: all files or, on a full disk, none. Raises OSError."""
+    """Save to an empty or new folder; on a full disk no file is left. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
         tokenizer.save(Path(partial))

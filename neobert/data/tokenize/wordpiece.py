@@ -1,4 +1,4 @@
-"""Training of a WordPiece tokenizer like BERT's on a corpus."""
+"""Training of a BERT-style WordPiece tokenizer."""
 
 from __future__ import annotations
 

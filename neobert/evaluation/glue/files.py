@@ -1,6 +1,6 @@
-"""Rows of a task from any source, rewritten as JSON lines that a run reads.
+"""Files of a task: rows of any source, rewritten as the JSON lines that a run reads.
 
-Rows without a gold label, or with another number of fields, are left out and counted.
+Rows without a gold label, or with another number of fields, are skipped and counted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(slots=True)
 class Split:
-    """Rows of a split as JSON lines, and what was left out."""
+    """Rows of a split as JSON lines, and the counts of skipped rows."""
 
     source: str
     lines: list[bytes] = field(default_factory=list)
@@ -53,7 +53,7 @@ def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, An
     Args:
         data: a folder with a folder per task, or the name of a data set on the Hub.
 
-    Raises `ProjectError` where a split is missing or a label is not one of the task.
+    Raises `ProjectError` if a split is missing or a label is not one of the task's.
     """
     splits = {name: _read(parts) for name, parts in parts_of(task, str(data)).items()}
     seen = set(splits["train"].keys)
@@ -111,7 +111,7 @@ def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
         try:
             yield from ((place, each) for each in expand(row))
         except (LookupError, TypeError, ValueError, AttributeError) as error:
-            reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            reason = f"missing key {error}" if isinstance(error, KeyError) else str(error)
             message = f"is not a row of task {part.task.name}: {printable(reason)}"
             columns = f"columns are {printable(', '.join(map(str, row)))}"
             raise ProjectError(CODE, message, columns, place) from None

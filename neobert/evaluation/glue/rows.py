@@ -1,4 +1,4 @@
-"""Rows of a file of labelled texts, as they are in it.
+"""Rows of a file of labelled texts.
 
 A quote in a TSV file is a character, a byte order mark is dropped, and a first line that names no column of
 the task is data.
@@ -26,7 +26,7 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def rows_of_file(path: Path, task: GlueTask) -> Rows:
-    """Read a file of any supported kind. Raises `ProjectError` for what is not of its kind."""
+    """Read a file of any supported format. Raises `ProjectError` for a malformed file."""
     kind = kind_of(path)
     with opened(path, seekable=kind == PARQUET) as handle:
         if kind in (".tsv", ".txt"):

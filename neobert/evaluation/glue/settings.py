@@ -1,4 +1,4 @@
-"""The run of one task and seed. Light: no torch."""
+"""Config of a run of one task and seed. Imports no torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Start:
     tasks: tuple[str, ...] = ()
 
     def after(self, task: str, checkpoint: Path) -> Start:
-        """Return the start from the best checkpoint of a task whose run started here."""
+        """Return a start from the best checkpoint of a task that was itself fine-tuned from this start."""
         tasks = (*self.tasks, task)
         return Start(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
@@ -57,7 +57,7 @@ def run_settings(
     output: Path,
     device: str,
 ) -> dict[str, Any]:
-    """Return the run file of a task and seed. `model` is the config.json of the encoder."""
+    """Return the content of the run file of a task and seed. `model` is the config.json of the encoder."""
     steps_per_epoch = math.ceil(train_rows / BATCH_SIZE)
     eval_steps = math.ceil(steps_per_epoch / EVALUATIONS_PER_EPOCH)
     sizes = {name: model[name] for name in SIZES if name in model}

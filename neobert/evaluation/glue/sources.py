@@ -1,4 +1,4 @@
-"""Sources of a task's rows: its folder in a copy of the data, or a data set on the Hub."""
+"""Sources of a task's rows: a folder in a local copy of the data, or a Hub dataset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
     """Find the parts of the training and of the development set of a task, by split.
 
     Args:
-        data: a folder with a folder per task, or the name or a local copy of a data set on the Hub.
+        data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.
 
     Raises `ProjectError` where one is missing.
     """
@@ -78,7 +78,7 @@ def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
 
 
 def is_hub_copy(folder: Path) -> bool:
-    """Return whether a folder is a copy of a data set's repository: its README.md lists configurations."""
+    """Return whether a folder is a copy of a Hub dataset repository: its README.md lists configurations."""
     card = folder / "README.md"
     if not card.is_file():
         return False

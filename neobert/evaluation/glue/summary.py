@@ -1,4 +1,4 @@
-"""Scores of tasks over seeds. Light: no torch."""
+"""Statistics of task scores over seeds. Imports no torch."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ KIND, SCHEMA_VERSION = "neobert-glue", 2
 def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return step and metrics of the evaluation with the best first metric; None without any.
 
-    The comparison starts at minus infinity, since a correlation may be negative. The evaluation before the
-    first step does not compete.
+    The evaluation before the first step does not count. Negative values count, since a correlation may be
+    negative.
     """
     best: dict[str, Any] | None = None
     highest = float("-inf")
@@ -32,7 +32,8 @@ def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def statistics(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return mean and sample standard deviation; None where a value is missing, or for a single one."""
+    """Return mean and sample standard deviation. The mean is None if a value is missing, the deviation also
+    for a single value."""
     numbers = [value for value in values if value is not None]
     is_whole = len(numbers) == len(values) and numbers
     return {
@@ -47,8 +48,8 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
 
     Args:
         files: counts of its files, as `prepare_task` returns them.
-        runs: finished runs: seed, starts_from, and the metrics of the best evaluation. A warm start names
-            its task, and makes the score comparable with warm starts only.
+        runs: finished runs: seed, starts_from, and the metrics of the best evaluation. The score of a
+            warm start is comparable only with scores that start from the same task.
     """
     task = TASKS[name]
     reasons = reasons_not_comparable(task, files["train"]["rows"], files["dev"]["rows"])
@@ -71,7 +72,7 @@ def _score(task: GlueTask, metrics: Mapping[str, Any]) -> float | None:
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Average the tasks' mean scores over all of them, and over those of each suite.
 
-    A suite is left out if no task is of it alone: RTE is one of both.
+    A suite is omitted if all of the tasks belong to another suite too (RTE).
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {
@@ -106,7 +107,7 @@ def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 
 
 def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
-    """Return what the scores do not show by themselves."""
+    """Return notes that qualify the scores."""
     reasons = [
         f"{name}: not comparable with published scores: {reason}"
         for name, task in tasks.items()

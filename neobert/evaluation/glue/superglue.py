@@ -1,10 +1,10 @@
-"""Tasks of SuperGLUE that are a classification of texts, and the rows of their files. Light: no torch.
+"""SuperGLUE tasks that classify texts, and conversion of their rows. Imports no torch.
 
-Rows have the columns of the published JSON lines, or those of the flat tables on the Hub. Words that a row
-asks about are marked in its text, as in T5 (Raffel et al., 2020): `* word *`, and `# span #` for the first of
+Rows have the columns of the published JSON lines, or those of the flat tables on the Hub. The words in
+question are marked in the text, as in T5 (Raffel et al., 2020): `* word *`, and `# span #` for the first of
 two spans.
 
-RTE is that of GLUE. ReCoRD is left out: it chooses among the entities of a passage, and a classifier scores
+RTE is the GLUE task. ReCoRD is omitted: it chooses among the entities of a passage, and a classifier scores
 single texts.
 `starts_from` is the intermediate task of the paper's strongest baseline (Wang et al., 2019).
 """
@@ -35,7 +35,7 @@ def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the word in both sentences, by the places of its characters."""
+    """Mark the word in both sentences, by its character offsets."""
     marked = []
     for number in (1, 2):
         sentence, start, end = row[f"sentence{number}"], row[f"start{number}"], row[f"end{number}"]
@@ -46,7 +46,7 @@ def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wsc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the noun phrase and the pronoun, by the places of their words; `target` may hold the spans."""
+    """Mark the noun phrase and the pronoun, by their word indices; `target` may contain the spans."""
     spans, words = row.get("target") or row, row["text"].split()
     for number, mark in ((1, "#"), (2, "*")):
         place, length = spans[f"span{number}_index"], len(spans[f"span{number}_text"].split())

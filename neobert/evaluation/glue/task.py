@@ -1,4 +1,4 @@
-"""A task of labelled texts, and whether scores on its files compare with published ones. Light: no torch."""
+"""Description of a GLUE-style task, and its comparability with published scores. Imports no torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_whole(rows: int, published: int) -> bool:
 
 
 def reasons_not_comparable(task: GlueTask, train_rows: int, dev_rows: int) -> list[str]:
-    """Return why scores on these files do not compare with published ones."""
+    """Return why scores on these files are not comparable with published ones; empty if they are."""
     reasons = []
     if not is_whole(train_rows, task.train_rows):
         reasons.append(f"training set of {train_rows:,} texts, the published one has {task.train_rows:,}")

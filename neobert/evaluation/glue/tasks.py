@@ -1,4 +1,4 @@
-"""All tasks by name, and the suites they belong to. Light: no torch."""
+"""All tasks by name, and the suites they belong to. Imports no torch."""
 
 from __future__ import annotations
 

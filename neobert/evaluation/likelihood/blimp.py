@@ -1,4 +1,4 @@
-"""BLiMP (Warstadt et al., 2020): does the model prefer the acceptable sentence of a minimal pair?
+"""BLiMP (Warstadt et al., 2020): share of minimal pairs in which the acceptable sentence scores higher.
 
 A pair is right if the pseudo-log-likelihood of its good sentence is higher. Ties are wrong, so that a model
 with the same score for every sentence gets 0.
@@ -34,7 +34,7 @@ PUBLISHED_PAIRS, PUBLISHED_PARADIGMS = 67_000, 67
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A minimal pair: an acceptable sentence and one that differs in what makes it unacceptable."""
+    """A minimal pair: an acceptable sentence, and an unacceptable one that differs minimally."""
 
     good: str
     bad: str
@@ -44,7 +44,7 @@ class Pair:
 
 
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
-    """Score all pairs, and return accuracies. Raises `ProjectError`."""
+    """Score all pairs, and return the accuracies as JSON values. Raises `ProjectError`."""
     files = _files(data)
     pairs = list(_limited(_pairs(files), pairs_per_paradigm))
     identity = {"texts": [whole_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}

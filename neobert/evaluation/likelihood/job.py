@@ -1,4 +1,4 @@
-"""Resumable scoring of many texts: shards of scores, as of embeddings."""
+"""Resumable scoring of many texts, saved in shards."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scores:
 def score_all(
     texts: Iterable[str], identity: Mapping[str, Any], settings: Settings, num_texts: int | None = None
 ) -> Scores:
-    """Score what is missing, and return the scores of all texts. Raises `ProjectError`.
+    """Score the missing texts, and return the scores of all texts. Raises `ProjectError`.
 
     Args:
         num_texts: number of texts, for the progress; None if it is unknown.

@@ -1,7 +1,7 @@
 """Pseudo-log-likelihoods of texts (Salazar et al., 2020): each token is masked by itself and predicted.
 
-The masked copies of a text are segments of packed runs. Markers are never masked, nor are special tokens that
-a text spells out.
+The masked copies of a text are segments of packed runs. Special tokens are never masked, even if a text
+spells them out.
 
 Shapes: N texts, L tokens of a text, M of them masked in turn, V vocabulary.
 """

@@ -1,4 +1,4 @@
-"""A model folder as mteb calls it.
+"""Adapter of a model folder to mteb's model interface.
 
 Shapes: N texts, D hidden size.
 """
@@ -63,6 +63,6 @@ def _unit(vectors: Any) -> Tensor:
 
 
 def name_of(folder: Path) -> str:
-    """Return a name for results: the folder, with its run if it is a checkpoint."""
+    """Return a name for results: the folder's name, preceded by the run's for a checkpoint."""
     parts = [part for part in folder.absolute().parts[-3:] if part not in ("/", "checkpoints")]
     return "-".join(parts)

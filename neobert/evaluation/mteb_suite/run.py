@@ -1,4 +1,4 @@
-"""Tasks of mteb, with a time estimate before they start, continued where they stopped."""
+"""Resumable evaluation on MTEB tasks, with a time estimate before the start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Settings:
     """The model and its tasks.
 
     Attributes:
-        benchmark: name of a benchmark of mteb; tasks: names of tasks, instead.
+        benchmark, tasks: name of an MTEB benchmark, or names of tasks; exactly one of the two.
         cache: folder for mteb's results; a task that has one is not repeated.
     """
 
@@ -82,13 +82,13 @@ def _tasks(settings: Settings) -> list[Any]:
             return list(mteb.get_benchmark(settings.benchmark).tasks)
         return list(mteb.get_tasks(tasks=list(settings.tasks)))
     except (KeyError, ValueError) as error:
-        message = f"mteb has no such name: {printable(str(error))}"
-        hint = "name a benchmark or tasks of the installed mteb"
+        message = f"mteb has no such benchmark or task: {printable(str(error))}"
+        hint = "choose a benchmark or tasks of the installed mteb"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE) from None
 
 
 def characters_per_second(encoder: Encoder) -> float:
-    """Measure the rate on texts of `SAMPLE_WORDS` words, after a call that compiles kernels."""
+    """Measure the encoding rate on texts of `SAMPLE_WORDS` words, after a warm-up call."""
     texts = [f"{number} " + "the quick brown fox " * (SAMPLE_WORDS // 4) for number in range(SAMPLE_TEXTS)]
     encoder.encode(texts[:32])
     started_s = time.perf_counter()
@@ -101,4 +101,4 @@ def _announce(tasks: Sequence[Any], estimate_s: Mapping[str, float | None]) -> N
     unknown = len(estimate_s) - len(known)
     rest = f"; {unknown} of unknown size" if unknown else ""
     message = f"{len(tasks)} tasks: about {sum(known) / 60:,.1f} min of encoding{rest}"
-    print(f"{message}; classifiers, clustering and search come on top", file=sys.stderr, flush=True)
+    print(f"{message}; classifiers, clustering and search take additional time", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from neobert.evaluation.summary import Figure
 
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:
-    """Return seconds of encoding by task, from the sizes that mteb publishes; None where it has none."""
+    """Estimate the seconds of encoding by task, from mteb's published sizes; None if a size is unknown."""
     sizes = {task.metadata.name: _characters(task) for task in tasks}
     return {name: None if size is None else round(size / rate, 1) for name, size in sizes.items()}
 
@@ -22,7 +22,7 @@ def _characters(task: Any) -> int | None:
 
 
 def text_length(statistics: Mapping[str, Any]) -> int:
-    """Add up the characters of all texts in the statistics of a split."""
+    """Return the number of characters of all texts, from the statistics of a split."""
     own = statistics.get("number_of_characters")
     if isinstance(own, int | float):
         return int(own)
@@ -32,7 +32,7 @@ def text_length(statistics: Mapping[str, Any]) -> int:
 
 
 def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
-    """Average over tasks, by type, and over the types."""
+    """Return the mean score over tasks, by task type, and over the types."""
     by_type: dict[str, list[float]] = {}
     for name, score in scores.items():
         by_type.setdefault(types[name], []).append(score)
@@ -58,5 +58,5 @@ def figures(found: Mapping[str, Any]) -> list[Figure]:
 
 
 def missing_note(found: Mapping[str, Any]) -> list[str]:
-    """Name the tasks without a score, which no average holds."""
+    """Return a note that names the tasks without a score, which the averages exclude."""
     return [f"without a score: {', '.join(found['missing'])}"] if found["missing"] else []

@@ -32,11 +32,11 @@ QUERIES_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The model, and where its work is saved.
+    """Model and output of a retrieval evaluation.
 
     Attributes:
         output: .npy file for the embeddings of the corpus [N, D].
-        texts_per_shard: texts that a killed evaluation encodes again at most.
+        texts_per_shard: texts per saved shard, the most that a killed evaluation encodes again.
     """
 
     model: EmbeddingModel

@@ -27,7 +27,7 @@ JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv")
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A retrieval data set.
+    """A retrieval dataset.
 
     Attributes:
         corpus, queries: texts by id, in the order of the files; only queries with a relevant document.

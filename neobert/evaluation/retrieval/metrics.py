@@ -16,7 +16,7 @@ DEPTH = 100
 def mean_metrics(
     rankings: Mapping[str, Sequence[str]], relevance: Mapping[str, Mapping[str, int]]
 ) -> dict[str, float]:
-    """Average over queries. `rankings` [K] holds the documents of each query, the best first."""
+    """Return the mean metrics over all queries. `rankings` maps a query to its documents, best first."""
     each = [metrics_of(ranking, relevance[query]) for query, ranking in rankings.items()]
     return {name: fmean(one[name] for one in each) for name in METRICS}
 

@@ -1,7 +1,6 @@
 """Weights in the layout of the published model's best-known fork.
-
-It has separate gate and up matrices, and a decoder that is a copy of the embedding. Its config names the keys
-that the fork reads; the fork brings its own modeling code.
+ It has separate gate and up matrices, and a decoder that is a copy of the embedding. The config has the keys
+that the fork reads. The fork's modeling code is not included.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ CLASSES = {
 
 
 def refusal(source: Source) -> str:
-    """Return why the fork's code would compute something else; empty if it computes the same."""
+    """Return why the fork's code cannot reproduce this model's outputs; empty if it can."""
     if type(source.model).__name__ != "NeoBERTLMHead":
         return f"the fork's layout is for masked language models, not for {type(source.model).__name__}"
     config = source.model.config
@@ -50,7 +49,7 @@ def refusal(source: Source) -> str:
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write weights, config and tokenizer."""
+    """Write weights, config and tokenizer to `folder`."""
     save_file(_respelled(source), folder / WEIGHTS, METADATA)
     config = source.model.config
     fixed = {"architectures": ["NeoBERTLMHead"], "model_type": "neobert", "auto_map": CLASSES}

@@ -1,4 +1,4 @@
-"""model.gguf, which llama.cpp runs as it is and quantises; written with llama.cpp's own `gguf` package.
+"""model.gguf, which llama.cpp runs and quantizes; written with llama.cpp's `gguf` package.
 
 llama.cpp's converter is not used. It keeps the rows of qkv in groups of heads, where the graph of llama.cpp
 expects all queries, then all keys, then all values; it writes rope base 10,000, pooling of the first token
@@ -72,7 +72,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def gguf_name(name: str) -> str:
-    """Translate the name of a tensor of the encoder."""
+    """Return llama.cpp's name for a tensor of the encoder."""
     if not name.startswith("transformer_encoder."):
         return NAMES[name]
     _, block, rest = name.split(".", 2)

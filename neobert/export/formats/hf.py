@@ -11,7 +11,7 @@ from neobert.export.source import Source
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the folder as a checkpoint has it, without the trainer's state."""
+    """Write the files of a checkpoint, without the trainer's state."""
     write_hf_folder(source.model, source.tokenizer_files, folder)
     return {}
 

@@ -1,7 +1,7 @@
-"""A folder for ONNX Runtime: onnx/model.onnx, config, tokenizer and, of an embedding model, its pooling.
+"""A folder for ONNX Runtime: onnx/model.onnx, config, tokenizer and, for an embedding model, pooling.
 
-The layout is the one that transformers.js and text-embeddings-inference read. The graph is the encoder, or of
-a classifier the whole model.
+The layout is the one that transformers.js and text-embeddings-inference read. The graph is the encoder; for a
+classifier, it is the whole model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INPUTS = ("input_ids", "attention_mask")
 
 
 class Graph(nn.Module):
-    """The one output that is exported, of positional inputs."""
+    """Wrapper with positional inputs and the one output that is exported."""
 
     def __init__(self, model: nn.Module, output: str) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Graph(nn.Module):
 
 
 def output_of(source: Source) -> str:
-    """Name the output of the graph."""
+    """Return the name of the graph's output."""
     return "logits" if source.is_classifier else "last_hidden_state"
 
 

@@ -14,7 +14,7 @@ ROWS = ("input_ids", "attention_mask")
 
 
 def never(_: Source) -> str:
-    """Return an empty reason: every model can have the format."""
+    """Return an empty reason: the format supports every model."""
     return ""
 
 
@@ -37,8 +37,8 @@ class Writer:
     Attributes:
         write: fills an empty folder; returns what `conversion.json` states besides the checks.
         reader: program in `neobert/export/readers` that reads the folder with the consumer's library.
-        expected: outputs of the reference that the reader must give.
-        refusal: reason why this model cannot have the format; empty if it can.
+        expected: outputs of the reference that the reader must reproduce.
+        refusal: returns why the format does not support a model; empty if it does.
     """
 
     write: Callable[[Source, Path], dict[str, Any]]

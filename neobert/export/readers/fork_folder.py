@@ -18,7 +18,7 @@ DISTRIBUTIONS = ("torch", "safetensors", "transformers")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Encode each text alone, and decode."""
+    """Return hidden states and logits of each text, encoded without padding."""
     config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     weights = load_file(Path(folder, "model.safetensors"))
     batch = PreTrainedTokenizerFast.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -48,7 +48,7 @@ def encode(ids: Tensor, weights: dict[str, Tensor], config: dict[str, Any]) -> T
 
 
 def norm(x: Tensor, weights: dict[str, Tensor], name: str, config: dict[str, Any]) -> Tensor:
-    """Normalize by the root mean square."""
+    """Apply RMSNorm to x [..., D]."""
     return F.rms_norm(x, (x.shape[-1],), weights[f"{name}.weight"], config["norm_eps"])
 
 

@@ -13,7 +13,7 @@ AS_IT_IS = -1
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Embed the texts, and their token ids, which the file token_ids.json of the working folder holds."""
+    """Return the embeddings of the texts, and of their token ids in token_ids.json of the working folder."""
     ids = json.loads(Path("token_ids.json").read_text(encoding="utf-8"))
     server = xllamacpp.Server(parameters(folder, max(map(len, ids)) + 8))
     outputs = {"pooled": embed(server, ids), "pooled, of texts": embed(server, texts)}
@@ -33,7 +33,7 @@ def parameters(folder: str, longest_row: int) -> xllamacpp.CommonParams:
 
 
 def embed(server: xllamacpp.Server, rows: list[Any]) -> np.ndarray:
-    """Return one vector for each row."""
+    """Return one embedding per row, [rows, D]."""
     vectors = []
     for row in rows:
         answer = server.handle_embeddings({"input": row, "model": "model", "embd_normalize": AS_IT_IS})

@@ -17,7 +17,7 @@ PROJECT = ("neobert", "launcher", "profiles", "validators")
 
 
 class NotInstalled:
-    """Stand in for an environment without this project: its packages cannot be found."""
+    """Import hook that hides this project's packages."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002
         """Raise for packages of this project, and leave all others to the next finder."""

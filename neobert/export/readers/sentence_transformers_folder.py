@@ -1,4 +1,4 @@
-"""Reader of a folder with sentence-transformers."""
+"""Reader of an exported folder with sentence-transformers."""
 
 import numpy as np
 from sentence_transformers import SentenceTransformer
@@ -7,6 +7,6 @@ DISTRIBUTIONS = ("sentence-transformers", "transformers", "torch")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Embed the texts, in two batches that are padded differently."""
+    """Return the embeddings [N, D] of the texts, encoded in two batches with different padding."""
     model = SentenceTransformer(folder, trust_remote_code=True, device="cpu")
     return {"pooled": model.encode(texts, batch_size=3, show_progress_bar=False)}

@@ -13,7 +13,7 @@ DISTRIBUTIONS = ("transformers", "torch", "tokenizers", "safetensors")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Tokenize the texts; run the encoder, and the head if the folder has one."""
+    """Return the token ids, hidden states and, if the folder has a head, logits of the texts."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
@@ -30,7 +30,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def class_of_head(folder: str) -> Any:
-    """Return the class that config.json names, of the folder or transformers; None for an encoder."""
+    """Return the class that config.json names, of the folder's code or transformers; None for an encoder."""
     import transformers
 
     config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))

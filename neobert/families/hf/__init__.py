@@ -1,1 +1,1 @@
-"""Encoders of transformers, from a config.json or by architecture. No code of a checkpoint is ever run."""
+"""Transformers encoders, from a config.json or by architecture. No code of a checkpoint is ever run."""

@@ -1,6 +1,6 @@
-"""The heavy half of transformers' encoders: the model, and masked language modelling over padded rows.
+"""Construction of transformers encoders, and masked language modeling over padded rows. Imports torch.
 
-Only classes of the installed transformers are built.
+Only classes of the installed transformers package are used.
 
 Shapes: B rows, S row length, M targets, D hidden size, V vocabulary.
 """
@@ -41,7 +41,7 @@ LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch
 
 
 class Parts(NamedTuple):
-    """Access to the blocks of an architecture, and to its head from hidden states to logits."""
+    """Access to the blocks of an architecture, and to its head (hidden states to logits)."""
 
     blocks: Callable[[Any], nn.ModuleList]
     head: Callable[[Any], Head]
@@ -62,7 +62,7 @@ def build_masked_lm(
     vocab_size: int,
     world: World,  # noqa: ARG001
 ) -> BuiltModel:
-    """Build the encoder with its masked-language-model head, with the initial weights of transformers."""
+    """Build the encoder with its masked-language-model head, initialized by transformers."""
     for key, problem, hint in unsupported(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
     settings = build_config(config, tokenizer, vocab_size)
@@ -78,7 +78,7 @@ def build_masked_lm(
         masked_logits_only=config.trainer.masked_logits_only_loss,
         z_loss=config.trainer.z_loss,
     )
-    log.info("model: %s of transformers, attention: %s", settings.model_type, settings._attn_implementation)
+    log.info("model: transformers %s, attention: %s", settings.model_type, settings._attn_implementation)
     return BuiltModel(
         model=model,
         objective=objective,
@@ -110,7 +110,7 @@ def build_config(config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int)
     try:
         settings: PretrainedConfig = AutoConfig.for_model(architecture, **values)
     except (TypeError, ValueError, KeyError, StrictDataclassError) as error:
-        message = f"transformers refuses the configuration: {printable(str(error))}"
+        message = f"transformers rejects the configuration: {printable(str(error))}"
         raise ProjectError(CODE, message, "correct model.config", "model.config") from error
     return settings
 
@@ -132,13 +132,13 @@ def _recompute(blocks: Iterable[Any], every_n: int) -> None:
 
 
 def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
-    """Load a folder of transformers in place: every weight of the model, from safetensors alone.
+    """Load every weight of the model from a transformers folder, in place. Reads safetensors only.
 
     Weights that this model lacks, such as a pooler, are ignored. Raises `ProjectError` EXP005.
     """
     hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
     loaded, absent = read_masked_lm(folder, hint, config=model.config)
-    other = "set model.config to the checkpoint's config.json, or take another checkpoint"
+    other = "set model.config to the checkpoint's config.json, or use another checkpoint"
     refuse_absent(absent, folder, other)
     state: dict[str, Tensor] = loaded.state_dict()
     model.load_state_dict(state)
@@ -148,10 +148,10 @@ def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
 def read_masked_lm(
     folder: Path, hint: str, config: PretrainedConfig | None = None
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Read a folder of transformers in fp32, from safetensors alone; None: with its own config.json.
+    """Load a transformers folder in fp32, from safetensors only. `config` None: its own config.json.
 
-    Returns the model and the names of its weights that the folder lacks or has in another shape: those are
-    random. Raises `ProjectError` EXP005 with the hint where there is nothing to load.
+    Returns the model and the names of weights that the folder lacks or has in another shape; these are
+    random. Raises `ProjectError` EXP005 with the hint if the folder cannot be loaded.
     """
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
@@ -207,7 +207,7 @@ class TransformersMaskedLM(Objective):
             block.register_forward_pre_hook(self._note(number))
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
-        """Return the summed loss of a microbatch; inputs as the task gives them for padded rows."""
+        """Return the summed loss of a microbatch; inputs are those of padded rows."""
         return summed_loss(*self._scores(num_targets, labels, inputs), self.z_loss)
 
     @torch.no_grad()
@@ -217,7 +217,7 @@ class TransformersMaskedLM(Objective):
         return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks; embedding and head may share a matrix, and belong to the whole."""
+        """Return the blocks; embedding and head may share a matrix, so they belong to the root module."""
         return list(self._blocks)
 
     def _scores(self, num_targets: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Settings of a transformers model: a config.json read as data, and typed access to its values.
+"""Settings of a transformers model: typed access to a config.json, read as data.
 
 The file comes from outside: its size is bounded, every value in use is checked, nothing is executed.
 """
@@ -25,39 +25,39 @@ LARGEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values by transformers' names, and the place to name where one is wrong: a file or the section."""
+    """Values by transformers' names, and the file or section that error messages name."""
 
     values: Mapping[str, Any]
     place: str
 
     @property
     def is_eager(self) -> bool:
-        """Return whether attention is the eager one of transformers, which keeps the probabilities."""
+        """Return whether attention is transformers' eager one, which keeps the attention probabilities."""
         return self.values.get("attn_implementation") == "eager"
 
     def size(self, name: str, default: int) -> int:
-        """Return a positive integer."""
+        """Return the value of a key that must be a positive integer."""
         value = self._given(name, default)
         if type(value) is not int or not 0 < value < LARGEST:
             raise self.wrong(name, "a positive integer")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return a number that is finite and not negative."""
+        """Return the value of a key that must be a finite number, not negative."""
         value = self._given(name, default)
         if type(value) not in (int, float) or not 0 <= value < LARGEST:
             raise self.wrong(name, "a number from 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false."""
+        """Return the value of a key that must be a boolean."""
         value = self._given(name, default)
         if type(value) is not bool:
             raise self.wrong(name, "true or false")
         return value
 
     def text(self, name: str, default: str) -> str:
-        """Return a string."""
+        """Return the value of a key that must be a string."""
         value = self._given(name, default)
         if type(value) is not str:
             raise self.wrong(name, "a string")
@@ -78,7 +78,7 @@ class Settings:
 def read_settings(section: HfModelConfig) -> Settings:
     """Return the settings of the section's config.json or architecture, with the section's own sizes.
 
-    Raises `ProjectError` MOD006 where there is no readable file, or neither of both keys.
+    Raises `ProjectError` MOD006 if the file cannot be read, or if neither key is set.
     """
     source = section.config or section.pretrained_checkpoint
     own = {name: getattr(section, name) for name in SIZES}
@@ -92,7 +92,7 @@ def read_settings(section: HfModelConfig) -> Settings:
         raise ProjectError(
             CODE,
             "model.type is hf, but neither model.config nor model.architecture is set",
-            "set model.config to a config.json of transformers, or model.architecture to bert or modernbert",
+            "set model.config to a transformers config.json, or model.architecture to bert or modernbert",
             "model.config",
         )
     return Settings({"model_type": section.architecture, **given, **attention}, "the section model")
@@ -123,6 +123,6 @@ def _unreadable(file: Path, problem: str) -> ProjectError:
     return ProjectError(
         CODE,
         f"{printable(str(file))} {problem}",
-        "set model.config to a config.json of transformers, or to the folder that holds one",
+        "set model.config to a transformers config.json, or to its folder",
         "model.config",
     )

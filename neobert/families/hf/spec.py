@@ -1,6 +1,6 @@
-"""The light half of transformers' encoders: their shapes, one function per architecture.
+"""Shapes of transformers encoders, one function per architecture. Imports no torch.
 
-Defaults are those of transformers. D hidden, F feed-forward width, V vocabulary, P positions, L blocks.
+Defaults are transformers' own. D hidden, F feed-forward width, V vocabulary, P positions, L blocks.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def max_positions(settings: Settings, longest_row: int) -> int:
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
-    """Return the rows of the embedding: those of the checkpoint that a run starts from stay."""
+    """Return the embedding rows of the checkpoint that the run starts from; None: they follow the tokenizer."""
     if section.vocab_size is not None or section.pretrained_checkpoint is None:
         return section.vocab_size
     return read_settings(section).size("vocab_size", 1)
@@ -154,18 +154,18 @@ def requested_rows(section: HfModelConfig) -> int | None:
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     """Return the keys of a run that these models do not support here."""
     if config.task != "pretrain":
-        problem = f"an encoder of transformers trains task pretrain, not {config.task}"
+        problem = f"a transformers encoder supports task pretrain only, not {config.task}"
         yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")
     if config.datacollator.pack_sequences:
         key = "datacollator.pack_sequences"
-        problem = "models of transformers attend across packed documents"
+        problem = "transformers models attend across packed documents"
         yield Unsupported(key, problem, f"set {key} to false")
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
-        problem = f"{config.optimizer.name} splits the fused matrices of NeoBERT, not those of transformers"
+        problem = f"{config.optimizer.name} splits NeoBERT's fused matrices, which transformers models lack"
         yield Unsupported("optimizer.name", problem, "set optimizer.name to adamw")
     if config.trainer.torch_compile:
         key = "trainer.torch_compile"
-        yield Unsupported(key, "models of transformers are not compiled", f"set {key} to false")
+        yield Unsupported(key, "transformers models are not compiled", f"set {key} to false")
 
 
 HF = Family(
@@ -175,7 +175,7 @@ HF = Family(
     requested_rows=requested_rows,
     requested_kernels=lambda _section: ("torch", "sdpa"),
     padded_attention=lambda section: section.attention,
-    modules="the modules of transformers",
+    modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
     packs=False,
     unsupported=unsupported,

@@ -1,4 +1,4 @@
-"""The heavy half of NeoBERT."""
+"""Construction of a NeoBERT model. Imports torch."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def build_for_training(
 ) -> tuple[Model, StepKernels]:
     """Build an encoder with a head, with initial weights, and choose the kernels of its step.
 
-    Every task over a NeoBERT starts here. `head` holds the head's own settings of `NeoBERTConfig`.
+    Every task with a NeoBERT calls this. `head` contains the head's settings, as arguments of `NeoBERTConfig`.
     Raises `ProjectError` ATT001 if a kernel that the config names cannot run.
     """
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)

@@ -1,4 +1,4 @@
-"""The light half of NeoBERT: its shape from the section `model`.
+"""Shape of a NeoBERT, from the section `model`. Imports no torch.
 
 L blocks, D hidden, F feed-forward width, V vocabulary.
 """
@@ -107,7 +107,7 @@ def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) 
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Name a range of uniform weights that `init: scaled` does not read."""
+    """Yield each range of uniform weights that is set but that `init: scaled` does not read."""
     section, default = section_of(config), ModelConfig()
     for name in ("embedding_init_range", "decoder_init_range"):
         if section.init == "scaled" and getattr(section, name) != getattr(default, name):

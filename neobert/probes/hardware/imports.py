@@ -19,7 +19,7 @@ SIZE = 64
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print what could be imported, and whether the devices compute."""
+    """Print the import errors and the result of a matrix product on each device, as JSON."""
     device, count, *modules = arguments
     print(json.dumps(try_out(device, int(count), (*REQUIRED, *modules))))
 
@@ -51,7 +51,7 @@ def loaded_files() -> str:
 
 
 def import_error(name: str) -> str:
-    """Import one module; return its error, of any type, or an empty text."""
+    """Import one module; return its error, of any type, or an empty string."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -60,7 +60,7 @@ def import_error(name: str) -> str:
 
 
 def kernel_error(device: str, num_devices: int) -> str:
-    """Multiply small integers, exact in bf16, on each device; return the first error, or an empty text."""
+    """Multiply small integers (exact in bf16) on each device; return the first error, or an empty string."""
     names = [f"cuda:{index}" for index in range(num_devices)] if device == "cuda" else ["cpu"]
     for name in names:
         try:

@@ -49,7 +49,7 @@ class Load:
         self._out = torch.empty_like(self._left)
 
     def push(self) -> None:
-        """Queue some products."""
+        """Queue matrix products."""
         with torch.cuda.device(self.device):
             for _ in range(PRODUCTS_AT_ONCE):
                 torch.mm(self._left, self._left, out=self._out)

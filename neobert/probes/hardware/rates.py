@@ -1,9 +1,9 @@
-"""Known answers and achieved rates of every visible GPU: matrix products, memory, copies from the host.
+"""Correctness and throughput of every visible GPU: matrix products, memory, copies from the host.
 
 `python -m neobert.probes.hardware.rates` prints them as JSON on its last line.
 
-The known answer is a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer, which
-bf16 holds exactly, so any order of addition gives the same bits on every sound device.
+Correctness is tested with a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer,
+exact in bf16, so any order of addition gives the same bits on a working device.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Temporary replacement of functions, and attention with a fault planted in it: on any kernel.
+"""Temporary replacement of functions, and attention with a planted fault, for any kernel.
 
-In chosen layers and heads, rows of the kernel's result are replaced by what attention over other keys would
-have given.
+In chosen layers and heads, rows of the kernel's result are replaced by the result of attention over other
+keys.
 
 Shapes: T tokens, N heads, H channels of a head.
 """
@@ -60,8 +60,8 @@ class Reach:
     """A fault that lets queries attend to the wrong keys.
 
     Attributes:
-        layers, heads: where; None is everywhere.
-        groups: (queries, keys), places among the T.
+        layers, heads: indices; None for all.
+        groups: (queries, keys), indices among the T tokens.
         is_causal: hide later keys; queries and keys are then the same places.
     """
 

@@ -1,11 +1,11 @@
-"""Probes that compare bits: isolation, attention direction, determinism.
+"""Bitwise probes: isolation, attention direction, determinism.
 
 Isolation: a change in one segment must not change a bit of another, forward or backward. Direction: an
 encoder's tokens must attend to later ones, a decoder's must not. Determinism: the same step twice must give
 the same bits.
 
-A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. What two identical
-passes differ by is measured first: a kernel that does not repeat itself is never taken for one that leaks.
+A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. The difference between
+two identical passes is measured first, so that a nondeterministic kernel is not mistaken for a leaking one.
 
 Shapes: T tokens, D hidden size.
 """
@@ -61,7 +61,7 @@ def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[s
 
 
 def measure_padding(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Fill the padding with tokens and add empty slots: no token may change."""
+    """Fill the padding with tokens and append empty segments; count changed tokens, which must be 0."""
     tokens = batch.places_outside(None)
     before = path.hidden(batch)[tokens]
     noise = largest(difference(path.hidden(batch)[tokens], before))

@@ -40,9 +40,9 @@ class LeakBatch:
     """A microbatch and the positions of its segments.
 
     Attributes:
-        inputs: what the encoder takes, on the device.
-        places: of each segment, int64 [length], its places among the T.
-        padding: the places that hold no token.
+        inputs: arguments of the encoder, on the device.
+        places: indices of each segment's tokens among the T, int64 [length].
+        padding: indices of the padding.
         ids_per_segment: segment k has the ids from `first_id(k)` on, this many.
     """
 
@@ -64,7 +64,7 @@ class LeakBatch:
         return ids
 
     def first_id(self, segment: int) -> int:
-        """Return the first of the ids that are the segment's own; past the last segment, the padding's."""
+        """Return the first token id reserved for the segment; for the number after the last segment, the padding's."""
         return FIRST_ID + segment * self.ids_per_segment
 
     def own_ids(self, segment: int) -> slice:
@@ -72,7 +72,7 @@ class LeakBatch:
         return slice(self.first_id(segment), self.first_id(segment + 1))
 
     def with_inputs(self, **changes: Any) -> LeakBatch:
-        """Return the same segments with other inputs."""
+        """Return a copy of the batch with changed inputs."""
         return replace(self, inputs={**self.inputs, **changes})
 
     def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> LeakBatch:
@@ -90,14 +90,14 @@ class LeakBatch:
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
     def labels(self, places: Tensor) -> Tensor:
-        """Return labels at every few of these places, from the first on: int64 like the input ids."""
+        """Return labels for every `TARGET_STRIDE`-th of these indices, shaped like the input ids; -100 elsewhere."""
         chosen = places[::TARGET_STRIDE]
         labels = torch.full_like(self.input_ids, IGNORED)
         labels[chosen] = (chosen * 31 + 7) % self.vocab_size
         return labels.view_as(self.inputs["input_ids"])
 
     def places_outside(self, segment: int | None) -> Tensor:
-        """Return the places of all tokens that are not this segment's; None: of all tokens."""
+        """Return the indices of all tokens outside this segment; None: of all tokens."""
         return torch.cat([places for number, places in enumerate(self.places) if number != segment])
 
 
@@ -113,7 +113,7 @@ def build_leak_batch(
     """Lay out segments of these lengths as the run's collator does, with padding after them.
 
     Args:
-        least_tokens: places of a packed run; another number would be another program to some kernels.
+        least_tokens: minimum length of a packed run; some kernels compile another program for another length.
     """
     longest = max(longest_row(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
@@ -133,7 +133,7 @@ def build_leak_batch(
 
 
 def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, least_tokens: int = 0) -> BatchShape:
-    """Return the collator's shape: a few slots more than segments, and some padding."""
+    """Return the collator's shape: room for a few more segments, and some padding."""
     if not config.datacollator.pack_sequences:
         return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
     rows = ceil(max(sum(lengths) + longest // 16 + 1, least_tokens) / longest)

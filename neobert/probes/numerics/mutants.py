@@ -1,7 +1,7 @@
-"""Faults planted on purpose. A probe that misses its own fault is broken.
+"""Planted faults. A probe that misses its own fault is broken.
 
-Each names the probe that must find it. The result is what that probe measured; a rule judges it as it judges
-the sound path.
+Each names the probe that must detect it. The result is that probe's measurements, which a rule judges as it
+judges the unmodified path.
 
 Shapes: T tokens.
 """
@@ -49,10 +49,10 @@ class Mutant:
 
     Attributes:
         probe: the group of results that must show it.
-        batch: the microbatch, with the fault where it is one of the batch.
-        planted: puts the fault in place, where it is one of the code.
+        batch: the microbatch, containing the fault if it is a fault of the batch.
+        planted: context manager that plants a fault of the code.
         measure: the named probe.
-        changed: puts another path in place of the trainer's, where the fault is one of the path.
+        changed: replaces the trainer's path, for a fault of the path.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Mutant:
 
 
 def run_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> list[dict[str, Any]]:
-    """Plant one fault after another; return what the probe that must see it measured."""
+    """Plant one fault after another; return the measurements of the probe that must detect it."""
     listed = compiled_mutants(batch) if path.is_compiled else eager_mutants(path, batch, reference_errors)
     with _without_recomputation(path):
         return [_run(mutant, path) for mutant in listed]
@@ -188,7 +188,7 @@ def _leaking_gradient(batch: LeakBatch) -> Mutant:
 
 @dataclass(frozen=True, eq=False)
 class LeakyPath(Path):
-    """A path with the right loss and a gradient that reaches every token's embedding."""
+    """A path with the correct loss and a gradient that leaks to every token's embedding."""
 
     def loss(self, batch: LeakBatch, labels: Tensor) -> Tensor:
         """Add zero with a gradient."""

@@ -1,7 +1,7 @@
 """Parity probe: the error of the packed path, in units of the error of plain formulas in its precision.
 
 Errors are taken against fp64 formulas, document by document; the unit is the error of the same formulas in
-the run's own precision. A fixed tolerance would pass a small model that is contaminated from end to end.
+the run's own precision. A fixed tolerance would pass a small model whose documents all leak.
 The formulas share no line with the model's modules.
 
 Shapes: T tokens, M decoded rows, D hidden size, V vocabulary.
@@ -38,7 +38,7 @@ class Answer:
 def answer(
     weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
 ) -> Answer:
-    """Compute each document separately in `dtype`. The rows are those that have a label."""
+    """Compute each document separately in `dtype`; the rows M are the labelled tokens."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
     tokens = torch.cat(batch.places)
     hidden = encode(held, config, batch.input_ids[tokens], batch.lengths)
@@ -92,7 +92,7 @@ Errors = dict[str, float]
 class ReferenceErrors:
     """The fp64 results of a batch, and the errors of plain formulas in the run's precision.
 
-    It depends on the weights and on no kernel, so that all paths with the same weights may share it.
+    It depends on the weights, not on kernels, so all paths with the same weights share it.
     """
 
     def __init__(self, path: Path, batch: LeakBatch) -> None:
@@ -105,7 +105,7 @@ class ReferenceErrors:
         self.backward = _gradient_errors(plain.gradients, self.truth)
 
     def is_of(self, path: Path) -> bool:
-        """Return whether a path has these weights, bit by bit."""
+        """Return whether a path has these weights, bit for bit."""
         held = path.weights
         return held.keys() == self._weights.keys() and all(
             torch.equal(held[name], weight) for name, weight in self._weights.items()
@@ -113,7 +113,7 @@ class ReferenceErrors:
 
 
 def measure_parity(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> dict[str, Any]:
-    """Return ratios of largest and mean errors, of logits and gradients; a compiled path has no logits."""
+    """Return the ratios of maximum and mean errors of logits and gradients; a compiled path has no logits."""
     labels = batch.labels(batch.places_outside(None))
     loss, gradients = path.gradients(batch, labels)
     backward = _gradient_errors(gradients, reference_errors.truth)

@@ -31,14 +31,14 @@ from neobert.probes.numerics.rotary import measure_rotation
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds of each phase that has ended; one that was stopped by an error counts too."""
+    """Seconds of each completed phase, including one that ended with an error."""
 
     device: torch.device
     durations_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase, including its work on the device."""
+        """Time a phase, synchronizing with the device."""
         started = time.perf_counter()
         try:
             yield
@@ -172,10 +172,10 @@ def probes_of(path: Path, reference_errors: ReferenceErrors) -> dict[str, Callab
 
 
 def measure_long_context(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Take one step over a document of the longest length and check that loss and gradients are finite.
+    """Return whether loss and gradients of a step over one document of the longest length are finite.
 
-    Its microbatch has as many places as the batch, where it fits: kernels that are compiled for one number
-    of them need not be compiled again.
+    The microbatch has as many tokens as the batch if possible, so that kernels compiled for that number are
+    reused.
     """
     config = path.model.config
     length = config.max_position_embeddings

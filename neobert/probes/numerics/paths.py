@@ -1,7 +1,7 @@
-"""The paths that a training step may take here, built as by the trainer, with weights that show a leak.
+"""Implementations (paths) of a training step, built as by the trainer, with weights that expose leaks.
 
-Width, heads, feed-forward, kernels, precision and collator are the run's; the depth is two blocks, and the
-decoder is untied, so that the gradient of the embedding is the encoder's alone.
+Width, heads, feed-forward, kernels, precision and collator are the run's. The depth is two blocks, and the
+decoder is untied, so that only the encoder contributes to the embedding's gradient.
 
 Shapes: T tokens, M targets, D hidden size, V vocabulary.
 """
@@ -32,9 +32,9 @@ class Path:
     """Model, objective and kernels of one forward and backward pass.
 
     Attributes:
-        config: of the probes, which is the run's but for depth and batch.
-        objective: what the trainer minimises, on `kernels`.
-        dtype: the precision that products are computed in.
+        config: the run's config with the probes' depth and batch.
+        objective: the trainer's objective, on `kernels`.
+        dtype: compute type of matrix products.
     """
 
     config: RunConfig
@@ -55,26 +55,26 @@ class Path:
         return dict(self.model.named_parameters())
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Compute as the trainer does: under autocast where the run is in bf16."""
+        """Compute in the trainer's precision: under autocast for a bf16 run."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
     def hidden(self, batch: LeakBatch) -> Tensor:
-        """Return the input of the decoder, [T, D], from a forward pass that records gradients.
+        """Return the input of the decoder, [T, D], from a forward pass with gradients enabled.
 
-        Without gradients a kernel may be another one, and a compiled one is another program.
+        Without gradients another kernel may run, or another compiled program.
         """
         with self.precision():
             return self.objective.encode(batch.inputs).detach()
 
     def logits(self, batch: LeakBatch, labels: Tensor) -> Tensor:
-        """Return the logits [M, V] of the places that have a label, fp64."""
+        """Return the logits [M, V] of the labelled tokens, fp64."""
         places = torch.cat(batch.places)
         rows = places[labels.flatten()[places] >= 0]
         with self.precision():
             return self.objective.logits(self.objective.encode(batch.inputs)[rows]).detach().double()
 
     def loss(self, batch: LeakBatch, labels: Tensor) -> Tensor:
-        """Return the summed loss with its graph, as a step of training computes it."""
+        """Return the summed loss with its graph, as in a training step."""
         num_targets = int((labels >= 0).sum())
         with self.precision():
             loss: Tensor = self.objective(num_targets, labels, **batch.inputs)
@@ -90,7 +90,7 @@ class Path:
 
 
 def probe_config(config: RunConfig, num_rows: int) -> RunConfig:
-    """Return the run's config for the model and the batch of the probes."""
+    """Return the run's config with the probes' depth and batch."""
     changes = {
         "model.num_hidden_layers": NUM_LAYERS,
         "model.tie_word_embeddings": False,
@@ -130,7 +130,7 @@ def build_path(
 
 @torch.no_grad()
 def scale_weights(model: nn.Module) -> None:
-    """Draw weights that keep activations at unit scale: with small ones a leak is lost in rounding."""
+    """Rescale the weights to keep activations at unit scale: with small ones, a leak disappears in rounding."""
     for name, weight in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             weight.normal_(1.0, 0.1)
@@ -152,7 +152,7 @@ def finite(value: float) -> float:
 
 
 def largest(tensor: Tensor) -> float:
-    """Return the largest magnitude in a tensor; of an empty one, 0."""
+    """Return the largest magnitude in a tensor; 0 if it is empty."""
     return finite(tensor.abs().max().item()) if tensor.numel() else 0.0
 
 

@@ -1,7 +1,7 @@
-"""Rotary probe: the rotations of a path, recorded where they are made and compared with fp64.
+"""Rotary probe: the rotations that a path uses, recorded and compared with fp64.
 
-Rotation is relative: an offset that a whole document shares changes nothing but the last bits, and no
-comparison of outputs finds it. So the rotations themselves are compared, where the model uses them.
+Rotary attention depends on relative positions: an offset shared by a whole document changes only the last bits,
+and no comparison of outputs detects it. So the rotations themselves are compared.
 
 Shapes: T tokens, E head size.
 """
@@ -29,7 +29,7 @@ MAKERS: tuple[Target, Target] = ((encoder, "rotation_at"), (packed_encoder, "rot
 
 
 def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
-    """Compare the rotation of every token with that of its place; None where none was made."""
+    """Compare the rotation of every token with that of its position; None if the path makes no rotation."""
     with recorded_rotations() as tables:
         path.hidden(batch)
     if not tables:
@@ -50,7 +50,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
 
 @contextmanager
 def recorded_rotations() -> Iterator[list[Table]]:
-    """Collect every rotation that is made while the block runs."""
+    """Record every rotation that is computed while the block runs."""
     tables: list[Table] = []
     with patched(MAKERS, lambda make, _: _recording(make, tables)):
         yield tables
@@ -68,5 +68,5 @@ def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[...
 
 
 def maker_of(path: Path) -> Target:
-    """Return the name of the function that makes this path's rotations."""
+    """Return the name of the function that computes this path's rotations."""
     return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

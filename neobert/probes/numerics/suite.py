@@ -1,4 +1,4 @@
-"""The numerical suite: every probe and every planted fault on every path.
+"""Numerics suite: every probe and every planted fault on every path.
 
 If every backend is requested, each path but the first has a process of its own, several at a time: most of
 the time goes into compilers, and a kernel that crashes ends only its own path.
@@ -83,14 +83,14 @@ def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, An
 
 
 def prepare(config: RunConfig, device_type: str, *, every: bool) -> tuple[Setting, Candidates]:
-    """Return what all paths share, and the kernels that can run it, the run's own first."""
+    """Return the inputs shared by all paths, and the kernels that can run here, the run's own first."""
     compute_as_in_training(config, device_type)
     setting = make_setting(config, torch.device(device_type))
     return setting, find_candidates(config, device_type, setting.dtype, every=every)
 
 
 def compute_as_in_training(config: RunConfig, device_type: str) -> None:
-    """Set what the trainer sets for all of a process: see `neobert.training.loop.session`."""
+    """Apply the trainer's process-wide settings, such as TF32 (see `neobert.training.loop.session`)."""
     if device_type == "cuda":
         torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
     else:
@@ -141,7 +141,7 @@ def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
 
 @dataclass(slots=True)
 class Candidates:
-    """Kernels that can run, the run's own choice first, and why the others cannot."""
+    """Kernels that can run, the run's choice first, and the reasons why others cannot."""
 
     found: list[StepKernels] = field(default_factory=list)
     unavailable: dict[str, str] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class ParallelPaths:
     def probe(self, setting: Setting, variant: Variant) -> dict[str, Any]:
         """Probe one path in a child process; a process that ends without a result is reported as an error.
 
-        Its seconds have one phase more: `process`, from start to end with all the others in it.
+        Its durations have an additional phase `process`: the total, from start to end.
         """
         started = time.perf_counter()
         ended = subprocess.run(

@@ -45,7 +45,7 @@ class Report:
     reached_s: dict[str, float] = field(default_factory=dict)
 
     def reach(self, stage: str) -> None:
-        """Record the next stage, in which the rank hangs if no other record follows."""
+        """Record the start of a stage; after a hang, the last record names the stage."""
         self.reached_s[stage] = time.monotonic()
         (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
 
@@ -91,7 +91,7 @@ def meet(config: RunConfig, report: Report) -> dict[str, Any]:
 
 
 def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size: int) -> dict[str, Any]:
-    """Form the process group and measure what only all ranks together can."""
+    """Initialize the process group, and run the measurements that need all ranks."""
     report.reach("imports")
     import torch
     import torch.distributed as dist
@@ -130,7 +130,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
 
 
 def own_device() -> Any:
-    """Return this rank's device: the one that the trainer would take."""
+    """Return this rank's device, the same as in training."""
     import torch
 
     if not torch.cuda.is_available():
@@ -152,7 +152,7 @@ def identity(config: RunConfig, rank: int) -> dict[str, Any]:
 
 
 def code_digest() -> str:
-    """Hash every source file of the training half, as this rank would import it."""
+    """Hash every source file of `neobert` that this rank imports."""
     root = Path(neobert.__file__).parent
     summed = hashlib.sha256()
     for file in sorted(root.rglob("*.py")):

@@ -1,9 +1,7 @@
 """Presence of ranks, collectives with known values, and the rate of the largest of them.
 
-Each rank signs in a store, and those that have not in time are reported as absent.
-
-Rank r contributes r + 1 + i mod 4 at place i: whole numbers whose sums are exact in every dtype here for
-up to sixteen ranks.
+Each rank signs in a store; ranks that have not signed in time are reported as absent. Rank r contributes
+r + 1 + i mod 4 at index i: integers whose sums are exact in every dtype here for up to sixteen ranks.
 
     N ranks
 """

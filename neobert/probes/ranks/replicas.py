@@ -1,6 +1,6 @@
 """A small model of the run's kind on every rank: the same weights everywhere, the same loss as one process.
 
-It goes through the run's own `World` and objective, in fp32, so that what differs is a fault and no rounding.
+It uses the run's own `World` and objective, in fp32, so that a difference is a fault, not rounding.
 
     N ranks, T tokens of a microbatch
 """
@@ -57,7 +57,7 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
 
 
 def small_model(model: ModelConfig) -> NeoBERTLMHead:
-    """Build a NeoBERT of the run's kind, small, with random weights."""
+    """Build a small NeoBERT with the run's settings and random weights."""
     small = replace(
         model,
         hidden_size=HEADS * HEAD_DIM,

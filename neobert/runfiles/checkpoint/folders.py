@@ -185,11 +185,11 @@ def _named(root: Path, selector: str) -> Path:
         parent = root if selector in (LATEST, BEST) else path.parent
         folder = follow(parent, path.name)
         if folder is None:
-            raise broken(parent / path.name, "there is no such pointer", AUTO_HINT)
+            raise broken(parent / path.name, "no such pointer", AUTO_HINT)
         return folder
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
-        raise broken(path, f"there is no such folder; checkpoints next to it: {there}", AUTO_HINT)
+        raise broken(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
     if any(map(checkpoint_steps, holders(path))):
         raise broken(path, "it contains checkpoints but is not a checkpoint", AUTO_HINT)
     return path

@@ -191,7 +191,7 @@ def _entries(folder: Path) -> set[str]:
 
 def _read(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        raise broken(folder, "there is no such checkpoint folder")
+        raise broken(folder, "no such checkpoint folder")
     refuse_link_out(folder, FILE_NAME)
     try:
         content = _object_in(folder / FILE_NAME)

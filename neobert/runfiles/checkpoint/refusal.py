@@ -1,4 +1,4 @@
-"""Errors of a checkpoint that a run cannot resume from, and of entries that do not belong in its folder."""
+"""Errors of checkpoints that a run cannot resume from, and of stray entries in their folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress that a checkpoint holds besides tensors, as JSON of known types."""
+"""Progress in a checkpoint (step, cursor, counters, digests), as JSON with checked types."""
 
 from __future__ import annotations
 

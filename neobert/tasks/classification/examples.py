@@ -34,7 +34,7 @@ class LabelledTexts:
 
     @property
     def rows(self) -> RowFormat:
-        """The text, the second text where there are pairs, and the label."""
+        """Row format: the text, the second text if there are pairs, and the label."""
         dataset, section = self.config.dataset, self.config.classification
         fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
         if section.pair_column is not None:
@@ -49,11 +49,11 @@ class LabelledTexts:
 
     @property
     def label(self) -> Column:
-        """The side column that keeps the labels."""
+        """Side column of the labels."""
         return Column(LABEL, "float32" if is_regression(self.config) else "int64", is_per_token=False)
 
     def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
-        """Build the encoder. Raises DAT020 where long texts would be split: a label is one text's."""
+        """Build the encoder. Raises DAT020 if long texts would be split, because a label belongs to a whole text."""
         fate = self.config.dataset.long_documents
         if fate == "split":
             raise ProjectError(
@@ -93,7 +93,7 @@ class LabelledTexts:
 
 @dataclass(frozen=True, slots=True)
 class LabelledEncoder:
-    """Turns rows into segments `start text end` or `start text end pair end`, with the label of each."""
+    """Encoder of rows as segments `start text end` or `start text end pair end`, with their labels."""
 
     texts: SegmentEncoder
     has_pairs: bool
@@ -111,7 +111,7 @@ class LabelledEncoder:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The labels."""
+        """Side columns: the labels."""
         return (self.label,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
@@ -179,7 +179,7 @@ def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class RowLabels:
-    """Labels segments with the column of the store."""
+    """Labelling of segments with the store's side column."""
 
     @property
     def labels_tokens(self) -> bool:
@@ -187,11 +187,11 @@ class RowLabels:
         return False
 
     def at(self, moment: Moment | None) -> RowLabels:  # noqa: ARG002
-        """Labels are the same in every step."""
+        """Return the same rule for every step."""
         return self
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the tokens as they are, and the label of each segment."""
+        """Return the unchanged tokens, and the label of each segment."""
         labels: NDArray[Any] = segments.columns[LABEL]
         native = np.int64 if labels.dtype.kind == "i" else np.float32
         return Targets(segments.ids, labels.astype(native))

@@ -1,4 +1,4 @@
-"""Labels as files spell them: classes by number or by name, and scores."""
+"""Parsing of labels: classes by number or name, and scores."""
 
 from __future__ import annotations
 

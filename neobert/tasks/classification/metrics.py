@@ -15,7 +15,7 @@ Classes = NDArray[np.int64]
 
 
 class PredictionMetrics:
-    """Keeps the loss and every prediction of an evaluation; one prediction is two numbers."""
+    """Loss and predictions of an evaluation; each prediction is stored as two numbers (predicted, label)."""
 
     def __init__(self, device: torch.device) -> None:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
@@ -46,7 +46,7 @@ class PredictionMetrics:
 
 
 def classes_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
-    """Compare classes: share predicted right, F1 and Matthews correlation."""
+    """Return accuracy, F1 and Matthews correlation of predicted classes."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
         "eval/accuracy": float((guessed == true).mean()) if len(true) else None,
@@ -56,7 +56,7 @@ def classes_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
 
 
 def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
-    """Compare scores: correlation of the values, and of their ranks."""
+    """Return Pearson and Spearman correlation of predicted scores."""
     return {
         "eval/pearson": pearson(predicted, labels),
         "eval/spearman": pearson(ranks(predicted), ranks(labels)),
@@ -64,7 +64,7 @@ def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
 
 
 def f1(guessed: Classes, true: Classes) -> float | None:
-    """Return F1 of class 1 where the labels are 0 and 1, else the mean over the classes; None without labels.
+    """Return F1 of class 1 for labels 0 and 1, else the macro average over the classes; None without labels.
 
     A class that is neither predicted nor present counts 0, as in scikit-learn.
     """
@@ -84,7 +84,7 @@ def _f1_of(guessed: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
 def matthews(guessed: Classes, true: Classes) -> float | None:
     """Return the Matthews correlation of any number of classes (Gorodkin, 2004).
 
-    0 where one class is predicted throughout; None where all labels are the same.
+    0 if a single class is predicted throughout; None if all labels are the same.
     """
     classes = np.union1d(guessed, true)
     counts = np.array([[(guessed == each).sum(), (true == each).sum()] for each in classes], dtype=float)
@@ -97,14 +97,14 @@ def matthews(guessed: Classes, true: Classes) -> float | None:
 
 
 def pearson(left: Floats, right: Floats) -> float | None:
-    """Return Pearson's correlation; None below two values, or where one side is constant."""
+    """Return Pearson's correlation; None for fewer than two values, or if either side is constant."""
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
     return float(np.corrcoef(left, right)[0, 1])
 
 
 def ranks(values: Floats) -> Floats:
-    """Rank values from 1; equal ones share the mean of their ranks."""
+    """Return ranks from 1; ties have their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     shared: Floats = (last - (counts - 1) / 2)[inverse]

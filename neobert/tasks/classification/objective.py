@@ -1,6 +1,6 @@
-"""Logits of labelled texts, over padded rows and packed runs.
+"""Classification objective, over padded rows and packed runs.
 
-Shapes: N labelled texts (rows, or segment slots of a packed run), L labels.
+Shapes: N labelled texts (rows, or entries of a packed run's cu_seqlens, empty ones included), L labels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class ClassificationObjective(LabelledObjective):
     """Sum the cross-entropy over classes, or the squared error of scores, over the labelled texts."""
 
     def logits(self, inputs: dict[str, Any]) -> Tensor:
-        """Return [N, L] in fp32: of the rows, or of the slots of a packed run, empty ones included."""
+        """Return logits [N, L] in fp32."""
         hidden = self.model.model(**inputs).last_hidden_state
         pooled = self.model.pooled(hidden, inputs["attention_mask"], inputs["cu_seqlens"])
         logits: Tensor = self.model.classify(pooled)

@@ -34,9 +34,9 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Train on texts whose label one token decides; return how much better the right labels fit new texts.
+    """Train on texts labelled by one planted token; return how much better correct labels fit new texts.
 
-    0: no better than labels that are exchanged; 1: perfectly.
+    0: no better than swapped labels; 1: perfectly.
     """
     logits = examiner.score(batch).logits
     values = planted_values(logits, batch.labels)
@@ -52,7 +52,7 @@ def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the labels to plant: classes, or two scores around those that the model gives now."""
+    """Return the labels to plant: classes, or two scores around the model's current predictions."""
     if labels.is_floating_point():
         return logits.mean().cpu() + torch.tensor([-1.0, 1.0])
     return torch.arange(min(logits.shape[1], MOST_CLASSES))
@@ -61,7 +61,7 @@ def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
 def planted(batch: Microbatch, tokens: Tensor, values: Tensor, draw: torch.Generator) -> Microbatch:
     """Write a token into half of each text, and label the text with the value that belongs to the token.
 
-    Values are spread evenly over the texts, in an order that is drawn: no order of labels fits by chance.
+    Values are distributed evenly over the texts in random order, so that no order of labels fits by chance.
     """
     count = batch.num_segments
     chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]

@@ -22,7 +22,7 @@ def is_regression(config: RunConfig) -> bool:
 
 
 def num_labels(config: RunConfig) -> int:
-    """Return the width of the classifier: 1 for scores."""
+    """Return the number of outputs of the classifier: 1 for scores."""
     section = config.classification
     if is_regression(config):
         return 1
@@ -54,7 +54,7 @@ def labels_of(config: RunConfig) -> Labels:
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric: those of scores, or those of classes."""
+    """Return whether a run reports a metric, by its problem: classes or scores."""
     return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
 
 

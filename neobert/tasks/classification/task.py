@@ -51,7 +51,7 @@ def build(
 
 
 def head_settings(config: RunConfig) -> dict[str, Any]:
-    """Return the settings of the classifier, as `NeoBERTConfig` takes them."""
+    """Return the settings of the classifier, as arguments of `NeoBERTConfig`."""
     section, is_number = config.classification, is_regression(config)
     settings: dict[str, Any] = {
         "pooling": section.pooling,
@@ -75,7 +75,7 @@ class ClassificationData(RankData):
 
 
 def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
-    """Give every segment of a microbatch that is full of text the label of its first segment."""
+    """Label every segment of a full microbatch with the label of its first segment."""
     size = len(batch.cu_seqlens) - 1 if batch.cu_seqlens is not None else len(batch.input_ids)
     labels = batch.labels[:1].expand(size).contiguous()
     return replace(batch, labels=labels, num_targets=size)

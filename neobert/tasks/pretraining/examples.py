@@ -1,4 +1,4 @@
-"""Documents, cut to segments whose tokens are masked."""
+"""Data layer of pretraining: documents, split into segments, with masked tokens."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from neobert.errors import ProjectError
 
 @dataclass(frozen=True)
 class Documents:
-    """A row is a document; its segments are labelled by masking."""
+    """Documents as rows; masking makes the targets."""
 
     config: RunConfig
 
     @property
     def rows(self) -> RowFormat:
-        """The text."""
+        """Row format: the text."""
         return text_rows(self.config.dataset)
 
     def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
-        """Build the encoder that the config requests."""
+        """Build the encoder for the config's tokenizer and length limits."""
         dataset = self.config.dataset
         return segment_encoder(
             tokenizer, segment_length(self.config), dataset.min_length, dataset.long_documents
         )
 
     def target_rule(self, tokenizer: TokenizerBundle) -> MaskingRule:
-        """Build the masking that the config requests."""
+        """Build the masking rule of the config."""
         collator = self.config.datacollator
         return MaskingRule(
             collator.mlm_probability,
@@ -56,7 +56,7 @@ class Documents:
         lengths: NDArray[np.int64],  # noqa: ARG002
         generator: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[str, NDArray[Any]]:
-        """Return no side columns: masking makes the labels."""
+        """Return no side columns: masking makes the targets."""
         return {}
 
     def check(self, label: str, counts: Counts) -> None:
@@ -64,12 +64,12 @@ class Documents:
         check_maskable(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Add nothing to what every task depends on, so that fingerprints of text stay what they were."""
+        """Return an empty identity, which keeps the fingerprints of prepared text unchanged."""
         return self.rows.identity()
 
 
 def check_maskable(label: str, counts: Counts) -> None:
-    """Raise DAT004 where no token may be masked."""
+    """Raise DAT004 if no token can be masked."""
     if counts.maskable == 0:
         raise ProjectError(
             "DAT004",

@@ -12,7 +12,7 @@ from neobert.training.loop.task import Batch
 
 
 class MaskedTokenMetrics:
-    """Sums over the targets of an evaluation, kept on the device so that no microbatch waits for it."""
+    """Sums over the targets of an evaluation, kept on the device to avoid synchronization."""
 
     def __init__(self, device: torch.device) -> None:
         self._sums = torch.zeros(2, dtype=torch.float64, device=device)
@@ -36,7 +36,7 @@ class MaskedTokenMetrics:
 
 
 def perplexity(loss: float | None) -> float | None:
-    """Return exp(loss); None without a finite loss, and above 709 nats, where a double overflows."""
+    """Return exp(loss); None without a finite loss, and above 709 nats, the limit of a double."""
     try:
         return None if loss is None or not math.isfinite(loss) else math.exp(loss)
     except OverflowError:

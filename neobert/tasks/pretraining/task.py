@@ -103,9 +103,9 @@ class PretrainingData(RankData):
 def with_most_targets(
     objective: Objective, rates: MaskingRates, batch: Microbatch, is_training: bool
 ) -> Microbatch:
-    """Give a microbatch as many targets as the decoder has rows for, else as masking may choose.
+    """Return a microbatch with the most targets: the decoder's capacity, else the most that masking may select.
 
-    They are spread out, for the decoder gathers them from everywhere.
+    The targets are spread over the microbatch, as the decoder gathers them from everywhere.
     """
     ids = batch.input_ids.flatten()
     capacity = objective.capacity if is_training else objective.eval_capacity

@@ -38,13 +38,13 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """A row is a list of words with a label for each."""
+    """Lists of labelled words as rows."""
 
     config: RunConfig
 
     @property
     def rows(self) -> RowFormat:
-        """The words and their labels."""
+        """Row format: the words and their labels."""
         dataset, section = self.config.dataset, self.config.token_classification
         words = Field(TEXT, TEXT_SETTING, dataset.text_column, WORD_COLUMNS, WordList(TEXT_SETTING))
         read = TagList(LABEL_SETTING, section.label_names)
@@ -77,7 +77,7 @@ class LabelledWords:
 
 @dataclass(frozen=True, slots=True)
 class WordEncoder:
-    """Turns rows into segments `start tokens end`; the first token of each word has the word's label.
+    """Encoder of rows as segments `start tokens end`; the first token of each word has the word's label.
 
     Words are joined by spaces and tokenized as one text, as a pipeline tokenizes a text.
     """
@@ -97,11 +97,11 @@ class WordEncoder:
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The labels of the tokens."""
+        """Side columns: the labels of the tokens."""
         return (LABELS,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch. Texts that are too long are split or cut between words."""
+        """Encode one batch. Texts that are too long are split or truncated between words."""
         counts, too_long = Counts(), None
         ids: list[Ids] = []
         labels: list[Ids] = []
@@ -170,7 +170,7 @@ class WordEncoder:
 def words_of(text: str, offsets: Ids) -> Ids:
     """Return the word of each token, int64 [T], from the characters [T, 2] that the token covers.
 
-    A token belongs to the word of its last character: some tokenizers count the space before a word to it.
+    A token belongs to the word of its last character: some tokenizers include the space before a word.
     """
     ends = np.cumsum([len(word) + 1 for word in text.split(SEPARATOR)])
     words = np.searchsorted(ends, offsets[:, 1] - 1, side="right")
@@ -178,7 +178,7 @@ def words_of(text: str, offsets: Ids) -> Ids:
 
 
 def first_of_words(words: Ids, tags: Ids) -> Ids:
-    """Label the first token of each word, and no other: int64 [T], -100 elsewhere."""
+    """Return token labels, int64 [T]: each word's label at its first token, -100 elsewhere."""
     labels = np.full(len(words), IGNORED, np.int64)
     present, first = np.unique(words, return_index=True)
     is_word = present >= 0
@@ -201,22 +201,22 @@ def split_between_words(words: Ids, room: int) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class WordLabels:
-    """Labels tokens with the column of the store."""
+    """Labelling of tokens with the store's side column."""
 
     @property
     def labels_tokens(self) -> bool:
-        """Tokens are labelled."""
+        """Return True: labels are per token."""
         return True
 
     def at(self, moment: Moment | None) -> WordLabels:  # noqa: ARG002
-        """Labels are the same in every step."""
+        """Return the same rule for every step."""
         return self
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the tokens as they are, and the label of each."""
+        """Return the unchanged tokens, and the label of each."""
         return Targets(segments.ids, segments.columns[TAGS].astype(np.int64))
 
 
 def build_examples(config: RunConfig) -> Examples:
-    """Build the examples of a run that classifies words."""
+    """Build the examples of a token classification run."""
     return LabelledWords(config)

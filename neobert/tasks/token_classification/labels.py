@@ -1,4 +1,4 @@
-"""Words and their labels as files spell them: lists of strings, and of names or numbers."""
+"""Parsing of words and their labels: lists of strings, and of names or numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEPARATOR = "\n"
 
 @dataclass(frozen=True)
 class WordList:
-    """Reads a list of words."""
+    """Reader of a cell with a list of words."""
 
     setting: str
 
@@ -37,7 +37,7 @@ class WordList:
 
 @dataclass(frozen=True)
 class TagList:
-    """Reads the labels of the words of a row: names, or numbers of names."""
+    """Reader of a cell with a list of labels: names, or their numbers."""
 
     setting: str
     names: tuple[str, ...]

@@ -1,7 +1,7 @@
 """Accuracy of words, and precision, recall and F1 of entities.
 
-Entities are those of conlleval, as seqeval counts them by default: an entity begins at B or S, and at I or E
-after O, after the end of another entity, or where the type changes.
+Entities are counted as by conlleval and seqeval's default: an entity begins at B or S, and at I or E after O,
+after the end of another entity, or if the type changes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Tagging:
         self._types = np.array([types.index(each) for each in types])
 
     def entities(self, labels: Ids, texts: Ids) -> set[Entity]:
-        """Find the entities of words [N] with these labels; none spans words of two texts [N]."""
+        """Return the entities of words with these labels [N]; an entity does not span two texts [N]."""
         if not len(labels):
             return set()
         prefix, kind = self._prefixes[labels], self._types[labels]
@@ -55,7 +55,7 @@ class Tagging:
 
 
 class TagMetrics:
-    """Sums over the words of an evaluation: loss, right words, entities."""
+    """Sums over the words of an evaluation: loss, correct words, entities."""
 
     def __init__(self, device: torch.device, names: Sequence[str]) -> None:
         self._tagging = Tagging(names)
@@ -96,5 +96,5 @@ class TagMetrics:
 
 
 def share(part: int, whole: int) -> float:
-    """Divide; 0 where there is nothing, as seqeval does."""
+    """Return part / whole, or 0 if whole is 0, as seqeval does."""
     return part / whole if whole else 0.0

@@ -1,4 +1,4 @@
-"""Logits of labelled words, over padded rows and packed runs.
+"""Token classification objective, over padded rows and packed runs.
 
 Shapes: B rows, S row length, T packed tokens, L labels.
 """
@@ -17,7 +17,7 @@ class TokenClassificationObjective(LabelledObjective):
     """Sum the cross-entropy over the first tokens of words."""
 
     def logits(self, inputs: dict[str, Any]) -> Tensor:
-        """Return [B, S, L] or [T, L] in fp32: of every token."""
+        """Return the logits of every token, [B, S, L] or [T, L], in fp32."""
         hidden = self.model.model(**inputs).last_hidden_state
         logits: Tensor = self.model.classifier(self.model.dropout(hidden))
         return logits.to(torch.float32)

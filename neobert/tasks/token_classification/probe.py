@@ -1,4 +1,4 @@
-"""Questions whose right answer is known, for a classifier of words: layout, and planted labels."""
+"""Probes with known answers for token classification: attention, layout, and planted labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neobert.training.loop.task import Answer, Examiner
 
 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
-    """Ask whom a word attends to, whether rows give the logits of a packed run, and what is learned."""
+    """Test attention within texts, equal logits of padded and packed texts, and learning of planted labels."""
     yield from attention_answers(examiner, batch, token_classes=num_labels)
     if batch.attention_mask is None:
         yield layout_answer(examiner, batch)
@@ -34,9 +34,9 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch, num_labels: int) -> Answer:
-    """Train on tokens that decide their own label; return how much better the right labels fit new texts.
+    """Train on tokens labelled by their own id; return how much better correct labels fit new texts.
 
-    0: no better than labels that are exchanged; 1: perfectly.
+    0: no better than swapped labels; 1: perfectly.
     """
     examiner.train(planted(batch, num_labels, 0))
     new = replace(batch, input_ids=batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape))

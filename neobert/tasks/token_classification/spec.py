@@ -21,18 +21,18 @@ NO_MASKS = "no token is masked: words are labelled"
 
 
 def is_entity_tag(name: str) -> bool:
-    """Return whether a label says where an entity begins, continues or ends: B-, I-, E- or S- and a type."""
+    """Return whether a label is an entity tag: B-, I-, E- or S-, followed by a type."""
     return name.startswith(PREFIXES) and len(name) > 2
 
 
 def tags_entities(names: Iterable[str]) -> bool:
-    """Return whether labels mark entities (BIO, BIOES), so that entities are counted and not words alone."""
+    """Return whether labels are entity tags (BIO, BIOES), for which entity metrics are reported too."""
     marks = [name for name in names if name != OUTSIDE]
     return bool(marks) and all(map(is_entity_tag, marks))
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
-    """Return the head: one layer, for every token."""
+    """Return the head: one linear layer, for every token."""
     hidden, labels = shape.hidden_size, len(config.token_classification.label_names)
     return Head(
         parameters=labels * (hidden + 1),
@@ -51,7 +51,7 @@ def labels_of(config: RunConfig) -> Labels:
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric: those of entities need labels that mark entities."""
+    """Return whether a run reports a metric; entity metrics need entity tags."""
     return metric not in OF_ENTITIES or tags_entities(config.token_classification.label_names)
 
 

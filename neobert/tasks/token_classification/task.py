@@ -1,4 +1,4 @@
-"""Classification of words: model, objective, metrics and what its microbatches mean to the loop."""
+"""Token classification: model, objective, metrics and data of a rank."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build(
     is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Build model, objective and data to classify words. Arguments and errors as `build_model`."""
+    """Build model, objective and data of a token classification run. Arguments and errors as `build_model`."""
     section = config.token_classification
     model, kernels = build_model(
         NeoBERTForTokenClassification,
@@ -57,10 +57,10 @@ def build(
 
 
 class TokenClassificationData(RankData):
-    """The microbatches of one rank, and what they mean to the loop."""
+    """Microbatches of one rank, with their inputs and FLOPs."""
 
     def flops(self, batch: Microbatch) -> int:
-        """Count the FLOPs of a microbatch, forward and backward; padding earns none."""
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
         labels = len(self.config.token_classification.label_names)
         head = 6 * self.shape.hidden_size * labels * batch.num_tokens
         return self.shape.block_flops(segment_lengths(batch).tolist()) + head
@@ -74,6 +74,6 @@ def labelled_share(prepared: PreparedData) -> float:
 
 
 def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
-    """Label every token of a microbatch that is full of text."""
+    """Label every token of a full microbatch."""
     labels = torch.zeros_like(batch.input_ids)
     return replace(batch, labels=labels, num_targets=labels.numel())

@@ -52,7 +52,7 @@ class Draft:
 
 
 def rng_file(rank: int) -> str:
-    """Name the file of a rank's generators."""
+    """Return the file name of a rank's random generators."""
     return f"rng_rank{rank}.safetensors"
 
 
@@ -78,7 +78,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 
 def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
-    """Write the files of rank 0, on the writer's thread. Reads no changing state. Raises `OSError`."""
+    """Write the files of rank 0, on the writer's thread. Reads only the snapshot. Raises `OSError`."""
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:

@@ -34,7 +34,7 @@ def publish(
     write: Callable[[Path], None],
     metrics: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Have `write` fill a partial folder, then seal, rename and verify it, and point `latest` at it.
+    """Fill a partial folder with `write`, then seal, rename and verify it, and point `latest` at it.
 
     Nothing counts as a checkpoint before the rename, and a failure removes the partial folder. A folder that
     verifies is a checkpoint even if `latest` cannot be moved.
@@ -69,7 +69,7 @@ def publish(
 def point(root: Path, name: str, target: str) -> None:
     """Swap a pointer next to the checkpoints: a relative link, or a text file where links do not work.
 
-    A folder of that name, which copying with links followed leaves, is kept under another name.
+    A folder with the pointer's name (left by a copy that followed links) is kept under another name.
     """
     partial, pointer = root / f".{name}-{os.getpid()}", root / name
     partial.unlink(missing_ok=True)
@@ -117,8 +117,8 @@ def sweep(root: Path) -> None:
 def set_aside_after(root: Path, step: int) -> list[int]:
     """Rename checkpoints of later steps than `step`; return those steps.
 
-    A run that resumes from an earlier step leaves them behind in another history: `auto` would resume from
-    them, and the next save of such a step would find a folder of its name.
+    After a resume from an earlier step, they belong to an abandoned history: `auto` would resume from them, and the
+    next save of such a step would collide with their folder.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
@@ -129,7 +129,7 @@ def set_aside_after(root: Path, step: int) -> list[int]:
 
 
 def set_aside(folder: Path) -> None:
-    """Rename a checkpoint, where there is one, so that another of its step can take its name."""
+    """Rename the checkpoint of a step, if there is one, so that a new one can have its name."""
     if os.path.lexists(folder):
         folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
 

@@ -105,9 +105,9 @@ def _restore_generators(path: Path) -> None:
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> Tensors:
-    """Load the optimizer's state: saved whole or sharded, into an optimizer that is whole or sharded.
+    """Load the optimizer state; saved state and optimizer may each be whole or sharded.
 
-    Returns the trained weights by name, if the exported ones are their average; else nothing.
+    Returns the trained weights by name if the exported ones are their average, else an empty mapping.
     Raises `ProjectError` CKP007 where it is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
@@ -203,8 +203,8 @@ def refuse_other_start(
     Args:
         found: the checkpoint that the trainer found; None for a start at step 0.
         verified: what the receipt names; None where it names nothing to compare with.
-        is_again: a restart within a launch. The checkpoints that this launch has saved since are newer than
-            the one that preflight verified, so a restart may start from any checkpoint of its own run.
+        is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than the
+            one that preflight verified, so a restart may start from any checkpoint of its own run.
     """
     if verified is None or _is_the_same(found, verified):
         return

@@ -75,7 +75,7 @@ def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | 
 
 
 def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
-    """Remove the oldest beyond the limit (0: none) and return their steps."""
+    """Remove the oldest checkpoints beyond the limit (0: no limit), and return their steps."""
     if not limit:
         return []
     older = checkpoint_steps(root)[: -max(limit, MIN_KEPT)]

@@ -98,7 +98,7 @@ class Saver:
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
     def follow(self, trainer: Trainer, report: StepReport) -> None:
-        """Keep the evaluation for the next save; settle a save whose write has ended, or raise its error."""
+        """Keep the evaluation for the next save, and settle a save whose write has ended. Raises its error."""
         self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
@@ -109,7 +109,7 @@ class Saver:
     def begin(self, trainer: Trainer) -> None:
         """Start to save this step. Returns as soon as training can continue.
 
-        Raises `ProjectError` where a weight is NaN or infinite, or where the save before failed.
+        Raises `ProjectError` if a weight is NaN or infinite, or if the previous save failed.
         """
         self._begin(trainer)
         if self._writer.is_done:

@@ -1,4 +1,4 @@
-"""Optimizer and random state as plain tensors under plain names, and the copy of tensors that a save writes.
+"""Optimizer and random state as named plain tensors, and the host copy that a save writes.
 
 Nothing is pickled. On a GPU the copy goes into pinned memory on a stream of its own, and overlaps the next
 forward and backward; only the optimizer, which would overwrite its source, waits for it, on the device.
@@ -33,7 +33,7 @@ Layout = dict[str, tuple[torch.Size, torch.dtype]]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """Name the optimizer's state: `exp_avg/model.encoder.weight` and so on. Not copied."""
+    """Return the optimizer's state by name, such as `exp_avg/model.encoder.weight`. Not copied."""
     return {
         f"{key}/{name}": value.detach()
         for name, parameter in _trained(model)
@@ -42,7 +42,7 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
 
 
 def trained_weights(model: nn.Module) -> Tensors:
-    """Name the weights as the optimizer's state is named, for a checkpoint that exports their average."""
+    """Return the trained weights, named like optimizer state, for a checkpoint that exports their average."""
     return {f"{WEIGHT}/{name}": parameter.detach() for name, parameter in _trained(model)}
 
 
@@ -155,7 +155,7 @@ class Snapshot:
             optimizer.register_step_pre_hook(self._hold_update)
 
     def reserve(self, layout: Layout) -> dict[str, Tensor]:
-        """Allocate memory for such tensors, before the first save: pinning gibibytes takes seconds."""
+        """Allocate the host memory before the first save: pinning gibibytes takes seconds."""
         if layout != self._layout:
             self._memory = {}  # free the old memory first: both may not fit
             self._memory = dict(_views(layout, is_pinned=self._stream is not None))
@@ -164,7 +164,7 @@ class Snapshot:
 
     @torch.no_grad()
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Start to copy, and return the destination, which may be read after `wait`.
+        """Start the copy, and return its destination, which may be read after `wait`.
 
         The optimizer may write to the tensors as soon as this returns; nothing else may.
         """
@@ -184,7 +184,7 @@ class Snapshot:
         return memory
 
     def wait(self) -> None:
-        """Wait, on the host, for the end of the copy."""
+        """Block the host until the copy has completed."""
         if self._copied is not None:
             self._copied.synchronize()
 

@@ -1,4 +1,4 @@
-"""The thread that writes checkpoints, one job at a time, and the messages between the writers of all ranks.
+"""Writer thread of checkpoints, one job at a time, and messages between the writers of all ranks.
 
 A thread, not a process: it needs no second copy of gibibytes, and it ends with the trainer, so an orphan
 cannot publish a checkpoint into a later session. Copying, writing, syncing and hashing release the GIL, so
@@ -18,7 +18,7 @@ from neobert.parallel import World
 
 
 class Writer:
-    """At most one job is in flight. The next one waits for it, and the wait is counted.
+    """Background thread with at most one job in flight; the next job waits, and the wait is counted.
 
     Attributes:
         num_waits: jobs that waited for the previous one.
@@ -82,12 +82,12 @@ class WritersGroup:
         self.group = dist.new_group(backend="gloo") if world.size > 1 else None
 
     def send(self, message: Any) -> None:
-        """Send a picklable message from rank 0 to the others, which are in `receive`."""
+        """Send a picklable message from rank 0 to the other ranks, which call `receive`."""
         if self.group is not None:
             dist.broadcast_object_list([message], src=0, group=self.group)
 
     def receive(self) -> Any:
-        """Wait for a message of rank 0."""
+        """Return the next message of rank 0. Blocks until it arrives."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, src=0, group=self.group)
         return received[0]

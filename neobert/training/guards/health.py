@@ -168,8 +168,8 @@ class PlateauWatch:
 def compare_replicas(trainer: Trainer) -> None:
     """Warn of ranks whose weights differ from the others', bit by bit. All ranks call it.
 
-    Gradients are summed before every update, so replicas that were equal stay equal. A bit that flipped in
-    the memory of one device, or an update that went wrong there, shows nowhere else: losses are means.
+    Gradients are summed before every update, so replicas that were equal stay equal. A flipped bit in
+    the memory of one device, or a wrong update, is not visible in the loss, which is a mean over ranks.
     """
     world = trainer.world
     if world.size == 1 or world.is_sharded:
@@ -182,7 +182,7 @@ def compare_replicas(trainer: Trainer) -> None:
 
 
 def checksum(module: nn.Module) -> Tensor:
-    """Add up the bits of all fp32 parameters, weighted by position: one flipped bit changes the sum."""
+    """Return a position-weighted sum of the bits of all fp32 parameters, which any flipped bit changes."""
     sums = [parameter.detach().view(torch.int32).sum(dtype=torch.int64) for parameter in module.parameters()]
     places = torch.arange(1, len(sums) + 1, device=sums[0].device)
     return (torch.stack(sums) * places).sum()

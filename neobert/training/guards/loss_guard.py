@@ -61,7 +61,7 @@ class FiniteGuard:
             self._spikes.resume(mean_loss)
 
     def remember(self, step: int, batches: Iterable[dict[str, Any]]) -> None:
-        """Keep the description of each microbatch of a step, by which its samples can be found."""
+        """Keep the description of each microbatch of a step, which identifies its samples."""
         self._recent.append({"step": step, "microbatches": list(batches)})
 
     def judge(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
@@ -77,7 +77,7 @@ class FiniteGuard:
 
     @property
     def verdict(self) -> Tensor | None:
-        """Return whether a step so far was bad, on the device; None where the host has checked."""
+        """Return whether any step so far was bad, as a device scalar; None if the host has already checked."""
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryWatch:
-    """A hook, and a check before each save, on the rank that writes.
+    """Detection of a moved or deleted run directory: a hook, and a check before each save, on rank 0.
 
     A run whose directory was moved saves there and stops: its files stay together, and the old path is not
     recreated.
@@ -65,7 +65,7 @@ def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
 
 @dataclass(slots=True)
 class EarlyStopping:
-    """Counts evaluations without a better metric. A hook on all ranks, which reads the step's line.
+    """Early stopping: a hook on all ranks that counts evaluations without improvement.
 
     Its state follows from metrics.jsonl, which a resume truncates to its step: a resumed run stops at the
     same step as an uninterrupted one.
@@ -73,7 +73,7 @@ class EarlyStopping:
     Attributes:
         sign: 1 if a higher metric is better, else -1.
         best: the best value so far times sign; from minus infinity.
-        num_worse: evaluations since then.
+        num_worse: evaluations since the best.
     """
 
     metric: str
@@ -83,7 +83,7 @@ class EarlyStopping:
     num_worse: int = 0
 
     def note(self, value: float | None) -> None:
-        """Count an evaluation; one without a value counts as not better."""
+        """Count an evaluation; a missing value counts as no improvement."""
         judged = float("-inf") if value is None else self.sign * value
         self.num_worse = 0 if judged > self.best else self.num_worse + 1
         self.best = max(self.best, judged)

@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start of a session: a verified checkpoint and its state. None in its place means step 0.
+    """Start of a session: a verified checkpoint and its state. A start at step 0 is represented by None.
 
     Attributes:
         source: provenance of a run that continues another one on other text; None for most runs.

@@ -130,9 +130,9 @@ def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Write the outcome of a failed session; a full disk is ignored, as the error itself is raised next.
+    """Write the outcome of a failed session; a full disk is ignored, because the caller raises the error anyway.
 
-    Only the first rank to fail writes: the others fail because that one is missing.
+    Only the first rank to fail writes it: the others fail because that rank is missing.
     """
     if has_outcome(run_dir):
         return
@@ -233,7 +233,7 @@ def build_hooks(
 
 
 def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
-    """Return early stopping in its state of the resume step; a run that had stopped ends here again."""
+    """Return early stopping in its state at the resume step; a run that had stopped early stops again."""
     stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir))
     if stopping is None:
         return []

@@ -67,7 +67,7 @@ class Signals:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a request interrupt the block with `StopRequested`: it holds no work that must be kept."""
+        """Let a stop request interrupt the block with `StopRequested`. For blocks without work to be kept."""
         self._is_waiting = True
         try:
             self.raise_if_requested()

@@ -1,4 +1,4 @@
-"""Evaluation on the text of the run that this one continues, which shows what is forgotten."""
+"""Evaluation on the text of the run that this one continues, which measures forgetting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The training loop.
 
-`run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` goes over the
-evaluation split on all ranks.
+`run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the metrics
+of the evaluation split on all ranks.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 
 def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
-    """Run what is due at this step, stage by stage, and add what it measures to the step's line.
+    """Run the hooks that are due at this step, stage by stage, and add their metrics to the step's line.
 
-    The line is state: a stop saves one that is incomplete, and the next session completes it without
+    The line is part of the state: a stop saves an incomplete line, and the next session completes it without
     replacing values.
     """
     step, row = trainer.progress.step, trainer.progress.row or {}
@@ -157,7 +157,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 
 
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
-    """Return the task's metrics; none where the task has no evaluation. Its order is fixed.
+    """Return the task's metrics on the evaluation split, in fixed order; empty without an evaluation.
 
     A run that continues another one evaluates on the text of that run too, as eval/source_*.
 

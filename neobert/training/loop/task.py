@@ -1,4 +1,4 @@
-"""The built task: data, objective, evaluation. The loop knows nothing else of it."""
+"""Interface between a task and the training loop: data, objective, evaluation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from neobert.training.telemetry.stopwatch import Stopwatch
 
 
 class Batch(Protocol):
-    """A microbatch: the task's tensors, its counts on the host, and the time to build it."""
+    """Interface of a microbatch: the task's tensors, counts on the host, and the time to build it."""
 
     @property
     def num_tokens(self) -> int:
@@ -52,13 +52,13 @@ class Batches(Protocol):
 
 
 class Metrics(Protocol):
-    """The metrics of one evaluation; they may be sums, or keep every prediction."""
+    """Interface of the metrics of one evaluation, which may keep sums or all predictions."""
 
     def add(self, score: Any, batch: Any) -> None:
         """Add what `Objective.evaluate` returned for a microbatch."""
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Merge over all ranks and return the same metrics on each; None without any target."""
+        """Return the metrics over all ranks, equal on each rank; None without any target."""
 
 
 class StepServices(Protocol):
@@ -83,10 +83,10 @@ class Answer(NamedTuple):
     Attributes:
         subject: what was changed or planted, for reports.
         kind: meaning of `value`.
-            `different`: relative change of the loss, where it has to change.
-            `same`: change of the loss where it must not change, as a share of one that has to be there.
-            `close`: relative difference of outputs that only rounding separates.
-            `learned`: share of the loss that right labels of new examples save against wrong ones.
+            `different`: relative change of the loss, which must change.
+            `same`: change of the loss, which must not change, relative to a change that must occur.
+            `close`: relative difference of outputs that may differ by rounding only.
+            `learned`: share by which the loss of correct labels is below that of wrong ones, on new examples.
     """
 
     subject: str
@@ -95,7 +95,7 @@ class Answer(NamedTuple):
 
 
 class Examiner(Protocol):
-    """A trained task under test, evaluated as in a training step. All ranks call the same methods."""
+    """Interface to a trained task under test. All ranks call the same methods."""
 
     def loss(self, batch: Any) -> float:
         """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
@@ -116,20 +116,20 @@ class Task:
         objective: model and loss.
         batches: the training microbatches from a cursor on; the second argument yields the step of each.
         evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
-        metrics: makes the metrics of one evaluation, empty.
+        metrics: returns empty metrics for one evaluation.
         inputs: a microbatch as the objective's arguments, on a device.
         worst_case: a microbatch full of text, with the most targets that training (True) or an evaluation
             (False) may have.
         probe: tests the trained task against known answers, on a microbatch of `worst_case`. It may train,
             because nothing runs after it.
-        describe: strings and arrays by which a microbatch's samples can be found.
-        flops: floating-point work of a microbatch, forward and backward, with no credit for padding.
+        describe: returns strings and arrays that identify a microbatch's samples.
+        flops: FLOPs of a microbatch, forward and backward, without padding.
         epoch: passes over the data so far.
         tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.
         identity: digests that a resumed run must share, by name.
         attention_kernel: kernel that was resolved for this device.
         microbatches_per_epoch: counts the microbatches of an epoch, over all ranks; None for a stream.
-        num_classes: choices that a target has; 1 where it is a number.
+        num_classes: number of classes of a target; 1 if the target is a number.
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
             targets. None: `loop.accumulate`, one microbatch after the other.
@@ -160,11 +160,11 @@ class Task:
 
     @property
     def attention_ran(self) -> Mapping[int, str]:
-        """The kernel that each block ran in training, by its number; filled while it runs."""
+        """The attention kernel that each block ran in training, by block number; filled during training."""
         return self.objective.attention_ran
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write the part of a checkpoint that transformers loads; `weights` are whole tensors by name."""
+        """Write the files of a checkpoint that transformers loads; `weights` are whole tensors by name."""
         write_hf_folder(self.model, self.tokenizer_files, folder, weights)
 
     def load(self, path: Path) -> None:

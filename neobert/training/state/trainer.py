@@ -1,4 +1,4 @@
-"""A run in memory: its state, and the services that its steps use."""
+"""State of a run in memory, and the services that its steps use."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class JsonlWriter:
         self._file = path.open("ab", buffering=0)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Write one line in one call, or nothing of it.
+        """Append one line atomically: completely or not at all.
 
         Raises `ValueError` for a value that JSON lacks, such as NaN, and `OSError` on a full disk.
         """

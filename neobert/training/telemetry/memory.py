@@ -43,7 +43,7 @@ def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]
 
 
 def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
-    """Return bytes in the units and under the names of the heartbeat."""
+    """Return the memory of the GPU as heartbeat fields, converted from bytes."""
     return {
         "gpu_mem_alloc_mib": _mib(allocated),
         "gpu_mem_alloc_gib": _gib(allocated),

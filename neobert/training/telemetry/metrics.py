@@ -34,9 +34,9 @@ TIMED_PAUSES = ("logging", "checkpoint")
 
 
 class SmoothedPace:
-    """Mean time of a step over the last lines, by which the remaining time is estimated.
+    """Mean step time over the last lines of metrics, for the estimate of the remaining time.
 
-    The first line of a session has compilation and cold caches in it, and counts until there is a second one.
+    The first line of a session includes compilation and cold caches, and is used only until there is a second.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class SmoothedPace:
         self._is_warm = False
 
     def add(self, elapsed_s: float, num_steps: int) -> float:
-        """Add a line's time and steps; return the mean time of a step."""
+        """Add the seconds and steps of a line; return the mean seconds per step."""
         if len(self._lines) == 1 and not self._is_warm:
             self._lines.clear()
             self._is_warm = True
@@ -53,7 +53,7 @@ class SmoothedPace:
 
 
 class TrainingLog:
-    """Reads the meters at a logging step. This is where the host waits for the device."""
+    """Computation of the training metrics at logging steps, where the host waits for the device."""
 
     def __init__(self, trainer: Trainer, peak_flops: float | None) -> None:
         self._peak_flops = peak_flops
@@ -176,7 +176,7 @@ def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
 
 
 class MetricsLine:
-    """The only writer of lines. A line with nothing but its step is not written."""
+    """Writer of a step's line of metrics. A line without any metric is not written."""
 
     def __init__(self, writer: JsonlWriter | None, trackers: Sequence[BackgroundTracker]) -> None:
         self._writer = writer

@@ -1,8 +1,8 @@
 """Time of each section of a step, and its statistics over many steps.
 
 A mark is a CUDA event on a GPU, and the host's clock on a CPU; nothing waits for the device until the times
-are read. The time between two marks is the device's: the sections of a step add up to the step, and a wait of
-the host that the device hides counts as nothing.
+are read. The time between two marks is the device's: the sections of a step add up to the step, and a host
+wait that overlaps device work takes no time.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Times:
         return _added(self.pauses)
 
     def mean_ms(self, name: str) -> float:
-        """Return the milliseconds of a step in a section; there was at least one step."""
+        """Return the mean milliseconds per step in a section. Requires at least one step."""
         return sum(step.get(name, 0.0) for step in self.steps) / len(self.steps)
 
 
 class Stopwatch:
-    """Sums of named sections between two readings. A section that was not requested costs nothing."""
+    """Stopwatch with named sections, summed between two readings. Sections that are not requested cost nothing."""
 
     def __init__(self, device: torch.device, sections: Collection[str] = ALWAYS) -> None:
         self._is_on_gpu = device.type == "cuda"
@@ -153,7 +153,7 @@ class Breakdown:
         self._averages: dict[str, float] = {}
 
     def fields(self, steps: Sequence[Step]) -> dict[str, float]:
-        """Return `time/<part>_ms` and its statistics for the steps of one line; at least one step."""
+        """Return `time/<part>_ms` and its statistics for the steps of one line. Requires at least one step."""
         fields: dict[str, float] = {}
         for name in (*PARTS, COLLATE):
             values = [part_ms(step, name) for step in steps]
@@ -182,7 +182,7 @@ def part_ms(step: Step, name: str) -> float:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile with linear interpolation; at least one value."""
+    """Return a percentile with linear interpolation. Requires at least one value."""
     ordered = sorted(values)
     place = (len(ordered) - 1) * percent / 100
     below = int(place)

@@ -23,10 +23,10 @@ FOLDER = "profile"
 
 
 class Recorder(Protocol):
-    """Records from its `begin` to its `end`."""
+    """Interface of a recorder of device or host activity."""
 
     def begin(self) -> None:
-        """Start to record."""
+        """Start recording."""
 
     def end(self, path: Path | None) -> None:
         """Stop, and write the recording; None discards it."""
@@ -67,7 +67,7 @@ class MemoryRecorder:
 
 
 class Trace:
-    """A recorder around some steps of this session: a hook that starts it, and one that ends it."""
+    """Recording of a range of steps, by a hook that starts it and one that ends it."""
 
     def __init__(
         self, first_step: int, last_step: int, name: str, new_recorder: Callable[[], Recorder]
@@ -110,7 +110,7 @@ class Trace:
 
 @contextmanager
 def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
-    """Add the hooks of the configured traces around the others, while the block runs."""
+    """Yield the hooks with those of the configured traces added; discard open recordings after the block."""
     traces = [*requested(trainer)]
     try:
         hook = partial(Hook, name="profile", every=1)
