@@ -331,7 +331,9 @@ Pooling = Annotated[
 ]
 Normalize = Annotated[
     bool | None,
-    Option("--normalize/--no-normalize", help="Scale embeddings to unit length. Default: the folder's setting."),
+    Option(
+        "--normalize/--no-normalize", help="Scale embeddings to unit length. Default: the folder's setting."
+    ),
 ]
 MaxLength = Annotated[
     int | None,

@@ -59,9 +59,7 @@ def _answer(
 
 def _hint(num_proc: int) -> str:
     """Return the hint for a child that reported no error."""
-    less = (
-        f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "use a machine with more memory"
-    )
+    less = f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "use a machine with more memory"
     return f"see the output above; if memory ran out, {less}"
 
 

@@ -176,7 +176,7 @@ def _num_bytes(text: Path) -> int:
 
 
 def _ask_text() -> tuple[Path | None, str | None]:
-    """Prompt until the answer is an existing path or a data set."""
+    """Prompt until the answer is an existing path or a dataset."""
     question = f"text (file, folder, or hub:NAME) [{BUILTIN}]: "
 
     def read(answer: str) -> tuple[Path | None, str | None] | None:

@@ -59,8 +59,8 @@ class Starter:
     """Answers from which the file is written.
 
     Attributes:
-        text: path as it is written to the file; empty for a data set.
-        dataset: name of a data set; empty for a path.
+        text: path as it is written to the file; empty for a dataset.
+        dataset: name of a dataset; empty for a path.
         num_bytes: size of the text; None if unknown.
         stem: name of the file without its suffix, which names the run directory.
     """

@@ -24,7 +24,7 @@ def code(value: object) -> str:
 
 
 def muted(value: object) -> str:
-    """Return a value in the colour of side notes."""
+    """Return a value in the color of side notes."""
     return f'<span class="muted">{text(value)}</span>'
 
 
@@ -49,7 +49,7 @@ def folded(summary: str, content: str) -> str:
 
 
 def status(value: object) -> str:
-    """Return the status of a check in its colour."""
+    """Return the status of a check in its color."""
     known = value if value in STATUSES else "unknown"
     return f'<b class="{known}">{text(value)}</b>'
 

@@ -15,7 +15,7 @@ from neobert.tasks import Metric
 
 PERCENT = "%"
 MAX_LINES = 8
-"""Colours of the page."""
+"""Colors of the page."""
 MAX_OTHER = 24
 PARTS = ("data_wait", "copy", "forward", "backward", "clip", "optimizer", "other")
 PAUSES = ("logging", "checkpoint", "evaluation")

@@ -16,7 +16,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks
 from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
-"""A chart has eight colours."""
+"""A chart has eight colors."""
 EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
 TOKENS, STEP_MS, EVALUATION_MS = "train/tokens_total", "time/step_ms", "time/evaluation_ms"
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"

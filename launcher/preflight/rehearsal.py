@@ -71,7 +71,7 @@ OTHERS_S = 610.0
 
 @dataclass(frozen=True, slots=True)
 class EndOfFresh:
-    """Results of the unbroken run after its last trial, and of the watchdog that ended it."""
+    """Results of the uninterrupted run after its last trial, and of the watchdog that ended it."""
 
     results: Ranks
     watchdog: WatchdogFacts | None
@@ -128,19 +128,19 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
 
 
 def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> EndOfFresh:
-    """Wait for the rest of the unbroken run, and watch its hang."""
+    """Wait for the rest of the uninterrupted run, and watch its hang."""
     results = wait_for(stage, FRESH, fresh, is_announced=False)
     end = EndOfFresh(results, None)
     return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
 
 
 def is_out_of_memory(rest: Future[EndOfFresh]) -> bool:
-    """Return whether the unbroken run has already ended for lack of memory."""
+    """Return whether the uninterrupted run has already ended for lack of memory."""
     return rest.done() and rest.result().is_out_of_memory
 
 
 def _resume(stage: Stage, *, has_room: bool) -> tuple[Ranks, Ranks]:
-    """Resume from the checkpoint of the unbroken run, kill that process, and resume from its checkpoint.
+    """Resume from the checkpoint of the uninterrupted run, kill that process, and resume from its checkpoint.
 
     `has_room`: the second may start while the driver still takes back the memory of the first.
     """
@@ -154,7 +154,7 @@ def _resume(stage: Stage, *, has_room: bool) -> tuple[Ranks, Ranks]:
 
 
 def go_on(stage: Stage) -> None:
-    """Let the unbroken run continue, which waits until its measurements have been read."""
+    """Let the uninterrupted run continue, which waits until its measurements have been read."""
     for rank in range(stage.ranks):
         stage.result(MEASURED, rank).unlink(missing_ok=True)
 

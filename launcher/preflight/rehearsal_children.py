@@ -25,7 +25,7 @@ from neobert.errors import read_error_file
 MODULE = "neobert.rehearsal"
 FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
 GRAPHS = "graphs"
-"""Compiles the evaluation while the unbroken run compiles its step, and ends; only before they are cached."""
+"""Compiles the evaluation while the uninterrupted run compiles its step; not used if both are cached."""
 PARTS = (FRESH, RESUMED, RESUMED_AGAIN, GRAPHS)
 WARM_UP, EVALUATION = "neobert.rehearsal.warm_up", "evaluation"
 COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
@@ -64,7 +64,7 @@ class Stage:
     helper: tuple[subprocess.Popen[bytes], float] | None = None
 
     def look_around(self) -> None:
-        """Let the unbroken run measure once no other probe and no helper is running; its time begins then."""
+        """Let the uninterrupted run start its measurements, once no other probe and no helper is running."""
         if not self.is_alone.is_set() or not self.others.exists():
             return
         if self.helper is not None:
@@ -76,13 +76,13 @@ class Stage:
         self.others.unlink()
 
     def announce_others(self) -> None:
-        """Have the unbroken run wait before it measures."""
+        """Have the uninterrupted run wait before it measures."""
         self.others.touch()
         self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
 
     @property
     def others(self) -> Path:
-        """File that exists while other probes are running; the unbroken run measures nothing until then."""
+        """File that exists while other probes are running; it delays the uninterrupted run's measurements."""
         return self.folder / OTHERS
 
     @property

@@ -17,7 +17,7 @@ from validators.facts_host import GitFacts
 
 TIMEOUT_S = 8.0
 MAX_DIFF_BYTES = 64 * 2**20
-# A person's settings and variables may run programs, colour a patch, shorten it or name another repository:
+# A person's settings and variables may run programs, color a patch, shorten it or name another repository:
 # the digest of a difference has to depend on the difference alone.
 SETTINGS = (
     "color.ui=false", "core.checkStat=default", "core.fsmonitor=false", f"core.hooksPath={os.devnull}",
@@ -36,7 +36,7 @@ NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha25
 
 
 def probe_git(subject: Subject) -> GitFacts:
-    """Return commit and state of the working tree; write the uncommitted diff to `subject.diff_file`, if set."""
+    """Return commit and state of the working tree; write the diff to `subject.diff_file`, if set."""
     tree = _tree_of(subject)
     if tree is None:
         return NO_REPOSITORY

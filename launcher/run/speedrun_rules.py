@@ -50,7 +50,9 @@ class Rules:
 
     name: NonEmpty = field(metadata={"description": "Name of the speedrun."})
     target_loss: PositiveFloat = field(metadata={"description": "Held-out loss to reach, in nats."})
-    significance: Annotated[float, gt(0), lt(1)] = key(0.01, "Significance level; the p-value must be below it.")
+    significance: Annotated[float, gt(0), lt(1)] = key(
+        0.01, "Significance level; the p-value must be below it."
+    )
     seeds: tuple[NonNegativeInt, ...] = field(metadata={"description": "Seeds; one run per seed."})
     sources: tuple[Source, ...] = field(metadata={"description": "Files that the runs read."})
     fixed: dict[str, Any] = field(metadata={"description": "Keys that no recipe may change."})

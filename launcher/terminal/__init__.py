@@ -1,1 +1,1 @@
-"""Text for people: standard streams, colours, tables, numbers, line breaks."""
+"""Text for people: standard streams, colors, tables, numbers, line breaks."""

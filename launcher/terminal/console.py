@@ -121,7 +121,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
-    """Colour a text, if its stream takes colours."""
+    """Color a text, if its stream takes colors."""
     if not has_colour(on or sys.stdout):
         return text
     codes = ";".join(ANSI[style] for style in styles)
@@ -129,7 +129,7 @@ def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
 
 
 def describe_error(error: ProjectError) -> str:
-    """Return an error as text for standard error, in colour if it takes colours."""
+    """Return an error as text for standard error, in color if it takes colors."""
     return f"{paint('error', 'red', 'bold', on=sys.stderr)}: {plain_description(error)}"
 
 
@@ -141,7 +141,7 @@ def plain_description(error: ProjectError) -> str:
 
 
 def safe_text(text: str, *, has_colour: bool) -> str:
-    """Return text without control characters, except line breaks, tabs and, with `has_colour`, colours.
+    """Return text without control characters, except line breaks, tabs and, with `has_colour`, colors.
 
     It cannot tell our line breaks from those within a value: values are cleaned where a line is built.
     """

@@ -16,9 +16,9 @@ INDENT = "    "
 
 
 def render(page: str) -> str:
-    """Return a page with bold headings, indented code blocks and coloured inline code.
+    """Return a page with bold headings, indented code blocks and colored inline code.
 
-    Inline code keeps its backquotes where there are no colours to tell it from the text.
+    Inline code keeps its backquotes where there are no colors to tell it from the text.
     """
     return "\n".join(_lines(page))
 

@@ -158,7 +158,7 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
 @pytest.mark.parametrize(
     ("name", "files", "reason"),
     [
-        ("ckpt", (), "there is no such file or folder"),
+        ("ckpt", (), "no such file or folder"),
         ("ckpt", ("ckpt/pytorch_model.bin",), "it contains no model.safetensors"),
         (
             "run",

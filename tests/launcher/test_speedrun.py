@@ -107,8 +107,8 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "no text": (
         {"sources": [{"url": URL, "path": "far.txt", "sha256": "0" * 64}]}, 1, f"download {URL} to /",
     ),
-    "one seed": ({"seeds": [3]}, 2, "fewer than two different seeds"),
-    "a seed twice": ({"seeds": [3, 3]}, 2, "fewer than two different seeds"),
+    "one seed": ({"seeds": [3]}, 2, "at least two seeds, each once"),
+    "a seed twice": ({"seeds": [3, 3]}, 2, "at least two seeds, each once"),
     "two recipes": ({"profile": "cpu-demo"}, 2, "both set"),
     "no recipe": ({"run": None}, 2, "both missing"),
     "an unknown key": ({"sedes": [1]}, 1, "sedes is not a key"),

@@ -308,7 +308,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP005", {"facts.disk.filesystem": "overlay", "facts.gpus": None}),
         ("BUD001", FAST | {"config.trainer.max_steps": 9450}),
         ("CKP007", RESUME | {"facts.resume.step": 10, "facts.resume.passed_by": ["20: weights is missing"]}),
-        ("DAT001", RESUME | {"facts.data.weights_reason": "there is no such file or folder"}),
+        ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
         ("CKP004", {"facts.disk.reservation": "unsupported"}),

@@ -119,7 +119,7 @@ def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
     assert found("OPT005", run_of(*muon)) == []
     assert found("OPT005", run_of(*muon, "optimizer.muon_lr=0.02")) != []
     (one,) = found("OPT005", run_of("optimizer.lr=1e-3", "optimizer.weight_decay=10.0"))
-    assert "removes 1.00% of every matrix: half of an update is gone 69 steps later" in one.message
+    assert "removes 1.00% of every matrix: half of an update has decayed 69 steps later" in one.message
     (one,) = found("OPT005", run_of("optimizer.lr=1.0", "optimizer.weight_decay=1.0"))
     assert one.message.endswith("removes 100.00% of every matrix")
 

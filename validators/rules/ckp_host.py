@@ -20,7 +20,9 @@ NEVER = "never"
 CONTINUE = "trainer.continue_from"
 FILES_PER_CHECKPOINT = 64
 TRIAL_MIB = 4
-QUOTA_HINT = "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir to another disk"
+QUOTA_HINT = (
+    "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir to another disk"
+)
 UNCHECKED_HINT = "compare your quota with that size: `quota -s`, or `lfs quota` on Lustre"
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")
 
@@ -285,7 +287,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         first, last = resume.stable_steps
         if first < last:
             message = f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})"
-            hint = f"set {CONTINUE} to a checkpoint of these steps (trainer.save_keep_every keeps such checkpoints)"
+            hint = f"set {CONTINUE} to a checkpoint of these steps (see trainer.save_keep_every)"
         else:
             message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
             hint = f"remove {CONTINUE}, and {_start_from(resume.target)}"

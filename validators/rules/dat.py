@@ -171,7 +171,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Requires exactly one of `dataset.path`, `dataset.name` and `dataset.mixture`. If the profile sets one and
     the run file another, the run file's is used; this rule is about a single file, or a single command line,
-    that sets several. Names of file formats such as `json` and `csv` are rejected as data sets: for these,
+    that sets several. Names of file formats such as `json` and `csv` are rejected as datasets: for these,
     the `datasets` library reads every such file below the current directory.
 
     ## Why is this bad?

@@ -95,7 +95,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on
-    a GPU, a multiple of 8 up to 256 (`model.type: hf` runs the attention of transformers, which takes any
+    a GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any
     size); that the vocabulary is a multiple of 128 and holds the tokenizer's (a published checkpoint keeps
     its own); that sequences fit the positions; that the three length keys agree; and that packing uses rotary
     positions.
@@ -247,7 +247,7 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A key that the model family does not support.
 
     ## What it does
-    Compares the run with what the family of `model.type` supports. An encoder of transformers (`type: hf`)
+    Compares the run with what the family of `model.type` supports. A transformers encoder (`type: hf`)
     trains on padded rows, with an optimizer that does not split fused matrices, and is not compiled.
     NeoBERT's `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
 

@@ -280,7 +280,7 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
     ## Why is this bad?
     The score of a text that was trained on measures memory. Mirrors of public data often overlap: published
-    splits share up to 2 % of their texts, and samples of one data set far more with another.
+    splits share up to 2 % of their texts, and samples of one dataset far more with another.
 
     ## Example
     ```text

@@ -28,7 +28,7 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Why is this bad?
     An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
-    they change. Muon orthogonalises the update of a whole matrix, and a factor is a part of one. Shards of a
+    they change. Muon orthogonalizes the update of a whole matrix, and a factor is a part of one. Shards of a
     frozen weight and of its factors are not merged.
 
     ## Example

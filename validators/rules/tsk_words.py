@@ -54,7 +54,9 @@ def contradictory_word_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         yield Violation(NAMES, message, f"list each name once in {NAMES}")
     elif marks and plain:
         message = f"label_names mixes entity tags ({listed(marks)}) and other labels ({listed(plain)})"
-        yield Violation(NAMES, message, f"add a prefix B-, I-, E- or S- to each name except {OUTSIDE} in {NAMES}")
+        yield Violation(
+            NAMES, message, f"add a prefix B-, I-, E- or S- to each name except {OUTSIDE} in {NAMES}"
+        )
     if run.config.dataset.streaming:
         message = f"task {run.config.task} reads prepared data, but dataset.streaming is true"
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")

@@ -70,7 +70,7 @@ def finding_text(
 
     Args:
         has_source: show the line of the file, if it can be read.
-        on: stream that the text is written to, which decides on colours; standard output by default.
+        on: stream that the text is written to, which decides on colors; standard output by default.
     """
     lines = [_head(finding, is_fixable, on), *_place(finding, has_source, on), *_key_and_hint(finding, on)]
     return fold("\n".join(lines), console.width(on))
