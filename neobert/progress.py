@@ -23,7 +23,7 @@ def unreported(number: int) -> None:
 
 
 def report_to_launcher() -> None:
-    """Write progress to standard error with the mark by which the launcher recognises it."""
+    """Write progress to standard error with the mark by which the launcher recognizes it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
     _handle(handler)
@@ -50,7 +50,7 @@ def _handle(handler: logging.Handler) -> None:
 
 
 class Progress:
-    """Count of completed parts, logged at intervals with the time left, or with the rate if the total is unknown.
+    """Count of completed parts, logged at intervals with the time left, or the rate without a known total.
 
     Attributes:
         done: completed parts, including those of an earlier process.

@@ -46,8 +46,8 @@ PEFT_TASKS = {
 def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
     """Freeze the encoder and add the factors that `adapter` requests, in place; the head is trained whole.
 
-    B is initialized to zeros, so the model's outputs do not change. Raises `ProjectError` TSK008 without peft,
-    and for a layer that the blocks lack.
+    B is initialized to zeros, so the model's outputs do not change. Raises `ProjectError` TSK008 without
+    peft, and for a layer that the blocks lack.
     """
     if not is_installed():
         raise ProjectError("TSK008", "adapter.type lora needs peft, not installed here", INSTALL, "adapter")
@@ -130,7 +130,7 @@ class AdapterTask(Task):
     def load(self, path: Path) -> None:
         """Read frozen weights, adapter and head of the checkpoint whose model.safetensors is `path`.
 
-        Raises `ProjectError` EXP004 where one is missing or damaged, EXP005 where they do not fit.
+        Raises `ProjectError` EXP004 if one is missing or damaged, EXP005 if they do not fit.
         """
         folder = path.parent
         own = own_weights(self.model)

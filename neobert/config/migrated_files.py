@@ -152,7 +152,7 @@ def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
 
 
 def translated_choice(target: str, value: Scalar) -> Scalar:
-    """Return this schema's spelling of another trainer's value for `target`; other values are returned unchanged."""
+    """Return this schema's spelling of another trainer's value for `target`; other values are unchanged."""
     for theirs, ours in WORDS.get(target, {}).items():
         if theirs == value and type(theirs) is type(value):
             return ours

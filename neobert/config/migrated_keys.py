@@ -278,7 +278,7 @@ NAMES = {
     "lora_dropout": f"{ADAPTERS}, and adapter.dropout",
     "lora_target_modules": f"{ADAPTERS}, and adapter.target_modules",
     "lora_target_linear": f"{ADAPTERS}; all linear layers of the blocks are its default",
-    "lora_model_dir": "not supported: merge the adapter into model.pretrained_checkpoint; a new adapter starts from zero",
+    "lora_model_dir": "not supported: adapters start from zero; merge it into model.pretrained_checkpoint",
     "load_in_8bit": QUANTISED,
     "load_in_4bit": QUANTISED,
     "train_on_inputs": DECODERS,

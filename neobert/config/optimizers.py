@@ -1,4 +1,4 @@
-"""Table of optimizers, for the schema, the plan and the rules. Light: no torch.
+"""Table of optimizers, for the schema, the plan and the rules. Imports no torch.
 
 Each entry names the module of `neobert.optim` that builds it.
 """

@@ -28,7 +28,7 @@ EMPTY = Node({}, DEFAULT, DEFAULT)
 
 
 class FrozenDict(dict[str, Any]):
-    """Read-only dict, which can be pickled, copied and serialised like a dict."""
+    """Read-only dict, which can be pickled, copied and serialized like a dict."""
 
     __slots__ = ()
 

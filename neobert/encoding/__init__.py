@@ -1,4 +1,4 @@
-"""Embeddings of texts. Heavy: it imports torch."""
+"""Embeddings of texts. Imports torch."""
 
 from neobert.encoding.encoder import Encoder
 

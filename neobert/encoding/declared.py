@@ -1,4 +1,4 @@
-"""Pooling, normalisation and length limit that a model folder declares."""
+"""Pooling, normalization and length limit that a model folder declares."""
 
 from __future__ import annotations
 

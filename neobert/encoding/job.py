@@ -30,7 +30,7 @@ class Request:
 
     Attributes:
         output: .npy or .parquet file.
-        split: split of a data set.
+        split: split of a dataset.
         processes: None: one per GPU, or one.
         texts_per_shard: texts per saved shard, the most that a killed process encodes again.
     """

@@ -148,7 +148,7 @@ def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 
 
 def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
-    """Return device and compute type. Defaults: the first GPU, else the CPU; bf16 on a GPU, fp32 on the CPU."""
+    """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32."""
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
 

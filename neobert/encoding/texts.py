@@ -56,7 +56,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
 
 
 def _on_hub(config: DatasetConfig) -> Texts:
-    """Open a data set by its name. Errors name the arguments of commands, not the keys of a run file."""
+    """Open a dataset by its name. Errors name the arguments of commands, not the keys of a run file."""
     try:
         return _DataSet(config)
     except ProjectError as error:
@@ -123,7 +123,7 @@ class _DataSet:
 
 
 def whole_digest(path: Path) -> list[Any]:
-    """Return size and digest of a file. Raises DAT001 where it cannot be read."""
+    """Return size and digest of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:
             return [path.stat().st_size, hashlib.file_digest(file, "blake2b").hexdigest()[:32]]

@@ -1,4 +1,4 @@
-"""Request for the embeddings of a model folder. Light: no torch."""
+"""Request for the embeddings of a model folder. Imports no torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class EmbeddingModel:
     Attributes:
         folder: exported folder, checkpoint, or run directory.
         pooling: "avg", "cls" or "max".
-        max_length: longest text in tokens, markers included.
+        max_length: longest text in tokens, special tokens included.
         dtype: "bf16" or "fp32".
         query_prefix, document_prefix: put before each text of that kind.
     """

@@ -27,7 +27,7 @@ class BuiltModel:
         model: what checkpoints hold, on the CPU, in fp32.
         objective: masked-language-model loss over the model.
         attention: name of the attention kernel, as `Objective.attention_ran` reports it.
-        load: reads the weights that a fresh run starts from, in place. Raises `ProjectError` where they do
+        load: reads the weights that a fresh run starts from, in place. Raises `ProjectError` if they do
             not fit.
         overlaps_exchange: ranks may exchange gradients during the backward pass.
         identity: digests of what the model was built from, beyond the config; a resume must share them.

@@ -31,7 +31,7 @@ class Family:
         name: value of the key `model.type`.
         module: dotted name of the module that builds the model, see `neobert.families.build`.
         read_shape: shape from the section, the rows of the embedding and the tokens of the longest row.
-            Raises `ProjectError` MOD006 where the section or a file that it names does not describe a model.
+            Raises `ProjectError` MOD006 if the section or a file that it names does not describe a model.
         requested_rows: rows of the embedding that the section sets; None: they follow the tokenizer.
         requested_kernels: kernels of blocks and of packed attention that the section names, or auto.
         with_kernels: the section with other kernels named for the blocks.

@@ -1,4 +1,4 @@
-"""The table of model families: the key `model.type` names a row. Light: no torch."""
+"""The table of model families: the key `model.type` names a row. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def family_of(config: RunConfig) -> Family:
 def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
     """Return the shape of the run's model, with `vocab_size` rows in its embedding.
 
-    Raises `ProjectError` MOD006 where the section `model` does not describe one.
+    Raises `ProjectError` MOD006 if the section `model` does not describe one.
     """
     shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
     return replace(shape, adapter_parameters=adapter_parameters(config))

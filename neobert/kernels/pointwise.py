@@ -88,7 +88,7 @@ _add_rms_norm.register_autograd(_differentiate, setup_context=_save)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise rows [M, D]: statistics in float32, result in x's dtype."""
+    """Normalize rows [M, D]: statistics in float32, result in x's dtype."""
     return _add_rms_norm(x, None, weight, eps)[1]
 
 

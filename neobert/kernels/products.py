@@ -67,7 +67,7 @@ def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
 
 
 def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
-    """Return the factor of x in the norm's gradient, from row sums of gradient * value [T, parts], any strides."""
+    """Return the factor of x in the norm's gradient, from row sums of gradient * value [T, parts]."""
     from neobert.kernels.jit.norm import norm_correction
 
     rows, parts = dots.shape

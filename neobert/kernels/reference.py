@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalise rows, statistics in float32 or wider."""
+    """Normalize rows, statistics in float32 or wider."""
     wide = x.double() if x.dtype == torch.float64 else x.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 

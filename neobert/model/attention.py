@@ -88,8 +88,8 @@ class RegisteredAttention:
 
     Attributes:
         name: the model's `attn_implementation`.
-        mask: the padding mask in the function's form: [B, S] for FlashAttention, tiles for flex_attention, else
-            [B, 1, S, S], added to the scores.
+        mask: the padding mask in the function's form: [B, S] for FlashAttention, tiles for flex_attention,
+            else [B, 1, S, S], added to the scores.
         arguments: passed to the function, such as the bounds of packed segments.
     """
 
@@ -224,7 +224,7 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
 
 
 def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
-    """Attend one segment at a time. Tensors are split, not sliced: the backward of a split is one concatenation."""
+    """Attend one segment at a time. Split, not sliced: the backward of a split is one concatenation."""
     lengths = segment_lengths(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -99,7 +99,7 @@ class NeoBERTConfig(PretrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build as transformers does; reject a `rope_theta` other than the one that the weights were trained with.
+        """Build as transformers does; reject a `rope_theta` other than that of the trained weights.
 
         Every load of a checkpoint calls this, with the caller's changes as `kwargs`.
         """

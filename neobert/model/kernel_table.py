@@ -1,4 +1,4 @@
-"""Table of kernels, re-exported. In checkpoint folders, a copy of `neobert/kernel_table.py` replaces this file."""
+"""Table of kernels, re-exported. A copy of `neobert/kernel_table.py` replaces this file in checkpoints."""
 
 from neobert.kernel_table import (
     ATTENTION,

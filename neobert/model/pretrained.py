@@ -21,7 +21,7 @@ TRUNCATED_AT = 3.0
 
 
 class NeoBERTPreTrainedModel(PreTrainedModel):
-    """Initialisation and checkpointing, shared by the encoder and its heads."""
+    """Initialization and checkpointing, shared by the encoder and its heads."""
 
     config_class = NeoBERTConfig
     base_model_prefix = "model"
@@ -30,7 +30,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
     _no_split_modules: ClassVar[list[str]] = ["EncoderBlock"]
     fresh_parts: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of the head's weights, which are initialised, with a warning, if a checkpoint lacks them."""
+    """Prefixes of the head's weights, which are initialized, with a warning, if a checkpoint lacks them."""
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
@@ -51,7 +51,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         super().save_pretrained(*args, **kwargs)
 
     def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
-        """Raise if a checkpoint's decoder contradicts the config. Only the language-model head has a decoder."""
+        """Raise if a checkpoint's decoder contradicts the config. Only the language-model head has one."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -30,12 +30,12 @@ class Score(NamedTuple):
 class MaskedLMObjective(Objective):
     """Sum the cross-entropy over the targets; the caller divides the sum.
 
-    With `masked_logits_only` the decoder runs on the M targets alone, else on every token: the loss is the same
-    at a higher cost. The cross-entropy is always computed in fp32.
+    With `masked_logits_only` the decoder runs on the M targets alone, else on every token: the loss is the
+    same at a higher cost. The cross-entropy is always computed in fp32.
 
-    With a capacity the decoder gets that many rows in every microbatch, padded with unlabelled rows: shapes are
-    static, and the whole objective can be compiled. Evaluation microbatches may have another size and have
-    their own capacity.
+    With a capacity the decoder gets that many rows in every microbatch, padded with unlabelled rows: shapes
+    are static, and the whole objective can be compiled. Evaluation microbatches may have another size and
+    have their own capacity.
 
     With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
     """

@@ -20,8 +20,8 @@ class ModuleWork:
     """Computation with the parameters of one module outside that module's forward, for FSDP2.
 
     Attributes:
-        module: its parameters are gathered before the computation, and its gradients reduced during the rest of
-            the backward pass.
+        module: its parameters are gathered before the computation, and its gradients reduced during the rest
+            of the backward pass.
         function: the computation; compiling and sharding replace it.
     """
 
@@ -45,8 +45,8 @@ def compiled(function: Callable[..., Any], backend: str) -> Callable[..., Any]:
 class Objective(nn.Module, ABC):
     """Model and loss in one module.
 
-    Its forward takes the arguments that `Task.inputs` returns, and returns the loss summed over targets in fp32.
-    The loop divides by the number of targets of the whole step, over microbatches and ranks.
+    Its forward takes the arguments that `Task.inputs` returns, and returns the loss summed over targets in
+    fp32. The loop divides by the number of targets of the whole step, over microbatches and ranks.
 
     Attributes:
         capacity: rows that the head gets in every training microbatch; None: as many as there are targets.

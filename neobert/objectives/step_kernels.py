@@ -87,7 +87,8 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
 def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, is_compiled: bool) -> Backend:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
-    Under torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with it, 124 without.
+    Under torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with it, 124
+    without.
     """
     if requested == "torch":
         return Backend("torch", "as configured")

@@ -23,7 +23,10 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     build = import_module(f"neobert.optim.{OPTIMIZERS[config.name].module}").build
     optimizer: Optimizer = build(config, model)
     if not skips_on_device(optimizer):
-        log.info("optimizer %s waits for the device in every step: it cannot skip a bad step on the device", config.name)
+        log.info(
+            "optimizer %s waits for the device in every step: it cannot skip a bad step on the device",
+            config.name,
+        )
     return optimizer
 
 
@@ -39,8 +42,8 @@ def skips_on_device(optimizer: Optimizer) -> bool:
 def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
     """Step the optimizer, unless `is_bad` (a boolean scalar on the device) is true.
 
-    A skipped step changes neither weights nor state. `is_bad` None: the host has already checked this step. An
-    optimizer that cannot skip on the device waits for `is_bad` on the host.
+    A skipped step changes neither weights nor state. `is_bad` None: the host has already checked this step.
+    An optimizer that cannot skip on the device waits for `is_bad` on the host.
     """
     if is_bad is not None and skips_on_device(optimizer):
         optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way

@@ -1,4 +1,4 @@
-"""Base class of optimizers that skip a bad step (non-finite loss or gradient, or loss spike) on the device."""
+"""Base class of optimizers that skip a bad step (non-finite values or a loss spike) on the device."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class GuardedOptimizer(Optimizer):
     def momentum_targets(self, momenta: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
         """Return the target of each momentum's update: the gradient, or the momentum itself in a bad step.
 
-    A momentum that is its own target keeps its value bit for bit.
+        A momentum that is its own target keeps its value bit for bit.
         """
         if self.found_inf is None:
             return gradients

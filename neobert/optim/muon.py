@@ -40,7 +40,7 @@ class MuonWithAdamW(GuardedOptimizer):
     """Groups of the rule "muon" get `torch.optim.Muon`'s update, those of "adamw" the fused AdamW.
 
     A Muon group describes the layout of its weights (`layout`, `num_heads`): matrices stacked in one weight
-    are orthogonalised separately. Matrices of one shape in a group are orthogonalised together. Sharded
+    are orthogonalized separately. Matrices of one shape in a group are orthogonalized together. Sharded
     weights are gathered for that, in bf16, and every rank computes the same whole update.
     """
 

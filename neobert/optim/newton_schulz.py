@@ -1,4 +1,4 @@
-"""Batched orthogonalisation of matrices by the iteration of `torch.optim.Muon` (arXiv:2502.16982).
+"""Batched orthogonalization of matrices by the iteration of `torch.optim.Muon` (arXiv:2502.16982).
 
 torch keeps its iteration in a private function of one matrix; 28 blocks would call it 196 times a step. The
 tests hold each matrix of a batch equal to what torch's gives it.
@@ -22,7 +22,7 @@ EPS = 1e-7
 def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
     """Bring the singular values of [K, R, C] near one in bf16; zeros stay zeros.
 
-    Raises `ValueError` for fp16, in which small gradients underflow before they are orthogonalised.
+    Raises `ValueError` for fp16, in which small gradients underflow before they are orthogonalized.
     """
     if matrices.dtype == torch.float16:
         raise ValueError("Muon cannot orthogonalize fp16 matrices: train in fp32 or bf16")

@@ -18,8 +18,8 @@ from torch.nn.utils import get_total_norm
 def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
     """Shard every parameter over the ranks, in place; parameters outside all units belong to the root module.
 
-    A unit's parameters stay gathered from its forward to the end of its backward: a model of this size fits, and
-    each parameter is gathered once per step. Gathering and reduction are in fp32, as with replicas.
+    A unit's parameters stay gathered from its forward to the end of its backward: a model of this size fits,
+    and each parameter is gathered once per step. Gathering and reduction are in fp32, as with replicas.
 
     Args:
         objective: module whose `units` share no parameter, and whose `module_work` is the work that reads the
@@ -53,7 +53,7 @@ def hold_back(module: FSDPModule, is_last: bool) -> None:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Gather every parameter while the block runs, in which ranks may call the module different numbers of times."""
+    """Gather every parameter for a block in which ranks may call the module different numbers of times."""
     units = [each for each in module.modules() if isinstance(each, FSDPModule)]
     for unit in units:
         unit.unshard()
@@ -87,7 +87,7 @@ def full_tensor(tensor: Tensor) -> Tensor:
 
 
 def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Return this rank's shard of a tensor that every rank has, sharded like the parameter. No communication."""
+    """Return this rank's shard of a replicated tensor, sharded like the parameter. No communication."""
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor

@@ -25,7 +25,7 @@ from neobert.units import BYTES_PER_MIB
 T = TypeVar("T")
 
 ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
-# Tokenising a large text takes hours; torch gives up on a silent rank after half an hour.
+# Tokenizing a large text takes hours; torch gives up on a silent rank after half an hour.
 PREPARATION_LIMIT = timedelta(days=7)
 
 
@@ -114,7 +114,7 @@ class World:
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Gather all parameters while the block runs, in which ranks may call the module different numbers of times."""
+        """Gather all parameters for a block in which ranks may call the module different numbers of times."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor]:

@@ -250,9 +250,9 @@ def _packed(batch: Microbatch) -> Microbatch:
 
 
 def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
-    """Return lengths that sum to `total`: half in the longest documents, the rest in as many as `slots` allows.
+    """Return lengths that sum to `total`: half in the longest documents, the rest in as many as allowed.
 
-    `slots`, the segment limit, is at least the number of rows, and a row is as long as the longest document.
+    `slots`, the maximum number of segments, is at least the number of rows; a row is as long as `longest`.
     """
     num_long = max(1, total // longest // 2)
     rest, left = total - num_long * longest, slots - num_long

@@ -26,7 +26,7 @@ HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 def find_source(place: str, verify: Verify = verify) -> Found:
     """Return the checkpoint to continue from: the folder itself, or the newest one of a run directory.
 
-    Raises `ProjectError` CKP007 where there is none, or where it does not verify.
+    Raises `ProjectError` CKP007 if there is none, or if it does not verify.
     """
     path = Path(place)
     root = next((each for each in holders(path) if checkpoint_steps(each)), None)

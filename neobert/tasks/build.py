@@ -26,7 +26,7 @@ def build_task(
         is_fresh: start from `model.pretrained_checkpoint` or new weights; a resumed run loads its own.
         on_sign: called on progress while waiting for text.
 
-    Raises `ProjectError` where tokenizer, weights or kernels do not fit the config.
+    Raises `ProjectError` if tokenizer, weights or kernels do not fit the config.
     """
     task: Task = import_module(spec_of(config).module).build(
         config, prepared, world, is_fresh=is_fresh, on_sign=on_sign

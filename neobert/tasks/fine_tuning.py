@@ -59,7 +59,7 @@ def build_model(
 
 
 def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:
-    """Build a `Task`; `own` are the fields that differ between tasks: objective, metrics, probe and worst case."""
+    """Build a `Task`; `own` are the task's own fields: objective, metrics, probe and worst case."""
     prepared, config = data.prepared, data.config
     kind: Callable[..., Task] = Task
     if config.adapter.type is not None:

@@ -50,7 +50,7 @@ def with_padding(batch: Microbatch) -> Microbatch:
 
 
 def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
-    """Return masks of the tokens of every second segment, and of the tokens in the first half of their segment.
+    """Return masks of the tokens of every second segment, and of those in the first half of a segment.
 
     Both are bool, in the shape of `input_ids`.
     """

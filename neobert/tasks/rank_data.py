@@ -91,7 +91,7 @@ class RankData(ABC):
         return count_microbatches(self.prepared.train, self.config)
 
     def epoch(self, progress: Progress) -> float:
-        """Return the number of passes over the training data; whole passes for a stream, whose length is unknown."""
+        """Return the number of passes over the training data; for a stream, of completed passes."""
         train = self.prepared.train
         if isinstance(train, TokenStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens

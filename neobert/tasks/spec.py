@@ -71,7 +71,7 @@ class Head:
     scored_positions: str = "predicted positions"
 
     def scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the expected number of scored positions in `tokens` tokens of documents of this mean length."""
+        """Return the expected number of scored positions in these tokens, by mean document length."""
         return self.scored_share * self._units(num_tokens, document_tokens)
 
     def most_scored(self, num_tokens: float, document_tokens: float) -> float:

@@ -20,7 +20,7 @@ def start_from_weights(
 ) -> None:
     """Load `model.pretrained_checkpoint` with `load`, if it is set.
 
-    Raises `ProjectError` EXP005 where the weights do not fit, have another vocabulary, or were trained with
+    Raises `ProjectError` EXP005 if the weights do not fit, have another vocabulary, or were trained with
     other settings of the model.
     """
     starts_from = initial_weights(config)
@@ -79,7 +79,7 @@ _ARITHMETIC = {
 
 
 def refuse_other_arithmetic(config: RunConfig, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 if the config.json next to a NeoBERT's weights contradicts the section `model`."""
+    """Raise `ProjectError` EXP005 if a NeoBERT's config.json contradicts the section `model`."""
     file = (weights if weights.is_dir() else weights.parent) / "config.json"
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return

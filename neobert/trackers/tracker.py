@@ -28,7 +28,8 @@ class TrackedRun:
     Attributes:
         first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
             may have logged lines of this step and later ones, which this session repeats.
-        settings: the resolved config as plain values; trackers do not import the schema, which imports their table.
+        settings: the resolved config as plain values; trackers do not import the schema, which imports their
+            table.
     """
 
     run_dir: Path

@@ -56,15 +56,15 @@ def test_values_that_are_refused_are_no_choices() -> None:
         ("model.flash_attention", "model.attn_backend"),
         ("seq_len", "dataset.max_seq_length"),
         ("model.n_layers", "model.num_hidden_layers"),
-        ("dataset.pre_tokenize", "tokenised once"),
+        ("dataset.pre_tokenize", "tokenized once"),
         ("trainer.load_best_model_at_end", "trainer.metric_for_best_model"),
         ("trainer.torch_compile_dynamic", "static"),
         ("model.from_hub", "model.pretrained_checkpoint"),
-        ("mteb_pooling", "not offered: checkpoints are evaluated by other programs"),
+        ("mteb_pooling", "not supported: evaluate the checkpoint afterwards"),
         ("datacollator.pack_sequences_mode", "always isolated"),
         ("ngpt", "another architecture"),
         ("glue", "evaluate glue"),
-        ("torchao", "in bf16, so converted layers would have no effect"),
+        ("torchao", "in bf16, so converting layers would have no effect"),
         ("transformer_engine", "no effect"),
         ("quartet2", "sm120a"),
         ("optimizer.muon_config", "optimizer.name stays muonclip"),
@@ -77,9 +77,9 @@ def test_names_of_other_trainers_are_answered(path: str, advice: str) -> None:
 
 def test_nothing_is_refused_without_a_reason() -> None:
     tables = (SECTIONS, KEYS, NAMES, VALUES)
-    answers = [advice for table in tables for advice in table.values() if "not offered" in advice]
+    answers = [advice for table in tables for advice in table.values() if "not supported" in advice]
     assert answers
-    assert [advice for advice in answers if not re.search(r"not offered[:,] .{10}", advice)] == []
+    assert [advice for advice in answers if not re.search(r"not supported[:,] .{10}", advice)] == []
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_empty_lines_keep_their_place(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", "holds no texts"),
+        ("a.txt", "", "contains no texts"),
         ("a.bin", "x", "is not one of"),
         ("missing.txt", None, "does not exist"),
     ],
@@ -228,7 +228,8 @@ def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypat
     with pytest.raises(ProjectError, match="data set cannot be opened") as refusal:
         open_texts(Path("owner/absent-data-set"), None, "train")
     assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
-    assert refusal.value.hint == "no such path here: give one, or check the name, --column and --split"
+    hint = "no such local path: pass an existing one, or check the name, --column and --split"
+    assert refusal.value.hint == hint
     with pytest.raises(ProjectError, match="does not exist"):
         open_texts(Path("absent.txt"), None, "train")
 

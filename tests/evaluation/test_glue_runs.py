@@ -186,7 +186,7 @@ def test_random_weights_are_named(trained, evaluate):
         (("--tasks", "cola,squad"), "unknown task squad"),
         (("--tasks", "cola,superglu"), "suites: glue, superglue"),
         (("--tasks", "rte", "--transfer"), "add mnli for rte to --tasks"),
-        (("--tasks", "cola", "--transfer"), "leave --transfer out"),
+        (("--tasks", "cola", "--transfer"), "remove --transfer"),
     ],
 )
 def test_tasks_that_cannot_run_are_refused(

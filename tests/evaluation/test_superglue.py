@@ -272,7 +272,7 @@ def test_a_name_without_a_connection_is_one_error_with_the_way_out(tmp_path, mon
     with pytest.raises(ProjectError) as refusal:
         prepare_task(TASKS["cb"], "owner/absent-data-set", tmp_path / "out")
     assert (refusal.value.code, refusal.value.place) == ("DAT001", "owner/absent-data-set")
-    assert refusal.value.hint.startswith("no such path here and no connection to the Hub: use a local folder")
+    assert refusal.value.hint.startswith("no such local path and no connection to the Hub: use a local")
     assert "\n" not in str(refusal.value.message)
 
 

@@ -121,7 +121,7 @@ class HfModelConfig:
     intermediate_size: PositiveInt | None = key(None, "Feed-forward width.")
     vocab_size: PositiveInt | None = key(
         None,
-        "Vocabulary size of the embedding; null: that of pretrained_checkpoint, else the tokenizer's size rounded up "
+        "Vocabulary size; null: that of pretrained_checkpoint, else the tokenizer's size rounded up "
         "to a multiple of 128.",
     )
     max_position_embeddings: PositiveInt | None = key(
@@ -130,7 +130,9 @@ class HfModelConfig:
         "dataset.max_seq_length.",
     )
     attention: Literal["sdpa", "eager"] = key(
-        "sdpa", "Attention implementation of transformers; eager stores the scores of all pairs.", affects="machine"
+        "sdpa",
+        "Attention implementation of transformers; eager stores the scores of all pairs.",
+        affects="machine",
     )
     pretrained_checkpoint: str | None = key(
         None,

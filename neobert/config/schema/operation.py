@@ -111,7 +111,8 @@ class WatchdogConfig:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     start_limit_s: Silence = key(
-        1800.0, "Timeout of the start, before the first step: processes, data, model; in seconds, at most a week."
+        1800.0,
+        "Timeout of the start, before the first step: processes, data, model; in seconds, at most a week.",
     )
     compile_limit_s: Silence = key(
         3600.0, "Timeout of the first steps of a session, which compile; in seconds, at most a week."
@@ -123,9 +124,7 @@ class WatchdogConfig:
     evaluation_limit_s: Silence = key(
         1800.0, "Timeout of an evaluation microbatch; in seconds, at most a week."
     )
-    save_limit_s: Silence = key(
-        3600.0, "Timeout of a save that blocks training; in seconds, at most a week."
-    )
+    save_limit_s: Silence = key(3600.0, "Timeout of a save that blocks training; in seconds, at most a week.")
     learned_floor_s: Silence = key(
         180.0, "Lower bound of timeouts learned from the run; in seconds, at most a week."
     )

@@ -60,7 +60,9 @@ class AdapterConfig:
         None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"
     )
     r: PositiveInt = key(8, "Rank of the factors.", affects="model")
-    alpha: PositiveInt = key(16, "Scale: the product of the factors is multiplied by alpha / r.", affects="model")
+    alpha: PositiveInt = key(
+        16, "Scale: the product of the factors is multiplied by alpha / r.", affects="model"
+    )
     dropout: Beta = key(0.0, "Dropout before the first factor.", affects="numerics")
     target_modules: tuple[NonEmpty, ...] | None = key(
         None,

@@ -161,8 +161,8 @@ class TrainerConfig:
     )
     ema_decay: Beta | None = key(
         None,
-        "Decay per step of an exponential moving average (EMA) of the weights, used by evaluations and by the "
-        "exported folder of a checkpoint; null: no average.",
+        "Decay per step of an exponential moving average (EMA) of the weights, for evaluation and export; "
+        "null: no average.",
         affects="numerics",
     )
     gradient_checkpointing: bool = key(

@@ -1,6 +1,6 @@
-"""Text that is tokenised during training: windows of documents, read in order, resumed bit for bit.
+"""Text that is tokenized during training: windows of documents, read in order, resumed bit for bit.
 
-Every rank reads and tokenises the whole stream and keeps its share of the microbatches: simple and exact, but
+Every rank reads and tokenizes the whole stream and keeps its share of the microbatches: simple and exact, but
 the work is repeated on each rank. A window is `dataset.shuffle_buffer_size` documents, shuffled and packed
 together; it is in memory as a whole.
 """

@@ -1,8 +1,7 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
-
-Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments of
-every sequence, as many as fill its share of the window's tokens. Its start in a sequence is a multiple of w, so
-a resume needs only the `Cursor`, as for a single corpus.
+ Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments
+of every sequence, as many as fill its share of the window's tokens. Its start in a sequence is a multiple of
+w, so a resume needs only the `Cursor`, as for a single corpus.
 
     n segments of a window, N segments of all corpora
 """
@@ -57,7 +56,7 @@ class MixedText:
         return len(self.store)
 
     def counting(self, start: Cursor) -> Cursor:
-        """Return the cursor with zero tokens per corpus at the start of a run; a later cursor is unchanged."""
+        """Return a cursor at the start of a run with zero tokens per corpus; later cursors unchanged."""
         if (start.window, start.index) != (0, 0):
             return start
         return replace(start, corpus_tokens=(0,) * len(self.corpora))

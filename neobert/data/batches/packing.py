@@ -85,7 +85,7 @@ def pack(
     """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and `max_segments` documents.
 
     A pure function of its arguments. `keep_order` takes the documents strictly one after the other.
-    Raises ValueError where a document is empty or longer than a bin.
+    Raises ValueError if a document is empty or longer than a bin.
     """
     sizes = np.ascontiguousarray(lengths, dtype=np.int64)
     limit = len(sizes) if max_segments is None else max_segments
@@ -99,7 +99,7 @@ def pack(
 def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
     """Pack as `pack` does or, where that fills too little, best fit: whichever takes fewer bins.
 
-    A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
+    A pure function of its arguments. Raises ValueError if a document is empty or longer than a bin.
     """
     in_order = pack(lengths, capacity, max_segments)
     if is_full(in_order):
@@ -112,7 +112,7 @@ def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int 
 def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
     """Pack as `pack` does or, where that fills too little, by length: whichever way takes fewest bins.
 
-    A pure function of its arguments. Raises ValueError where a document is empty or longer than a bin.
+    A pure function of its arguments. Raises ValueError if a document is empty or longer than a bin.
     """
     in_order = pack(lengths, capacity, max_segments)
     if is_full(in_order):

@@ -70,10 +70,11 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
 def with_enough_slots(
     shape: Derived[BatchShape], lengths: NDArray[np.int64], packer: Packer
 ) -> Derived[BatchShape]:
-    """Raise the segment limit of a packed shape until `packer` fills its microbatches with segments of `lengths` [N].
+    """Raise the segment limit of a packed shape until `packer` fills its microbatches.
 
-    Very different lengths need a higher limit than random mixing suggests: some rows are filled by one segment,
-    others by short ones only. The shape is unchanged if a higher limit gains nothing.
+    `lengths` [N] are those of the segments. Very different lengths need a higher limit than random mixing
+    suggests: some rows are filled by one segment, others by short ones only. The shape is unchanged if a
+    higher limit gains nothing.
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]

@@ -31,7 +31,7 @@ def described_by_ends(path: Path) -> list[Any]:
 
 
 def digest_of_ends(path: Path) -> str:
-    """Hash the first and the last 64 KiB of a file. Raises DAT001 where it cannot be read."""
+    """Hash the first and the last 64 KiB of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:
             head = file.read(_END_BYTES)

@@ -1,4 +1,4 @@
-"""Data sets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream.
+"""Datasets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream.
 
 One connection attempt decides whether the hub is reachable, because its client would retry a dozen times.
 """
@@ -67,7 +67,7 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open a folder of `save_to_disk`; a data set without splits is training text."""
+    """Open a folder of `save_to_disk`; a dataset without splits is training text."""
     from datasets import DatasetDict, load_from_disk
 
     loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
@@ -76,7 +76,7 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
 
 def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open a data set by name, as a stream if `dataset.streaming` is set."""
+    """Open a dataset by name, as a stream if `dataset.streaming` is set."""
     import datasets
 
     name = str(config.name)
@@ -95,7 +95,7 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 
 
 def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
-    """Return the splits by name of the dataset's only configuration, or of the first of `configurations` it has.
+    """Return the splits by name of a dataset's only configuration, or of the first in `configurations`.
 
     A name may be a local copy of the repository. Raises DAT001 with `hint` if there is neither a
     connection nor a cached copy, else with the cause.

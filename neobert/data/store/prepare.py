@@ -1,4 +1,4 @@
-"""Preparation of text: tokenised, cut to the context, stored once, and opened as a memory map.
+"""Preparation of text: tokenized, cut to the context, stored once, and opened as a memory map.
 
 `python -m neobert.data.store.prepare RESOLVED.json [FOLDER]` prepares the text of a resolved config and
 prints a JSON report.

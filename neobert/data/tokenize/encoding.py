@@ -15,7 +15,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
 
-if TYPE_CHECKING:  # at run time it costs each tokenising process the import of transformers
+if TYPE_CHECKING:  # at run time it costs each tokenizing process the import of transformers
     from neobert.data.tokenize.tokenizers import TokenizerBundle
 
 LongDocuments = Literal["split", "truncate", "drop", "error"]
@@ -154,7 +154,7 @@ class SegmentEncoder:
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
-        """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenised at once."""
+        """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenized at once."""
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):

@@ -1,7 +1,7 @@
 """Pieces of a long document, cut at white space.
 
-The tokenizers library takes about 150 bytes of memory per character while it tokenises a text, so a long
-document is tokenised in pieces.
+The tokenizers library takes about 150 bytes of memory per character while it tokenizes a text, so a long
+document is tokenized in pieces.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
-    """Compare with a tokenizer.json: return the numbers of tokens with a different or missing id, and of all tokens.
+    """Return the number of tokens whose id in a tokenizer.json is different or missing, and of all tokens.
 
     Inert tokens do not count. If no common token has another id and less than half are missing, tokens were
     only renamed, and the first count is 0. Raises TOK001 for a file that is not a tokenizer.
@@ -173,7 +173,7 @@ def _from_path(path: Path, config: TokenizerConfig) -> Any:
 
 
 def _from_file(file: Path) -> PreTrainedTokenizerFast:
-    """Read a tokenizer.json alone; special tokens are recognised by their usual spellings."""
+    """Read a tokenizer.json alone; special tokens are recognized by their usual spellings."""
     try:
         backend = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception

@@ -86,12 +86,12 @@ def _bert_backend(model: models.WordPiece) -> Tokenizer:
 
 
 def _alphabet(texts: Iterable[str], backend: Tokenizer, limit: int) -> list[str]:
-    """Return the most frequent characters after normalisation, sorted."""
+    """Return the most frequent characters after normalization, sorted."""
     characters: Counter[str] = Counter()
     for text in _head(texts):
         characters.update(text)
     counts: Counter[str] = Counter()
-    # This normalizer maps each character by itself, so only the distinct ones have to be normalised.
+    # This normalizer maps each character by itself, so only the distinct ones have to be normalized.
     for character, count in characters.items():
         for letter in backend.normalizer.normalize_str(character):
             counts[letter] += count

@@ -51,7 +51,7 @@ def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, An
     """Write train.jsonl and dev.jsonl of a task to a folder, and return their counts and their overlap.
 
     Args:
-        data: a folder with a folder per task, or the name of a data set on the Hub.
+        data: a folder with a folder per task, or the name of a dataset on the Hub.
 
     Raises `ProjectError` if a split is missing or a label is not one of the task's.
     """

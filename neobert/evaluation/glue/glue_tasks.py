@@ -1,4 +1,4 @@
-"""The nine tasks of GLUE, SNLI and AllNLI. Light: no torch.
+"""The nine tasks of GLUE, SNLI and AllNLI. Imports no torch.
 
 Sizes are those of the published splits: scores on files of other sizes are not comparable.
 

@@ -58,7 +58,7 @@ def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
     Args:
         data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.
 
-    Raises `ProjectError` where one is missing.
+    Raises `ProjectError` if one is missing.
     """
     folder = Path(data)
     found = _on_hub(task, data) if is_hub_name(data) or is_hub_copy(folder) else _in_folder(task, folder)
@@ -106,7 +106,7 @@ def _tables(data: str, configurations: tuple[str, ...], hint: str) -> Mapping[st
 
 
 def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
-    """Yield the rows of a table; classes by their names, since data sets number them in different orders."""
+    """Yield the rows of a table; classes by their names, since datasets number them in different orders."""
     names = {
         column: feature.names
         for column, feature in table.features.items()

@@ -1,1 +1,1 @@
-"""Tasks of the mteb package. Heavy: it imports torch; mteb is an extra."""
+"""Tasks of the mteb package. Imports torch; mteb is an extra."""

@@ -1,1 +1,1 @@
-"""Retrieval on a folder in the layout of BEIR. Heavy: it imports torch."""
+"""Retrieval on a folder in the layout of BEIR. Imports torch."""

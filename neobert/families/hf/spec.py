@@ -145,7 +145,7 @@ def max_positions(settings: Settings, longest_row: int) -> int:
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
-    """Return the embedding rows of the checkpoint that the run starts from; None: they follow the tokenizer."""
+    """Return the embedding rows of the run's initial checkpoint; None: they follow the tokenizer."""
     if section.vocab_size is not None or section.pretrained_checkpoint is None:
         return section.vocab_size
     return read_settings(section).size("vocab_size", 1)

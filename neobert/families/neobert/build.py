@@ -49,8 +49,8 @@ def build_for_training(
 ) -> tuple[Model, StepKernels]:
     """Build an encoder with a head, with initial weights, and choose the kernels of its step.
 
-    Every task with a NeoBERT calls this. `head` contains the head's settings, as arguments of `NeoBERTConfig`.
-    Raises `ProjectError` ATT001 if a kernel that the config names cannot run.
+    Every task with a NeoBERT calls this. `head` contains the head's settings, as arguments of
+    `NeoBERTConfig`. Raises `ProjectError` ATT001 if a kernel that the config names cannot run.
     """
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)

@@ -64,7 +64,7 @@ class LeakBatch:
         return ids
 
     def first_id(self, segment: int) -> int:
-        """Return the first token id reserved for the segment; for the number after the last segment, the padding's."""
+        """Return the first token id of a segment's own, or of the padding's (the number after the last)."""
         return FIRST_ID + segment * self.ids_per_segment
 
     def own_ids(self, segment: int) -> slice:
@@ -90,7 +90,7 @@ class LeakBatch:
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
     def labels(self, places: Tensor) -> Tensor:
-        """Return labels for every `TARGET_STRIDE`-th of these indices, shaped like the input ids; -100 elsewhere."""
+        """Return labels at every `TARGET_STRIDE`-th of these indices, else -100, like the input ids."""
         chosen = places[::TARGET_STRIDE]
         labels = torch.full_like(self.input_ids, IGNORED)
         labels[chosen] = (chosen * 31 + 7) % self.vocab_size

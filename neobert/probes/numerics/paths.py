@@ -130,7 +130,7 @@ def build_path(
 
 @torch.no_grad()
 def scale_weights(model: nn.Module) -> None:
-    """Rescale the weights to keep activations at unit scale: with small ones, a leak disappears in rounding."""
+    """Draw weights that keep activations at unit scale: with small ones, a leak disappears in rounding."""
     for name, weight in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             weight.normal_(1.0, 0.1)

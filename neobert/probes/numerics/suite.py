@@ -51,7 +51,7 @@ def run_suite(
     Args:
         probe: probes the paths; the default does so one after the other in this process.
 
-    Raises `ProjectError` ATT001 where what the run names cannot run here.
+    Raises `ProjectError` ATT001 if what the run names cannot run here.
     """
     setting, candidates = prepare(config, device_type, every=every)
     variants = list_variants(setting, candidates)
@@ -155,7 +155,7 @@ class Candidates:
 def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
     """Resolve the run's kernels and, if every backend is requested, all others that run here.
 
-    Raises `ProjectError` ATT001 where what the run names cannot run.
+    Raises `ProjectError` ATT001 if what the run names cannot run.
     """
     candidates = Candidates([resolve_step_kernels(config, device_type, dtype)])
     if not every or not config.datacollator.pack_sequences:

@@ -53,7 +53,7 @@ class LabelledTexts:
         return Column(LABEL, "float32" if is_regression(self.config) else "int64", is_per_token=False)
 
     def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split, because a label belongs to a whole text."""
+        """Build the encoder. Raises DAT020 if long texts would be split: a label belongs to a whole text."""
         fate = self.config.dataset.long_documents
         if fate == "split":
             raise ProjectError(

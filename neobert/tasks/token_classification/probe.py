@@ -14,7 +14,7 @@ from neobert.training.loop.task import Answer, Examiner
 
 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
-    """Test attention within texts, equal logits of padded and packed texts, and learning of planted labels."""
+    """Test attention within texts, equal logits of padded and packed texts, and planted labels."""
     yield from attention_answers(examiner, batch, token_classes=num_labels)
     if batch.attention_mask is None:
         yield layout_answer(examiner, batch)

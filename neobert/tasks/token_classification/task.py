@@ -32,7 +32,7 @@ def build(
     is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Build model, objective and data of a token classification run. Arguments and errors as `build_model`."""
+    """Build model, objective and data of a token classification run. Arguments as for `build_model`."""
     section = config.token_classification
     model, kernels = build_model(
         NeoBERTForTokenClassification,

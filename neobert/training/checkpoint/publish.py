@@ -117,8 +117,8 @@ def sweep(root: Path) -> None:
 def set_aside_after(root: Path, step: int) -> list[int]:
     """Rename checkpoints of later steps than `step`; return those steps.
 
-    After a resume from an earlier step, they belong to an abandoned history: `auto` would resume from them, and the
-    next save of such a step would collide with their folder.
+    After a resume from an earlier step, they belong to an abandoned history: `auto` would resume from them,
+    and the next save of such a step would collide with their folder.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:

@@ -48,7 +48,7 @@ OTHER_START = "run the same command again: preflight then checks the present che
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 where a structural key differs; log the keys that may differ."""
+    """Raise `ProjectError` CKP007 if a structural key differs; log the keys that may differ."""
     saved, current = read_config(folder), to_dict(config)
     _refuse(folder, [str(each) for each in structural_differences(saved, current)])
     for difference in runtime_differences(saved, current):
@@ -56,14 +56,14 @@ def refuse_other_run(folder: Path, config: RunConfig) -> None:
 
 
 def refuse_other_model(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 where a run cannot continue the checkpoint on other text."""
+    """Raise `ProjectError` CKP007 if a run cannot continue the checkpoint on other text."""
     _refuse(folder, [str(each) for each in continuation_differences(read_config(folder), to_dict(config))])
 
 
 def refuse_other_data(
     folder: Path, state: Mapping[str, Any], identity: Mapping[str, str], *, is_other_text: bool
 ) -> None:
-    """Raise `ProjectError` CKP007 where the data or the tokenizer differ from those of the checkpoint.
+    """Raise `ProjectError` CKP007 if the data or the tokenizer differ from those of the checkpoint.
 
     `is_other_text`: the run continues the checkpoint on other text, with the same tokenizer.
     """
@@ -108,7 +108,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> T
     """Load the optimizer state; saved state and optimizer may each be whole or sharded.
 
     Returns the trained weights by name if the exported ones are their average, else an empty mapping.
-    Raises `ProjectError` CKP007 where it is missing, unreadable, or of another model.
+    Raises `ProjectError` CKP007 if it is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
         reader = ShardReader(state_dir / SHARDS)
@@ -198,13 +198,13 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
 def refuse_other_start(
     found: Found | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
 ) -> None:
-    """Raise `ProjectError` CKP007 where a session would start elsewhere than preflight verified.
+    """Raise `ProjectError` CKP007 if a session would start elsewhere than preflight verified.
 
     Args:
         found: the checkpoint that the trainer found; None for a start at step 0.
         verified: what the receipt names; None where it names nothing to compare with.
-        is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than the
-            one that preflight verified, so a restart may start from any checkpoint of its own run.
+        is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than
+            the one that preflight verified, so a restart may start from any checkpoint of its own run.
     """
     if verified is None or _is_the_same(found, verified):
         return

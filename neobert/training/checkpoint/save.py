@@ -98,7 +98,7 @@ class Saver:
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
     def follow(self, trainer: Trainer, report: StepReport) -> None:
-        """Keep the evaluation for the next save, and settle a save whose write has ended. Raises its error."""
+        """Keep the evaluation for the next save, and settle a completed write. Raises its error."""
         self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))

@@ -93,7 +93,7 @@ class ShardReader(dcp.FileSystemReader):
 def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
     """Fill tensors, whole or sharded, by name. Each rank reads independently.
 
-    Raises `ProjectError` CKP007 where a shard does not match the metadata.
+    Raises `ProjectError` CKP007 if a shard does not match the metadata.
     """
     try:
         dcp.load(dict(targets), storage_reader=reader, no_dist=True)

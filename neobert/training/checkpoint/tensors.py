@@ -57,7 +57,7 @@ def take_trained_weights(model: nn.Module, tensors: Tensors) -> None:
 def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> Tensors:
     """Allocate tensors for saved state, by name and sharded as the parameters are.
 
-    Raises `ProjectError` CKP007 where the names or shapes are not those of this optimizer's parameters.
+    Raises `ProjectError` CKP007 if the names or shapes are not those of this optimizer's parameters.
     """
     parameters = dict(_trained(model))
     targets: Tensors = {}
@@ -84,7 +84,7 @@ def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensor
 
 
 def _refuse_gaps(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> None:
-    """Raise where a parameter lacks state that others of the same update rule have."""
+    """Raise if a parameter lacks state that others of the same update rule have."""
     keys: dict[str, set[str]] = defaultdict(set)
     for full_name in saved:
         key, name = full_name.split("/", 1)

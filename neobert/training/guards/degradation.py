@@ -1,7 +1,7 @@
 """Counters that stay flat in a healthy run: recompiles, kernel fallbacks, read retries.
-
-Growth is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep growing end the
-run with a checkpoint: the weights are valid, but every further step is slower than those that preflight measured.
+ Growth is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep growing end
+the run with a checkpoint: the weights are valid, but every further step is slower than those that preflight
+measured.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DegradationWatch:
                 trainer.state.warn(name, f"{name} grew by {grown} to {total}")
 
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
-        """Raise `StopRequested` on all ranks where a counter keeps growing. A hook of the last stage."""
+        """Raise `StopRequested` on all ranks if a counter keeps growing. A hook of the last stage."""
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
             trainer.state.failure = _error(trainer.progress.step, growing)
             raise StopRequested

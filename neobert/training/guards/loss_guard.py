@@ -77,7 +77,7 @@ class FiniteGuard:
 
     @property
     def verdict(self) -> Tensor | None:
-        """Return whether any step so far was bad, as a device scalar; None if the host has already checked."""
+        """Return whether any step so far was bad, on the device; None if the host has already checked."""
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:

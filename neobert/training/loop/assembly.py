@@ -69,7 +69,7 @@ class Start:
 def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
     """Find the checkpoint that the config selects. Rank 0 calls it.
 
-    Raises `ProjectError`: CKP008 where `never` meets files of another run, CKP007 where the checkpoint is
+    Raises `ProjectError`: CKP008 if `never` meets files of another run, CKP007 if the checkpoint is
     missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint

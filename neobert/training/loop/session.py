@@ -130,7 +130,7 @@ def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Write the outcome of a failed session; a full disk is ignored, because the caller raises the error anyway.
+    """Write the outcome of a failed session; a full disk is ignored, as the caller raises the error anyway.
 
     Only the first rank to fail writes it: the others fail because that rank is missing.
     """

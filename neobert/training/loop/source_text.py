@@ -27,7 +27,7 @@ def source_evaluation(
 ) -> Callable[[], EvalStream] | None:
     """Prepare the source's text and return its evaluation microbatches of this rank; None without a split.
 
-    Raises `ProjectError` where that text is missing, or has rows of another length or another tokenizer.
+    Raises `ProjectError` if that text is missing, or has rows of another length or another tokenizer.
     """
     reading = reading_source_text(config, source)
     lengths = longest_row(reading), longest_row(config)

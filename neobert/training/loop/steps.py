@@ -1,7 +1,6 @@
 """The training loop.
-
-`run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the metrics
-of the evaluation split on all ranks.
+ `run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the
+metrics of the evaluation split on all ranks.
 """
 
 from __future__ import annotations

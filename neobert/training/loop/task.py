@@ -168,5 +168,5 @@ class Task:
         write_hf_folder(self.model, self.tokenizer_files, folder, weights)
 
     def load(self, path: Path) -> None:
-        """Read the weights of a checkpoint of this task. Raises `ProjectError` where they do not fit."""
+        """Read the weights of a checkpoint of this task. Raises `ProjectError` if they do not fit."""
         load_weights(self.model, path)

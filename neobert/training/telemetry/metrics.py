@@ -36,7 +36,8 @@ TIMED_PAUSES = ("logging", "checkpoint")
 class SmoothedPace:
     """Mean step time over the last lines of metrics, for the estimate of the remaining time.
 
-    The first line of a session includes compilation and cold caches, and is used only until there is a second.
+    The first line of a session includes compilation and cold caches, and is used only until there is a
+    second.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class Times:
 
 
 class Stopwatch:
-    """Stopwatch with named sections, summed between two readings. Sections that are not requested cost nothing."""
+    """Stopwatch with named sections, summed between two readings. Unrequested sections cost nothing."""
 
     def __init__(self, device: torch.device, sections: Collection[str] = ALWAYS) -> None:
         self._is_on_gpu = device.type == "cuda"
@@ -153,7 +153,7 @@ class Breakdown:
         self._averages: dict[str, float] = {}
 
     def fields(self, steps: Sequence[Step]) -> dict[str, float]:
-        """Return `time/<part>_ms` and its statistics for the steps of one line. Requires at least one step."""
+        """Return `time/<part>_ms` and its statistics for the steps of one line, at least one."""
         fields: dict[str, float] = {}
         for name in (*PARTS, COLLATE):
             values = [part_ms(step, name) for step in steps]
