@@ -158,7 +158,7 @@ def test_a_document_that_may_not_be_long_is_named(bundle):
     error = caught.value
     assert (error.code, error.place) == ("DAT012", "my text")
     assert "document 701 has 42 tokens" in error.message
-    assert "the context holds 16" in error.message
+    assert "(limit 16)" in error.message
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "true"), ("false", "false")])

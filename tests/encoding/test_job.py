@@ -210,7 +210,7 @@ def test_what_holds_no_texts_is_refused(request_of, tmp_path, name, content, mes
 
 
 def test_an_output_of_another_kind_is_refused(request_of):
-    with pytest.raises(ProjectError, match=r"ends in \.csv"):
+    with pytest.raises(ProjectError, match=r"a\.csv does not end in \.npy"):
         run(replace(request_of, output="a.csv"))
 
 

@@ -132,9 +132,9 @@ def test_flat_rows_of_tables_are_read(name, tmp_path):
         ("wsc", {"target": {**WSC["target"], "span1_index": -1}}, r"span1_index -1 is not in the text"),
         ("wsc", {"target": {**WSC["target"], "span2_text": ""}}, r"span2_index 8 is not in the text"),
         ("wsc", {"target": {**WSC["target"], "span1_index": 10}}, r"span1_index 10 is not in the text"),
-        ("wsc", {"target": {"span1_index": 0}}, r"there is no 'span1_text'"),
-        ("copa", {"question": "why"}, r"there is no 'why'"),
-        ("multirc", {"passage": {"text": "a"}}, r"there is no 'questions'"),
+        ("wsc", {"target": {"span1_index": 0}}, r"missing key 'span1_text'"),
+        ("copa", {"question": "why"}, r"missing key 'why'"),
+        ("multirc", {"passage": {"text": "a"}}, r"missing key 'questions'"),
         ("boolq", {"label": "maybe"}, r"label 'maybe' is unknown \(labels: false, true, or 0 to 1\)"),
     ],
 )

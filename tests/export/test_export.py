@@ -122,7 +122,7 @@ def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
     assert "| loss | 2.5000 |" in card
     assert "| rte | accuracy | 50.0 | 1 | pretrained |\n\n- one seed" in card
     file.write_text(json.dumps({**report, "weights": "of another model"}))
-    with pytest.raises(ProjectError, match="reports other weights"):
+    with pytest.raises(ProjectError, match="is about other weights"):
         export([checkpoint], ["hf"], checkpoint.parent / "other", None, [file])
     assert not (checkpoint.parent / "other").exists()
 

@@ -153,7 +153,7 @@ def test_a_missing_and_an_unexpected_tensor_are_both_named(make_model, tmp_path)
 
 def test_another_vocabulary_is_a_shape(make_model, tmp_path):
     error = refusal(make_model(vocab_size=128), weights_of(make_model()), tmp_path)
-    assert "decoder.weight (64, 32), wanted (128, 32)" in error.message
+    assert "decoder.weight (64, 32), expected (128, 32)" in error.message
     assert "model.vocab_size" in error.hint
 
 
@@ -201,5 +201,5 @@ def test_a_folder_of_pickles_and_no_folder(make_model, tmp_path):
 def test_an_index_names_nothing_outside_of_its_folder(make_model, tmp_path, name):
     index = {"weight_map": {"model.encoder.weight": name}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ProjectError, match="outside of its folder"):
+    with pytest.raises(ProjectError, match="outside its folder"):
         load_weights(make_model(), tmp_path)

@@ -95,13 +95,13 @@ def test_a_suite_states_warm_starts_samples_and_copies():
     ("content", "message"),
     [
         ([], "is not a report of `evaluate`"),
-        ({"weights": "w"}, "there is no 'summary'"),
-        ({"summary": summary("t", [], [])}, "there is no 'weights'"),
+        ({"weights": "w"}, "missing key 'summary'"),
+        ({"summary": summary("t", [], [])}, "missing key 'weights'"),
         (report(Figure(name="a", metric="m", value=float("nan"))), "m of a is not a number"),
         (report(Figure(name="a", metric="m", value="high")), "m of a is not a number"),  # type: ignore[arg-type]
         ({"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}}, "missing"),
-        ({"weights": "w", "summary": {"figures": [], "title": "t"}}, "there is no 'notes'"),
-        (report(weights="other"), "reports other weights"),
+        ({"weights": "w", "summary": {"figures": [], "title": "t"}}, "missing key 'notes'"),
+        (report(weights="other"), "is about other weights"),
     ],
 )
 def test_other_files_and_other_weights_are_refused(tmp_path, content, message):

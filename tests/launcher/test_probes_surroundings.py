@@ -183,7 +183,7 @@ def test_weights_are_looked_for_where_the_trainer_looks(
     assert (found.weights, found.weights_reason) == (name, reason)
     with pytest.raises(ProjectError) as refusal:  # an empty file is found, and is not readable all the same
         read_weights(Path(name))
-    assert ("There is no" in refusal.value.message) == bool(reason)
+    assert ("in this folder" in refusal.value.message) == bool(reason)
 
 
 def test_packages_and_folders_of_all_trackers(

@@ -143,7 +143,7 @@ def test_never_looks_at_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "checkpoints next to it: 5")]
+    ("selector", "named"), [("latest", "no such pointer"), ("{root}/7", "available checkpoints: 5")]
 )
 def test_a_missing_target_is_named_with_what_is_there(tmp_path, selector, named):
     save(tmp_path, 5)

@@ -34,8 +34,8 @@ def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str)
             place, length = encoded.too_long
             raise ProjectError(
                 "DAT012",
-                f"document {documents + place + 1:,} has {length:,} tokens, special tokens included; "
-                f"the context holds {encoder.max_length:,}",
+                f"document {documents + place + 1:,} has {length:,} tokens, special tokens included "
+                f"(limit {encoder.max_length:,})",
                 "set dataset.long_documents to split, truncate or drop, or raise dataset.max_seq_length",
                 label,
             )
