@@ -100,7 +100,7 @@ def test_at_most_one_bin_in_fifty_more_than_the_tokens_need(count):
 
 @pytest.mark.parametrize(
     ("lengths", "limit", "says"),
-    [([0, 3], None, "without tokens"), ([3, 9], None, "exceeds the bin capacity of"), ([3], 0, "at least one")],
+    [([0, 3], None, "without tokens"), ([3, 9], None, "exceeds the bin"), ([3], 0, "at least one")],
 )
 def test_what_cannot_be_packed_is_refused(lengths, limit, says):
     with pytest.raises(ValueError, match=says):
