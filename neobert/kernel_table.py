@@ -1,6 +1,7 @@
 """Table of kernels: requirements and properties of each.
- The resolver, the planner, the rules and the probes read it; they differ only in how they inspect the
-machine. Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
+
+The resolver, the planner, the rules and the probes read it; they differ only in how they inspect the machine.
+Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
 """
 
 from __future__ import annotations

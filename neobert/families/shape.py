@@ -1,5 +1,6 @@
 """Shape of a model, and its parameter, FLOP and byte counts. Imports no torch.
- The plan, the rules and the trainer's FLOP counter read a `ModelShape`, never the section `model`, so they
+
+The plan, the rules and the trainer's FLOP counter read a `ModelShape`, never the section `model`, so they
 work for every model family.
 """
 

@@ -1,5 +1,6 @@
 """Splitting of fused weights into the matrices that Muon orthogonalizes.
- Muon equalizes the singular values of a matrix. Orthogonalizing matrices that are stacked only for one fused
+
+Muon equalizes the singular values of a matrix. Orthogonalizing matrices that are stacked only for one fused
 product would mix their directions: a large gradient of V would shrink the update of Q. Q, K and V, and gate
 and up, are therefore orthogonalized separately. Each head reads its own rows of Q, K and V, so these may also
 be orthogonalized per head.

@@ -1,5 +1,6 @@
 """One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed|resumed_again RESOLVED.json FOLDER`.
- FOLDER belongs to the rehearsal alone. It holds the run directories of the uninterrupted run and of both
+
+FOLDER belongs to the rehearsal alone. It holds the run directories of the uninterrupted run and of both
 resumed ones; every rank of a part writes its stage to `PART_stage_rank<k>` and its results to
 `PART_rank<k>.json`. Then it hangs on purpose, between two steps, until it is killed. The uninterrupted run
 also stops at `measured_rank<k>.json`, until its parent has read that and removed it, and it measures nothing

@@ -1,5 +1,6 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
- Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments
+
+Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments
 of every sequence, as many as fill its share of the window's tokens. Its start in a sequence is a multiple of
 w, so a resume needs only the `Cursor`, as for a single corpus.
 

@@ -1,7 +1,8 @@
 """Prepared text on disk: concatenated token ids, and the start of each segment.
- A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64, [N +
-1]), and one file `<split>.<name>.column` for each side column; a segment includes its special tokens and is
-ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder with a
+
+A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<split>.offsets` (int64,
+[N + 1]), and one file `<split>.<name>.column` for each side column; a segment includes its special tokens and
+is ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder with a
 manifest is complete.
 
     T tokens, N segments

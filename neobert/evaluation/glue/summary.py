@@ -32,8 +32,7 @@ def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def statistics(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return mean and sample standard deviation. The mean is None if a value is missing, the deviation also
-    for a single value."""
+    """Return mean and sample standard deviation; None if a value is missing, the latter for one value too."""
     numbers = [value for value in values if value is not None]
     is_whole = len(numbers) == len(values) and numbers
     return {

@@ -1,5 +1,6 @@
 """Weights in the layout of the published model's best-known fork.
- It has separate gate and up matrices, and a decoder that is a copy of the embedding. The config has the keys
+
+It has separate gate and up matrices, and a decoder that is a copy of the embedding. The config has the keys
 that the fork reads. The fork's modeling code is not included.
 """
 

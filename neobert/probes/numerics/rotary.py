@@ -1,5 +1,6 @@
 """Rotary probe: the rotations that a path uses, recorded and compared with fp64.
- Rotary attention depends on relative positions: an offset shared by a whole document changes only the last
+
+Rotary attention depends on relative positions: an offset shared by a whole document changes only the last
 bits, and no comparison of outputs detects it. So the rotations themselves are compared.
 
 Shapes: T tokens, E head size.

@@ -1,6 +1,7 @@
 """Counters that stay flat in a healthy run: recompiles, kernel fallbacks, read retries.
- Growth is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep growing end
-the run with a checkpoint: the weights are valid, but every further step is slower than those that preflight
+
+Growth is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep growing end the
+run with a checkpoint: the weights are valid, but every further step is slower than those that preflight
 measured.
 """
 

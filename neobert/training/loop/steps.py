@@ -1,5 +1,6 @@
 """The training loop.
- `run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the
+
+`run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the
 metrics of the evaluation split on all ranks.
 """
 
