@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from glue_report import ARMS, SIDES, best_rate, job_name, report
-from trials import HERE, SEEDS, Trial, num_gpus, parse, parser_of, result, run_missing
+from trial_runner import parse, parser_of, run_missing, visible_gpus
+from trials import HERE, SEEDS, Trial, result
 
 from neobert.atomic_write import write_atomically
 from neobert.evaluation.glue.files import prepare_task
@@ -115,7 +116,7 @@ def points(chosen: argparse.Namespace, arm: str, task: str) -> list[tuple[float,
 def job(chosen: argparse.Namespace, name: str, words: list[Any], price_s: float, figure: str) -> Trial:
     """Describe a job; the longest of its kind so far gives the price of the next."""
     kind = "-".join(name.split("-")[:2])
-    ended = (result(chosen.results, path.stem) for path in chosen.results.glob(f"{kind}*.json"))
+    ended = (result(chosen.results, path.stem) for path in chosen.results.glob(f"{kind}*.jsonl"))
     seconds = [run["seconds"] for run in ended if run is not None]
     command = (HERE / "downstream_run.py", *words, "--output")
     most_s = MARGIN * max(seconds) if seconds else price_s
@@ -128,8 +129,9 @@ def price(task: str, rows: int) -> float:
 
 def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[str]:
     """Yield the price of everything, also of what has ended, before early stopping ends some of it."""
-    slots, runs = num_gpus() * chosen.per_gpu, len(ARMS) * (len(chosen.rates) + len(SEEDS) - 1)
-    first_s = math.ceil(len(SIDES) / num_gpus()) * (COMPILE_S + chosen.pretraining)
+    gpus = len(visible_gpus())
+    slots, runs = gpus * chosen.per_gpu, len(ARMS) * (len(chosen.rates) + len(SEEDS) - 1)
+    first_s = math.ceil(len(SIDES) / gpus) * (COMPILE_S + chosen.pretraining)
     yield f"pretraining: {len(SIDES)} x {COMPILE_S + chosen.pretraining:.0f} s, {first_s:.0f} s together"
     total_s = len(ARMS) * BLIMP_S
     yield f"blimp: {len(ARMS)} x {BLIMP_S:.0f} s"

@@ -2,9 +2,10 @@
 
     python benchmarks/loss_at_equal_tokens.py WORK RESULTS [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote; RESULTS keeps finished trials (`trials.py`) and may be that of
-`time_to_loss.py`. Each number of tokens is a run of its own whose schedule ends there. Rows of this trainer
-hold whole passages and some filler: it takes a few more steps, and never more tokens than the peer.
+WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`), and
+those of `time_to_loss.py` if it is given the same folder. Each number of tokens is a run of its own whose
+schedule ends there. Rows of this trainer hold whole passages and some filler: it takes a few more steps, and
+never more tokens than the peer.
 """
 
 from __future__ import annotations
@@ -14,79 +15,104 @@ from collections.abc import Iterator
 from typing import Any
 
 from measurement import write_measurement
+from trial_runner import carry_out, parse, priced_parser_of
 from trials import (
     CONFIG,
+    INTERVALS,
     RECIPE,
     ROW_LENGTH,
     ROWS,
     SEEDS,
     Trial,
-    lines_of,
-    ours,
-    parse,
-    parser_of,
+    column,
+    difference,
     peer,
-    result,
-    run_missing,
+    runs_of,
+    seeds_of,
     summary,
 )
 
 TOKENS = (50_000_000, 100_000_000)
 FILL = 0.9935
 """Tokens of this text over places in packed rows of 512, at most (docs/learning.md)."""
+PEER_DECAY = 0.01
 
 
-def peer_name(tokens: int, seed: int) -> str:
-    return f"peer-{tokens // 10**6}M-seed-{seed}"
+def of_peer(chosen: argparse.Namespace, tokens: int, seed: int) -> Trial:
+    steps = -(-tokens // (ROWS[chosen.size] * ROW_LENGTH))
+    return peer(
+        chosen.work,
+        f"peer-{chosen.rate:g}-{steps}-seed-{seed}",
+        steps=steps,
+        rate=chosen.rate,
+        weight_decay=PEER_DECAY,
+        seed=seed,
+        size=chosen.size,
+    )
 
 
-def own_name(tokens: int) -> str:
-    return f"ours-{tokens // 10**6}M"
+def own(chosen: argparse.Namespace, tokens: int) -> Trial:
+    steps = int(tokens / (ROWS[chosen.size] * ROW_LENGTH * FILL))
+    return seeds_of(chosen.work, steps, chosen.size)
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
-    per_step = ROWS * ROW_LENGTH
     for tokens in chosen.tokens:
-        steps = int(tokens / (per_step * FILL))
-        recipes = [{"steps": steps, "seed": seed} for seed in SEEDS]
-        yield ours(chosen.work, chosen.results, own_name(tokens), recipes, size=chosen.size)
-        for seed in SEEDS:
-            yield peer(
-                chosen.work,
-                peer_name(tokens, seed),
-                steps=-(-tokens // per_step),
-                rate=chosen.rate,
-                seed=seed,
-                size=chosen.size,
-            )
+        yield own(chosen, tokens)
+        yield from (of_peer(chosen, tokens, seed) for seed in SEEDS)
 
 
-def judge(chosen: argparse.Namespace) -> tuple[float | None, dict[str, Any]]:
-    """Return the largest difference over all numbers of tokens, None before all are there, and the runs."""
-    found: dict[str, Any] = {"recipe": RECIPE, "config": CONFIG, "rows": ROWS, "peer_rate": chosen.rate}
-    differences = []
+def judge(chosen: argparse.Namespace) -> dict[int, dict[str, Any]]:
+    """Return, for each number of tokens, both summaries and the difference; None where it is not known."""
+    found = {}
     for tokens in chosen.tokens:
-        runs = lines_of(chosen.results, own_name(tokens))
-        mine = summary(runs) if runs else None
-        theirs = summary(result(chosen.results, peer_name(tokens, seed)) for seed in SEEDS)
-        found[str(tokens)] = {"ours": mine, "peer": theirs}
-        if mine is None or theirs is None:
-            return None, found
-        differences.append(mine["loss"] - theirs["loss"])
-    return max(differences), found
+        mine = summary(runs_of(chosen.results, own(chosen, tokens).name))
+        names = [of_peer(chosen, tokens, seed).name for seed in SEEDS]
+        theirs = summary([run for name in names for run in runs_of(chosen.results, name)])
+        row: dict[str, Any] = {"ours": mine, "peer": theirs, "difference": None}
+        if mine is not None and theirs is not None and mine["tokens"] <= theirs["tokens"]:
+            row["difference"] = difference(column(mine, "loss"), column(theirs, "loss"))
+        found[tokens] = row
+    return found
+
+
+def report(chosen: argparse.Namespace) -> None:
+    """Print the largest difference, and write it with what it was made of, finished or not."""
+    found = judge(chosen)
+    there = [row["difference"]["mean"] for row in found.values() if row["difference"] is not None]
+    for tokens, row in found.items():
+        told = row["difference"] and "{mean:+.4f} nats, {interval[0]:+.4f} to {interval[1]:+.4f}"
+        print(f"{tokens:,} tokens: {told.format(**row['difference']) if told else 'not known'}")
+    if chosen.output:
+        is_complete = len(there) == len(found)
+        detail = {
+            "recipe": RECIPE,
+            "config": CONFIG,
+            "rows": ROWS[chosen.size],
+            "peer_rate": chosen.rate,
+            "intervals": INTERVALS,
+            "by_tokens": found,
+        }
+        write_measurement(
+            chosen.output / "loss-at-equal-tokens.json",
+            round(max(there), 4) if is_complete else None,
+            "nats above the peer, at most",
+            0.0,
+            detail,
+            is_complete=is_complete,
+        )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokens", type=int, nargs="+", default=list(TOKENS))
+    parser.add_argument("--rate", type=float, default=1e-3, help="of the peer: the best of time_to_loss.py")
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--tokens", type=int, nargs="+", default=list(TOKENS))
-    parser.add_argument("--rate", type=float, default=1e-3, help="of the peer: the best of time_to_loss.py")
+    parser = priced_parser_of(__doc__)
+    add_options(parser)
     chosen = parse(parser)
-    run_missing(lambda: wanted(chosen), chosen)
-    difference, found = judge(chosen)
-    print("difference: " + ("not known" if difference is None else f"{difference:+.4f} nats at most"))
-    if chosen.output and difference is not None:
-        path = chosen.output / "loss-at-equal-tokens.json"
-        write_measurement(path, round(difference, 4), "nats above the peer, at most", 0.0, found)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
 
 
 if __name__ == "__main__":

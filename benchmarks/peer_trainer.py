@@ -2,10 +2,11 @@
 
     python benchmarks/peer_trainer.py WORK --lr 1e-3 --steps 3250 --output FILE [--seed 0]
 
-The peer in its fastest form: full rows of 512 without isolation of passages, SDPA without a mask, global
+The peer in a fast form: full rows of 512 without isolation of passages, SDPA without a mask, global
 attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the
-same number of them in every batch, so that nothing is recompiled. Cosine to zero over the steps. The clock
-starts after the first step, which compiles; the evaluation (`held_out.py`) is outside.
+same number of them in every batch, so that nothing is recompiled; no check of the loss in every step, which
+would wait for the GPU. Rotary positions as ModernBERT has them before its context is extended. Cosine to zero
+over the steps. Seconds are those of the steps (`step_clock.py`), without compilation and evaluation.
 """
 
 from __future__ import annotations
@@ -13,18 +14,22 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from held_out import MASK_ID, held_out
+from held_out import MASK_ID, NUM_SPECIAL, held_out
 from model_sizes import SIZES
+from step_clock import StepClock
 from torch.utils.data import Dataset
 from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-ROW_LENGTH, IGNORED, VOCABULARY = 512, -100, 30_528
+ROW_LENGTH, IGNORED, NUM_TOKENS, VOCABULARY = 512, -100, 30_522, 30_528
+"""The vocabulary is that of the tokenizer, rounded up."""
+ROTARY = {"rope_type": "default", "rope_theta": 10_000.0}
+"""Of ModernBERT's training at 1,024 tokens (arXiv:2412.13663). Its config.json has 160,000, for 8,192."""
+SETTINGS = ("size", "rows", "steps", "lr", "warmup", "beta2", "weight_decay", "share", "seed")
 
 
 class Rows(Dataset):
@@ -43,7 +48,7 @@ class Rows(Dataset):
 
 
 class Masking:
-    """Chooses a share of the tokens: 80 % become [MASK], 10 % a random token, 10 % stay."""
+    """Chooses a share of the tokens, none of them markers: 80 % become [MASK], 10 % a random token."""
 
     def __init__(self, share: float) -> None:
         self.share = share
@@ -51,34 +56,25 @@ class Masking:
     def __call__(self, rows: list[np.ndarray]) -> dict[str, torch.Tensor]:
         labels = torch.from_numpy(np.stack(rows))
         flat, count = labels.flatten(), int(self.share * labels.numel())
-        chosen = torch.randperm(flat.numel())[:count]
+        places = (flat >= NUM_SPECIAL).nonzero().squeeze(1)
+        chosen = places[torch.randperm(len(places))[:count]]
         targets = torch.full_like(flat, IGNORED)
         targets[chosen] = flat[chosen]
         inputs = flat.clone()
         inputs[chosen[: int(0.8 * count)]] = MASK_ID
         others = chosen[int(0.8 * count) : int(0.9 * count)]
-        inputs[others] = torch.randint(VOCABULARY, (len(others),))
+        inputs[others] = torch.randint(NUM_SPECIAL, NUM_TOKENS, (len(others),))
         return {"input_ids": inputs.view_as(labels), "labels": targets.view_as(labels)}
 
 
-class Clock(TrainerCallback):
-    """Seconds from the end of the first step to the end of the last."""
+class Timing(TrainerCallback):
+    """Tells the clock of each optimizer step."""
 
-    started = ended = 0.0
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        if state.global_step == 1:
-            _synchronize()
-            self.started = time.perf_counter()
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        _synchronize()
-        self.ended = time.perf_counter()
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+        self.clock.ended(state.global_step)
 
 
 def build(size: str) -> ModernBertForMaskedLM:
@@ -92,6 +88,7 @@ def build(size: str) -> ModernBertForMaskedLM:
         num_attention_heads=hidden // 64,
         max_position_embeddings=ROW_LENGTH,
         layer_types=["full_attention"] * layers,
+        rope_parameters={"full_attention": dict(ROTARY), "sliding_attention": dict(ROTARY)},
         tie_word_embeddings=True,
         sparse_prediction=True,
         pad_token_id=0,
@@ -122,6 +119,7 @@ def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
         dataloader_drop_last=True,
         dataloader_persistent_workers=is_gpu,
         logging_steps=max(1, chosen.steps // 20),
+        logging_nan_inf_filter=False,
         save_strategy="no",
         report_to=[],
         seed=chosen.seed,
@@ -132,23 +130,25 @@ def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
 
 def train(chosen: argparse.Namespace) -> tuple[ModernBertForMaskedLM, dict[str, Any]]:
     """Train; return the model, ready for evaluation, and what was measured on the way."""
+    if torch.cuda.device_count() > 1:
+        raise SystemExit("the Trainer would use all GPUs: set CUDA_VISIBLE_DEVICES to one")
     torch.manual_seed(chosen.seed)
-    model, clock = build(chosen.size), Clock()
+    model, clock = build(chosen.size), StepClock(chosen.steps)
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer(
             model=model,
             args=arguments(chosen, folder),
             train_dataset=Rows(chosen.work / "passages.npz"),
             data_collator=Masking(chosen.share),
-            callbacks=[clock],
+            callbacks=[Timing(clock)],
         )
         trainer.train()
-    seconds = clock.ended - clock.started
+    seconds = clock.seconds
     tokens = chosen.steps * chosen.rows * ROW_LENGTH
     model.eval()
     model.sparse_prediction = False
     return model, {
-        **{name: getattr(chosen, name) for name in ("size", "rows", "steps", "lr", "beta2", "share", "seed")},
+        **{name: getattr(chosen, name) for name in SETTINGS},
         "parameters": sum(each.numel() for each in model.parameters()),
         "seconds": round(seconds, 1),
         "tokens": tokens,

@@ -1,11 +1,12 @@
-"""What each part of the recipe is worth: changes of the held-out loss and the time to it, three seeds each.
+"""What each key of the recipe is worth: changes of the held-out loss and the time to it, three seeds each.
 
-    python benchmarks/recipe_ablations.py WORK RESULTS [--steps 800] [--seconds 560] [--output DIR]
+    python benchmarks/recipe_ablations.py WORK RESULTS [--ablation-steps 800] [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote; RESULTS keeps finished trials (`trials.py`). Each arm differs from the
-recipe in one thing and sees the same tokens with the same seeds. A change of loss becomes one of time by the
-slope between the recipe and a longer run of it: seconds x exp(change / slope), over those of the recipe.
-An arm won or lost if the 95 % interval of its change (Student's t over paired seeds) does not hold zero.
+WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Each
+arm differs from the recipe in one thing and sees as many tokens, with the same seeds. A change of loss
+becomes one of time by the slope between the recipe and a longer run of it: seconds x exp(change / slope),
+over those of the recipe. A key is kept if the 95 % interval of that time (Student's t over paired seeds) says
+that training with it is faster, and has lost if it is slower; else nothing is shown.
 """
 
 from __future__ import annotations
@@ -15,15 +16,32 @@ import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from statistics import mean, stdev
-from typing import Any
+from statistics import fmean
+from typing import Any, Literal
 
 from measurement import write_measurement
-from trials import CONFIG, RECIPE, ROWS, SEEDS, Trial, lines_of, ours, parse, parser_of, run_missing
+from trial_runner import carry_out, parse, priced_parser_of
+from trials import (
+    CONFIG,
+    INTERVALS,
+    RECIPE,
+    ROWS,
+    SEEDS,
+    Run,
+    Trial,
+    finite,
+    interval,
+    ours,
+    ratio,
+    runs_of,
+)
 
-T_95 = 4.303
-"""Student's t, two degrees of freedom."""
+from neobert.config.schedules import steps_of
+from neobert.config.schema import TrainerConfig
+
+Verdict = Literal["kept", "lost", "not shown"]
 LONGER = 1.3
+BASE, LONGER_BASE = "recipe", "recipe, longer"
 
 
 @dataclass(frozen=True)
@@ -31,97 +49,168 @@ class Arm:
     """What differs from the recipe.
 
     Attributes:
-        recipe: keys of a trial of `recipe_screen.py`.
-        config: sections of the run file.
+        key: of a run file, which the verdict is about.
+        adds: whether the arm sets a key that the recipe leaves alone; else it takes one away.
+        recipe: keys of a trial of `recipe_screen.py`, which share a compiled step.
+        config: sections of the run file, which need a compiled step of their own.
         loss: the key of the result that counts.
     """
 
+    key: str
+    adds: bool
     recipe: dict[str, Any] = field(default_factory=dict)
     config: dict[str, dict[str, Any]] = field(default_factory=dict)
     loss: str = "loss"
 
 
 ARMS = {
-    "recipe": Arm(),
-    "init: published": Arm({"init": "published"}),
-    "AdamW alone, 1e-3": Arm({"optimizer": "adamw", "lr": 1e-3, "muon_lr": None}),
-    "muon_split: heads": Arm({"split": "heads"}),
-    "cosine decay": Arm({"shape": "cosine"}),
-    "decay over the last 40 %": Arm({"decay": 0.4}),
-    "weight_decay: 0.1": Arm({"weight_decay": 0.1}),
-    "averaged weights, 0.99": Arm({"ema_decay": 0.99}, loss="averaged_loss"),
-    "embedding_multiplier: 1": Arm(config={"model": {"embedding_multiplier": 1.0}}),
-    "20 % masked": Arm(config={"datacollator": {"mlm_probability": 0.2}}),
-    "30 % masked, falling to 15 %": Arm(config={"datacollator": {"mlm_probability_final": 0.15}}),
-    "every chosen token becomes [MASK]": Arm(config={"datacollator": {"mask_all": True}}),
-    "z_loss: 1e-4": Arm(config={"trainer": {"z_loss": 1e-4}}),
+    "init: published": Arm("model.init", False, {"init": "published"}),
+    "AdamW alone, 1e-3": Arm("optimizer.name", False, {"optimizer": "adamw", "lr": 1e-3, "muon_lr": None}),
+    "cosine decay": Arm("scheduler.name: linear", False, {"shape": "cosine"}),
+    "weight_decay: 0.1": Arm("optimizer.weight_decay", False, {"weight_decay": 0.1}),
+    "muon_split: heads": Arm("optimizer.muon_split: heads", True, {"split": "heads"}),
+    "decay over the last 40 %": Arm("scheduler.decay_percent", True, {"decay": 0.4}),
+    "1-sqrt decay over the last 40 %": Arm("scheduler.name: 1-sqrt", True, {"shape": "1-sqrt", "decay": 0.4}),
+    "sqrt decay": Arm("scheduler.name: sqrt", True, {"shape": "sqrt"}),
+    "averaged weights, 0.99": Arm("trainer.ema_decay", True, {"ema_decay": 0.99}, loss="averaged_loss"),
+    "30 % masked, falling to 15 %": Arm("datacollator.mlm_probability_final", True, {"share_at_end": 0.15}),
+    "every chosen token becomes [MASK]": Arm("datacollator.mask_all", True, {"mask_all": True}),
+    "embedding_multiplier: 1": Arm(
+        "model.embedding_multiplier", False, config={"model": {"embedding_multiplier": 1.0}}
+    ),
+    "20 % masked": Arm(
+        "datacollator.mlm_probability", False, config={"datacollator": {"mlm_probability": 0.2}}
+    ),
+    "z_loss: 1e-4": Arm("trainer.z_loss", True, config={"trainer": {"z_loss": 1e-4}}),
 }
+BATCH_WARMUP = "half the batch in the first quarter"
 
 
-def name_of(arm: str) -> str:
-    return "ablation-" + "".join(each if each.isalnum() else "-" for each in arm)
+def arms(chosen: argparse.Namespace) -> dict[str, Arm]:
+    """Return all arms for a number of steps: the batch-size warm-up takes more steps for as many tokens."""
+    halves = {"per_device_train_batch_size": ROWS[chosen.size] // 2, "gradient_accumulation_steps": 2}
+    warmup = halves | {"batch_size_warmup_steps": chosen.ablation_steps // 4}
+    steps = steps_of(2 * chosen.ablation_steps, TrainerConfig(**warmup))
+    key = "trainer.batch_size_warmup_steps"
+    return ARMS | {BATCH_WARMUP: Arm(key, True, {"steps": steps}, config={"trainer": warmup})}
 
 
-LONGER_NAME = "ablation-longer"
+def shared(chosen: argparse.Namespace, seed: int) -> Trial:
+    """Describe all runs of a seed that share the recipe's compiled step: first those of the recipe itself."""
+    recipes: list[dict[str, Any]] = [{}, {"steps": round(LONGER * chosen.ablation_steps)}]
+    recipes += [arm.recipe for arm in ARMS.values() if not arm.config]
+    filled = [{"steps": chosen.ablation_steps, **recipe, "seed": seed} for recipe in recipes]
+    return ours(chosen.work, f"ablations-seed-{seed}", filled, size=chosen.size)
+
+
+def alone(chosen: argparse.Namespace, title: str, arm: Arm) -> Trial:
+    """Describe the runs of an arm with a compiled step of its own."""
+    config = copy.deepcopy(CONFIG)
+    for section, values in arm.config.items():
+        config.setdefault(section, {}).update(values)
+    recipes = [{"steps": chosen.ablation_steps, **arm.recipe, "seed": seed} for seed in SEEDS]
+    name = "".join(each if each.isalnum() else "-" for each in title)
+    return ours(chosen.work, f"ablation-{name}", recipes, size=chosen.size, config=config)
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
-    for title, arm in ARMS.items():
-        config = copy.deepcopy(CONFIG)
-        for section, values in arm.config.items():
-            config.setdefault(section, {}).update(values)
-        recipes = [{**arm.recipe, "steps": chosen.steps, "seed": seed} for seed in SEEDS]
-        yield ours(chosen.work, chosen.results, name_of(title), recipes, size=chosen.size, config=config)
-    recipes = [{"steps": round(LONGER * chosen.steps), "seed": seed} for seed in SEEDS]
-    yield ours(chosen.work, chosen.results, LONGER_NAME, recipes, size=chosen.size)
+    yield from (shared(chosen, seed) for seed in SEEDS)
+    yield from (alone(chosen, title, arm) for title, arm in arms(chosen).items() if arm.config)
+
+
+def all_runs(chosen: argparse.Namespace) -> dict[str, list[Run]]:
+    """Return the finished runs of each arm, of the recipe and of its longer run, in the order of seeds."""
+    titles = [BASE, LONGER_BASE, *(title for title, arm in ARMS.items() if not arm.config)]
+    found: dict[str, list[Run]] = {title: [] for title in titles}
+    for seed in SEEDS:
+        for title, run in zip(titles, runs_of(chosen.results, shared(chosen, seed).name), strict=False):
+            found[title].append(run)
+    for title, arm in arms(chosen).items():
+        if arm.config:
+            found[title] = runs_of(chosen.results, alone(chosen, title, arm).name)
+    return found
 
 
 def judge(chosen: argparse.Namespace) -> list[dict[str, Any]]:
-    """Return a row per finished arm; none before the recipe and its longer run are there."""
-    base, longer = lines_of(chosen.results, name_of("recipe")), lines_of(chosen.results, LONGER_NAME)
-    if base is None or longer is None:
+    """Return a row for each arm with all seeds; none before the recipe and its longer run have them."""
+    found = all_runs(chosen)
+    base, longer = found[BASE], found[LONGER_BASE]
+    if min(len(base), len(longer)) < len(SEEDS):
         return []
-    gained = mean(run["loss"] for run in base) - mean(run["loss"] for run in longer)
-    slope = gained / math.log(LONGER)
-    runs = {title: lines_of(chosen.results, name_of(title)) for title in ARMS}
-    return [row(title, found, base, slope) for title, found in runs.items() if found is not None]
+    slope = fmean(a["loss"] - b["loss"] for a, b in zip(base, longer, strict=True)) / math.log(LONGER)
+    return [
+        row(title, arm, found[title], base, slope)
+        for title, arm in arms(chosen).items()
+        if len(found[title]) == len(SEEDS)
+    ]
 
 
-def row(title: str, runs: list[dict[str, Any]], base: list[dict[str, Any]], slope: float) -> dict[str, Any]:
+def row(title: str, arm: Arm, runs: list[Run], base: list[Run], slope: float) -> dict[str, Any]:
     """Compare an arm with the recipe, seed by seed."""
-    key = ARMS[title].loss
-    changes = [run[key] - other["loss"] for run, other in zip(runs, base, strict=True)]
-    seconds = mean(run["seconds"] for run in runs) / mean(run["seconds"] for run in base)
-    half = T_95 * stdev(changes) / math.sqrt(len(changes))
-    low, middle, high = (
-        seconds * math.exp(change / slope)
-        for change in (mean(changes) - half, mean(changes), mean(changes) + half)
-    )
-    return {
-        "arm": title,
-        "loss": mean(run[key] for run in runs),
-        "change": mean(changes),
-        "change_95": [mean(changes) - half, mean(changes) + half],
-        "time": middle,
-        "time_95": [low, high],
-        "runs": runs,
+    about = {"arm": title, "key": arm.key, "runs": runs}
+    losses = [finite(run, arm.loss) for run in runs]
+    if None in losses:
+        return about | {"verdict": "lost" if arm.adds else "kept", "diverged": losses.count(None)}
+    changes = [loss - other["loss"] for loss, other in zip(losses, base, strict=True)]
+    times = [run["seconds"] * math.exp(change / slope) for run, change in zip(runs, changes, strict=True)]
+    time = ratio(times, [run["seconds"] for run in base])
+    return about | {
+        "verdict": verdict(arm.adds, *time["interval"]),
+        "loss": fmean(losses),
+        "change": {"mean": fmean(changes), "interval": interval(changes)},
+        "seconds": ratio([run["seconds"] for run in runs], [run["seconds"] for run in base]),
+        "time": time,
     }
 
 
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--steps", type=int, default=800)
-    chosen = parse(parser)
-    run_missing(lambda: wanted(chosen), chosen)
-    rows = judge(chosen)
+def verdict(adds: bool, low: float, high: float) -> Verdict:
+    """Return what the interval of the arm's time over the recipe's says about the key."""
+    if low <= 1.0 <= high:
+        return "not shown"
+    return "kept" if (high < 1.0) == adds else "lost"
+
+
+def report(chosen: argparse.Namespace) -> None:
+    """Print a line per arm, and write all rows, finished or not."""
+    rows, num_arms = judge(chosen), len(arms(chosen))
     for each in rows:
-        low, high = each["time_95"]
-        print(f"{each['arm']:36} {each['change']:+.4f}  time {each['time']:.2f} ({low:.2f} to {high:.2f})")
-    if chosen.output and len(rows) == len(ARMS):
-        worst = max(each["change"] for each in rows)
-        detail = {"recipe": RECIPE, "config": CONFIG, "rows": ROWS, "steps": chosen.steps, "arms": rows}
-        path = chosen.output / "recipe-ablations.json"
-        write_measurement(path, round(worst, 4), "nats, the dearest part to leave out", None, detail)
+        told = "diverged"
+        if "time" in each:
+            (low, high), change = each["time"]["interval"], each["change"]["mean"]
+            told = f"{change:+.4f} nats, time {each['time']['mean']:.2f} ({low:.2f} to {high:.2f})"
+        print(f"{each['verdict']:10} {each['key']:34} {each['arm']:36} {told}")
+    print(f"{len(rows)} of {num_arms} arms")
+    if chosen.output:
+        changes = [each["change"]["mean"] for each in rows if "change" in each]
+        detail = {
+            "recipe": RECIPE,
+            "config": CONFIG,
+            "rows": ROWS[chosen.size],
+            "steps": chosen.ablation_steps,
+            "intervals": INTERVALS,
+            "base": all_runs(chosen)[BASE],
+            "longer": all_runs(chosen)[LONGER_BASE],
+            "arms": rows,
+        }
+        write_measurement(
+            chosen.output / "recipe-ablations.json",
+            round(max(changes), 4) if changes else None,
+            "nats, the dearest key to leave out",
+            None,
+            detail,
+            is_complete=len(rows) == num_arms,
+        )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ablation-steps", type=int, default=800)
+
+
+def main() -> None:
+    parser = priced_parser_of(__doc__)
+    add_options(parser)
+    chosen = parse(parser)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
 
 
 if __name__ == "__main__":

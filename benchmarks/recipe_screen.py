@@ -4,7 +4,7 @@
 
 WORK holds what `passages.py` wrote. A trial sets the keys that differ from BASE; the compiled step (`--rows`,
 `--config`), the text and the tokens per step are the same for all, and so is the evaluation (`held_out.py`).
-Seconds are those of the training steps alone, compilation and evaluation left out.
+Seconds are those of the training steps (`step_clock.py`), without compilation and evaluation.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,21 +21,25 @@ from typing import Any
 import torch
 from held_out import held_out
 from model_sizes import SIZES
+from step_clock import UNTIMED, StepClock
 from torch import Tensor, nn
 
 from neobert.config import from_dict
 from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
+from neobert.errors import ProjectError
 from neobert.optim import WeightAverage, build_optimizer, build_scheduler
 from neobert.parallel import World
-from neobert.training.loop.session import assemble, make_reproducible
+from neobert.training.guards.loss_guard import CODE, SPIKE_CODE, FiniteGuard
+from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 
 ROW_LENGTH = 512
+DIVERGED = (CODE, SPIKE_CODE)
 BASE: dict[str, Any] = {
     "steps": 600,
     "init": "published",
@@ -51,6 +56,8 @@ BASE: dict[str, Any] = {
     "ema_decay": None,
     "momentum": 0.95,
     "split": "projections",
+    "share_at_end": None,
+    "mask_all": False,
     "seed": 0,
 }
 Sections = dict[str, dict[str, Any]]
@@ -84,7 +91,11 @@ def base_sections(work: Path, size: str, rows: int, trial: dict[str, Any]) -> Se
             "num_workers": 2,
             "validation_split": None,
         },
-        "datacollator": {"mlm_probability": 0.2},
+        "datacollator": {
+            "mlm_probability": 0.2,
+            "mlm_probability_final": trial["share_at_end"],
+            "mask_all": trial["mask_all"],
+        },
         "optimizer": optimizer_section(trial),
         "scheduler": {
             "name": trial["shape"],
@@ -124,7 +135,7 @@ def compiled(config: RunConfig, work: Path) -> Trainer:
     run_dir = work / "run"
     run_dir.mkdir(exist_ok=True)
     trainer = assemble(config, run_dir, world, Signals(), None)
-    for _ in range(4):
+    for _ in range(UNTIMED):
         run_step(trainer)
     return trainer
 
@@ -161,10 +172,17 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
     trainer.config = config
     object.__setattr__(trainer.task.batches.__self__, "config", config)
     initialize(trainer.task.model, trial)
+    trainer.module.zero_grad(set_to_none=True)  # a run that diverged leaves the gradient of its last step
     trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
     trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
     decay = trial["ema_decay"]
     trainer.average = None if decay is None else WeightAverage(trainer.task.model, decay)
+    trainer.guard = FiniteGuard(
+        trainer.world.device,
+        trainer.run_dir / "nonfinite_rank0.json",
+        config.trainer.logging_steps,
+        limits=config.guard,
+    )
     trainer.state = TrainState(progress=Progress(loss=LossWindow(trainer.world.device), cursor=Cursor()))
     trainer.batches = trainer.task.batches(
         trainer.progress.cursor, moments(config, trial["steps"], first_step=0)
@@ -173,18 +191,16 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
 
 def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
     """Train; return losses, tokens and seconds."""
-    curve, model = [], trainer.task.model
-    torch.cuda.synchronize() if torch.cuda.is_available() else None
-    started = time.perf_counter()
-    for step in range(trial["steps"]):
+    curve, model, clock = [], trainer.task.model, StepClock(trial["steps"])
+    for step in range(1, trial["steps"] + 1):
         run_step(trainer)
-        if (step + 1) % 100 == 0:
+        clock.ended(step)
+        if step % 100 == 0:
             trainer.guard.check()
             curve.append(round(trainer.progress.loss.take(), 4))
-    torch.cuda.synchronize() if torch.cuda.is_available() else None
-    seconds = time.perf_counter() - started
+    trainer.guard.check()
     found = {
-        "seconds": round(seconds, 2),
+        "seconds": round(clock.seconds, 2),
         "tokens": trainer.progress.tokens_total,
         "train_losses": curve,
         **evaluate(model),
@@ -201,7 +217,7 @@ def main() -> None:
     parser.add_argument("trials", type=Path)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
-    parser.add_argument("--seconds", type=float, default=1e9, help="start no trial after this long")
+    parser.add_argument("--until", type=float, default=math.inf, help="Unix time; start no trial after it")
     parser.add_argument("--config", type=json.loads, default={}, help="sections of all trials, as JSON")
     parser.add_argument(
         "--output", type=Path, required=True, help="file to append a line of JSON per trial to"
@@ -219,14 +235,16 @@ def main() -> None:
     evaluate = evaluation(work, trainer.world)
     print(f"compiled after {time.perf_counter() - begun:.0f} s", flush=True)
     for index, (trial, config) in enumerate(zip(trials, configs, strict=True)):
-        if time.perf_counter() - begun > chosen.seconds:
+        if time.time() > chosen.until:
             print(f"{len(trials) - index} trials not run")
             break
         reset(trainer, config, trial)
         try:
             found = run(trainer, trial, evaluate)
-        except Exception as error:  # a recipe that diverges must not stop the others
-            found = {"error": repr(error)[:300]}
+        except ProjectError as error:
+            if error.code not in DIVERGED:
+                raise
+            found = {"error": error.message}  # the next recipe starts afresh
         differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
         line = {
             "size": chosen.size,

@@ -1,100 +1,178 @@
 """Time to the held-out loss that `transformers.Trainer` reaches: this trainer's seconds over the peer's.
 
-    python benchmarks/time_to_loss.py WORK RESULTS --steps 3120 [--seconds 560] [--output DIR]
+    python benchmarks/time_to_loss.py WORK RESULTS [--steps 3071] [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote; RESULTS keeps finished trials (`trials.py`). The peer (`peer_trainer.py`)
-gets one run at each rate, and two more seeds at the best; this trainer (`recipe_screen.py`) gets three seeds
-of the recipe at each number of `--steps`. The figure is the mean time of the fewest steps whose mean loss is
-at or below the peer's, over the peer's mean time. Clocks start at the first optimizer step, and evaluations
-are outside.
+WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). The
+peer (`peer_trainer.py`) gets one run at each setting and two more seeds at the best; this trainer
+(`recipe_screen.py`) gets three seeds of the recipe at each number of `--steps`. The figure is the time of the
+fewest steps whose mean loss is at or below the peer's, over the peer's time. Where two numbers of steps are
+there, `at_equal_loss` is the same by interpolation, so that its interval holds the noise of the losses too.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from measurement import write_measurement
+from trial_runner import carry_out, parse, priced_parser_of
 from trials import (
     CONFIG,
+    INTERVALS,
     RECIPE,
     ROWS,
     SEEDS,
     Trial,
-    ours,
-    parse,
-    parser_of,
+    column,
+    difference,
+    finite,
     peer,
-    result,
-    run_missing,
+    ratio,
+    runs_of,
+    seeds_of,
     summary,
 )
 
-PEER_RATES = (5e-4, 1e-3, 2e-3)
+STEPS = (3_071,)
 PEER_STEPS = 5_538
 """Of 32,768 tokens: 300 s of the Trainer on an H200. Larger steps end higher (docs/learning.md)."""
 TARGET = 1 / 3
 
 
-def peer_name(rate: float, seed: int) -> str:
-    return f"peer-{rate:g}-seed-{seed}"
+class Setting(NamedTuple):
+    """What the peer is tuned in."""
+
+    rate: float
+    weight_decay: float
+
+    @property
+    def title(self) -> str:
+        return f"peer-{self.rate:g}-decay-{self.weight_decay:g}"
+
+
+SETTINGS = (Setting(1e-3, 0.01), Setting(2e-3, 0.01), Setting(5e-4, 0.01), Setting(1e-3, 0.5))
+"""The winner of an earlier screen is first: its other seeds need not wait. The last has our weight decay."""
+
+
+def of_peer(chosen: argparse.Namespace, setting: Setting, seed: int) -> Trial:
+    return peer(
+        chosen.work,
+        f"{setting.title}-{chosen.peer_steps}-seed-{seed}",
+        steps=chosen.peer_steps,
+        rate=setting.rate,
+        weight_decay=setting.weight_decay,
+        seed=seed,
+        size=chosen.size,
+    )
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
-    """Yield all trials that can be named by now: other seeds of the peer wait for its best rate."""
-
-    def of_peer(rate: float, seed: int) -> Trial:
-        name = peer_name(rate, seed)
-        return peer(chosen.work, name, steps=chosen.peer_steps, rate=rate, seed=seed, size=chosen.size)
-
-    yield from (of_peer(rate, 0) for rate in PEER_RATES)
-    for steps in chosen.steps:
-        for seed in SEEDS:
-            recipe = {"steps": steps, "seed": seed}
-            name = f"ours-{steps}-seed-{seed}"
-            yield ours(chosen.work, chosen.results, name, [recipe], size=chosen.size)
-    if all(result(chosen.results, peer_name(rate, 0)) for rate in PEER_RATES):
-        yield from (of_peer(best_rate(chosen.results), seed) for seed in SEEDS[1:])
+    """Yield all trials that can be named by now: other seeds of the peer wait for its best setting."""
+    yield from (of_peer(chosen, SETTINGS[0], seed) for seed in SEEDS)
+    yield from (seeds_of(chosen.work, steps, chosen.size) for steps in chosen.steps)
+    yield from (of_peer(chosen, setting, 0) for setting in SETTINGS[1:])
+    if all(first_loss(chosen, setting) is not None for setting in SETTINGS):
+        yield from (of_peer(chosen, best_setting(chosen), seed) for seed in SEEDS)
 
 
-def best_rate(results: Path) -> float:
-    return min(PEER_RATES, key=lambda rate: (result(results, peer_name(rate, 0)) or {})["loss"])
+def first_loss(chosen: argparse.Namespace, setting: Setting) -> float | None:
+    """Return the loss of the first seed: infinite if it diverged, None before it is there."""
+    runs = runs_of(chosen.results, of_peer(chosen, setting, 0).name)
+    if not runs:
+        return None
+    loss = finite(runs[0])
+    return math.inf if loss is None else loss
 
 
-def judge(chosen: argparse.Namespace) -> tuple[float | None, dict[str, Any]]:
-    """Return the ratio, None where it cannot be told yet, and what it was made of."""
-    results = chosen.results
-    found: dict[str, Any] = {"recipe": RECIPE, "config": CONFIG, "rows": ROWS}
-    by_rate = {f"{rate:g}": result(results, peer_name(rate, 0)) for rate in PEER_RATES}
-    found["peer_by_rate"] = by_rate
-    if not all(by_rate.values()):
-        return None, found
-    found["peer"] = theirs = summary(result(results, peer_name(best_rate(results), seed)) for seed in SEEDS)
-    found["ours"] = {
-        steps: summary(result(results, f"ours-{steps}-seed-{seed}") for seed in SEEDS)
-        for steps in chosen.steps
+def best_setting(chosen: argparse.Namespace) -> Setting:
+    """Return the setting with the lowest loss so far."""
+
+    def loss_of(setting: Setting) -> float:
+        loss = first_loss(chosen, setting)
+        return math.inf if loss is None else loss
+
+    return min(SETTINGS, key=loss_of)
+
+
+def judge(chosen: argparse.Namespace) -> dict[str, Any]:
+    """Return the ratio, None where it is not known or not reached, and what it was made of."""
+    best = best_setting(chosen)
+    screened = {setting.title: first_loss(chosen, setting) for setting in SETTINGS}
+    runs = [run for seed in SEEDS for run in runs_of(chosen.results, of_peer(chosen, best, seed).name)]
+    theirs = summary(runs)
+    names = {steps: seeds_of(chosen.work, steps, chosen.size).name for steps in sorted(chosen.steps)}
+    each = {steps: summary(runs_of(chosen.results, name)) for steps, name in names.items()}
+    mine = {steps: found for steps, found in each.items() if found is not None}
+    found = {
+        "recipe": RECIPE,
+        "config": CONFIG,
+        "rows": ROWS[chosen.size],
+        "intervals": INTERVALS,
+        "peer_by_setting": screened,
+        "peer_setting": best.title,
+        "peer": theirs,
+        "ours": mine,
+        "ratio": None,
     }
-    reached = [
-        each
-        for _, each in sorted(found["ours"].items())
-        if each and theirs and each["loss"] <= theirs["loss"]
+    if theirs is None:
+        return found
+    found["loss_differences"] = {
+        steps: difference(column(one, "loss"), column(theirs, "loss")) for steps, one in mine.items()
+    }
+    reached = [one for one in mine.values() if one["loss"] <= theirs["loss"]]
+    if reached:
+        found["ratio"] = ratio(column(reached[0], "seconds"), column(theirs, "seconds"))
+    if len(mine) > 1:
+        found["at_equal_loss"] = at_equal_loss(list(mine.values()), theirs)
+    return found
+
+
+def at_equal_loss(mine: Sequence[dict[str, Any]], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Return the ratio of the times at which our losses would be the peer's, each seed with one of the peer.
+
+    Between (or beyond) the two numbers of steps that end nearest to the peer, the loss is taken as linear in
+    the logarithm of the time.
+    """
+    near = sorted(mine, key=lambda one: abs(one["loss"] - theirs["loss"]))[:2]
+    losses, seconds = ([column(one, key) for one in near] for key in ("loss", "seconds"))
+    slope = math.log(near[0]["seconds"] / near[1]["seconds"]) / (near[0]["loss"] - near[1]["loss"])
+    times = [
+        ours_s * math.exp(slope * (their_loss - our_loss))
+        for ours_s, our_loss, their_loss in zip(seconds[0], losses[0], column(theirs, "loss"), strict=True)
     ]
-    return (reached[0]["seconds"] / theirs["seconds"] if reached and theirs else None), found
+    return ratio(times, column(theirs, "seconds"))
+
+
+def report(chosen: argparse.Namespace) -> None:
+    """Print the figure, and write it with what it was made of, finished or not."""
+    found = judge(chosen)
+    told = None if found["ratio"] is None else found["ratio"]["mean"]
+    print(f"time to the peer's loss: {'not known' if told is None else f'{told:.3f} of its time'}")
+    if chosen.output:
+        is_complete = found["peer"] is not None and len(found["ours"]) == len(chosen.steps)
+        is_complete = is_complete and None not in found["peer_by_setting"].values()
+        write_measurement(
+            chosen.output / "time-to-loss.json",
+            None if told is None else round(told, 4),
+            "of the peer's seconds to its loss",
+            TARGET,
+            found,
+            is_complete=is_complete,
+        )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="of this trainer")
+    parser.add_argument("--peer-steps", type=int, default=PEER_STEPS)
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--steps", type=int, nargs="+", default=[3120])
-    parser.add_argument("--peer-steps", type=int, default=PEER_STEPS)
+    parser = priced_parser_of(__doc__)
+    add_options(parser)
     chosen = parse(parser)
-    run_missing(lambda: wanted(chosen), chosen)
-    ratio, found = judge(chosen)
-    print(f"time to the peer's loss: {'not known' if ratio is None else f'{ratio:.3f} of its time'}")
-    if chosen.output and ratio is not None:
-        path = chosen.output / "time-to-loss.json"
-        write_measurement(path, round(ratio, 4), "of the peer's seconds to its loss", TARGET, found)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
 
 
 if __name__ == "__main__":

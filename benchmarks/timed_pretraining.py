@@ -18,6 +18,7 @@ from typing import Any
 import peer_trainer
 from model_sizes import SIZES
 from recipe_screen import BASE, compiled, evaluation, reset, run, run_config
+from step_clock import UNTIMED
 from transformers import BertTokenizer, ModernBertForMaskedLM
 from trials import CONFIG, RECIPE, ROWS, SHARE
 
@@ -25,7 +26,7 @@ from neobert.export.weights import own_weights
 from neobert.training.loop.task import Task
 
 PEER_RATE = 1e-3
-"""The best of `time_to_loss.PEER_RATES` on this text (docs/learning.md)."""
+"""The best of `time_to_loss.SETTINGS` on this text (docs/learning.md)."""
 
 
 def ours(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def peer(chosen: argparse.Namespace) -> dict[str, Any]:
     words += ["--seed", chosen.seed, "--steps", chosen.pace_steps, "--output", chosen.output]
     options = peer_trainer.parser().parse_args([str(word) for word in (chosen.work, *words)])
     _, pace = peer_trainer.train(options)
-    options.steps = steps_within(chosen.seconds, pace["seconds"] / (chosen.pace_steps - 1))
+    options.steps = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
     model, found = peer_trainer.train(options)
     found |= peer_trainer.evaluate(model, chosen.work)
     keep_peer(model, chosen.work / "tokenizer", chosen.models / "peer")
@@ -73,7 +74,7 @@ def keep_peer(model: ModernBertForMaskedLM, tokenizer: Path, folder: Path) -> No
 
 
 def steps_within(seconds: float, pace_s: float) -> int:
-    return max(2, round(seconds / pace_s))
+    return max(UNTIMED + 1, round(seconds / pace_s))
 
 
 def main() -> None:
@@ -83,7 +84,7 @@ def main() -> None:
     parser.add_argument("models", type=Path)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
-    parser.add_argument("--rows", type=int, default=ROWS, help="of 512 tokens, in a step")
+    parser.add_argument("--rows", type=int, default=ROWS["53M"], help="of 512 tokens, in a step")
     parser.add_argument("--pace-steps", type=int, default=200, help="that tell the pace")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)

@@ -1,29 +1,34 @@
-"""Runs of this trainer and of `transformers.Trainer` at the same text, one at a time on each visible GPU.
+"""Runs of this trainer and of `transformers.Trainer` on the same text, and their results.
 
-A folder of results keeps a file for each finished trial, and only missing trials run: several short sessions
-on a machine add up. What is compared, and the recipe, are in `time_to_loss.py`, `loss_at_equal_tokens.py` and
-`recipe_ablations.py`.
+`time_to_loss.py`, `loss_at_equal_tokens.py` and `recipe_ablations.py` compare them; `trial_runner.py` runs
+what is missing.
 """
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import fmean, stdev
 from typing import Any
 
-import torch
-
 HERE = Path(__file__).parent
+Run = Mapping[str, Any]
+"""A line of results: loss, seconds and tokens of a run, with what it was a run of."""
+
 SEEDS = range(3)
-ROWS, ROW_LENGTH, SHARE = 64, 512, 0.3
+T_95 = 4.303
+"""Student's t for a 95 % interval of the mean of three: two degrees of freedom."""
+INTERVALS = "95 %, Student's t over three seeds; of ratios, on their logarithms"
+
+START_S = 60.0
+"""Of a process on a GPU until its first step, at most: imports, text, compilation."""
+ROW_LENGTH, SHARE = 512, 0.3
+ROWS = {"53M": 64, "tiny": 2}
+"""In a step of either side."""
 RECIPE: dict[str, Any] = {
     "init": "scaled",
     "optimizer": "muon",
@@ -41,179 +46,137 @@ CONFIG: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Trial:
-    """A run on one GPU, or several of this trainer that share a compiled step.
+    """A process on one GPU: one run, or runs of this trainer that share a compiled step.
 
     Attributes:
-        name: its file in the folder of results.
-        command: the benchmark that appends a line of JSON per run to the file named last.
-        most_s: not started with less time left.
-        recipes: written to NAME.trial, which the command reads.
-        figure: key that every run has, for the terminal.
+        name: of its files in the folder of results.
+        command: a program that appends a line of JSON for each run to the file named last.
+        most_s: not started with less time left: its start and its longest run.
+        recipes: of this trainer, one run for each, in a file whose name is added to the command.
+        run_s: of its longest recipe; none starts with less time left.
+        figure: key of a run, for the terminal.
     """
 
     name: str
     command: tuple[str, ...]
     most_s: float
     recipes: tuple[Mapping[str, Any], ...] = ()
+    run_s: float = 0.0
     figure: str = "loss"
 
+    @property
+    def num_runs(self) -> int:
+        return max(1, len(self.recipes))
 
-class FailedTrialError(Exception):
-    """A child that failed, or has no figure."""
 
-
-def peer(work: Path, name: str, *, steps: int, rate: float, seed: int, size: str) -> Trial:
+def peer(
+    work: Path, title: str, *, steps: int, rate: float, weight_decay: float, seed: int, size: str
+) -> Trial:
     """Describe a run of the peer."""
-    arguments = ("--rows", ROWS, "--steps", steps, "--lr", rate, "--share", SHARE, "--seed", seed)
-    command = (HERE / "peer_trainer.py", work, "--size", size, *arguments, "--output")
-    return Trial(name, tuple(map(str, command)), 60.0 + 0.056 * steps)
+    chosen = {
+        "size": size,
+        "rows": ROWS[size],
+        "steps": steps,
+        "lr": rate,
+        "weight-decay": weight_decay,
+        "share": SHARE,
+        "seed": seed,
+    }
+    options = tuple(word for name, value in chosen.items() for word in (f"--{name}", str(value)))
+    command = (str(HERE / "peer_trainer.py"), str(work), *options, "--output")
+    return Trial(unique(title, options), command, START_S + 10.0 + 0.056 * steps)
 
 
 def ours(
     work: Path,
-    results: Path,
-    name: str,
+    title: str,
     recipes: Iterable[Mapping[str, Any]],
     *,
     size: str,
     config: Mapping[str, Any] = CONFIG,
 ) -> Trial:
-    """Describe runs of this trainer."""
+    """Describe runs of this trainer, which differ from the recipe in the given keys."""
     chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
-    arguments = ("--size", size, "--rows", ROWS, "--config", json.dumps(config), "--output")
-    command = (HERE / "recipe_screen.py", work, results / f"{name}.trial", *arguments)
-    most_s = 40.0 + 0.035 * sum(recipe["steps"] for recipe in chosen)
-    return Trial(name, tuple(map(str, command)), most_s, chosen)
+    options = ("--size", size, "--rows", str(ROWS[size]), "--config", json.dumps(config, sort_keys=True))
+    run_s = 6.0 + 0.034 * max(recipe["steps"] for recipe in chosen)
+    command = (str(HERE / "recipe_screen.py"), str(work), *options, "--output")
+    return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
 
 
-def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with what all comparisons take."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--size", choices=["53M", "tiny"], default="53M")
-    parser.add_argument("--seconds", type=float, default=1e9, help="start nothing that would end later")
-    parser.add_argument("--output", type=Path)
-    return parser
+def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]] = ()) -> str:
+    """Return a name for files, which a run of another recipe, size or number of steps does not share."""
+    asked = json.dumps([options, recipes], sort_keys=True)
+    return f"{title}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
 
 
-def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Parse the command line, make the folder of results, and start the clock of `--seconds`."""
-    chosen = parser.parse_args()
-    chosen.begun = time.perf_counter()
-    chosen.work, chosen.results = chosen.work.resolve(), chosen.results.resolve()
-    chosen.results.mkdir(parents=True, exist_ok=True)
-    return chosen
+def seeds_of(work: Path, steps: int, size: str) -> Trial:
+    """Describe three runs of the recipe whose schedule ends after so many steps."""
+    return ours(work, f"ours-{steps}", [{"steps": steps, "seed": seed} for seed in SEEDS], size=size)
 
 
-def lines_of(results: Path, name: str) -> list[dict[str, Any]] | None:
-    """Return the runs of a finished trial."""
-    path = results / f"{name}.json"
+def result_path(results: Path, name: str) -> Path:
+    return results / f"{name}.jsonl"
+
+
+def result(results: Path, name: str) -> Run | None:
+    """Return the first finished run of a trial."""
+    return next(iter(runs_of(results, name)), None)
+
+
+def runs_of(results: Path, name: str) -> list[Run]:
+    """Return the finished runs of a trial. A line without an end was cut short, and does not count."""
+    path = result_path(results, name)
     if not path.exists():
-        return None
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return []
+    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
 
 
-def result(results: Path, name: str) -> dict[str, Any] | None:
-    """Return the only run of a finished trial."""
-    return (lines_of(results, name) or [None])[0]
+def finite(run: Run, key: str = "loss") -> float | None:
+    """Return a figure of a run, such as its held-out loss; None if it diverged."""
+    figure = run.get(key)
+    return figure if figure is not None and math.isfinite(figure) else None
 
 
-def num_gpus() -> int:
-    """Return the number of visible GPUs; 1 on a CPU."""
-    return max(1, torch.cuda.device_count())
+def interval(values: Sequence[float]) -> list[float]:
+    """Return the ends of the 95 % interval of the mean of three values."""
+    if len(values) != len(SEEDS):
+        raise ValueError(f"{len(values)} values: the interval is for one of each of {len(SEEDS)} seeds")
+    half = T_95 * stdev(values) / math.sqrt(len(values))
+    return [fmean(values) - half, fmean(values) + half]
 
 
-def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace, per_gpu: int = 1) -> None:
-    """Run what is missing on all GPUs until nothing is left, or too little time.
-
-    `wanted` names all trials that can be known by now, in their order; it is asked again when one has ended.
-    Raises `FailedTrialError` in the end if one failed, which does not stop the others.
-    """
-    free = [*range(num_gpus())] * per_gpu
-    running: list[tuple[int, Trial, subprocess.Popen[bytes]]] = []
-    failed: list[str] = []
-    while True:
-        left_s = chosen.seconds - (time.perf_counter() - chosen.begun)
-        names = {trial.name for _, trial, _ in running}.union(failed)
-        missing = [
-            trial
-            for trial in wanted()
-            if trial.name not in names
-            and trial.most_s < left_s
-            and lines_of(chosen.results, trial.name) is None
-        ]
-        if not missing and not running:
-            break
-        while free and missing:
-            gpu, trial = free.pop(0), missing.pop(0)
-            running.append((gpu, trial, start(trial, chosen.results, gpu, chosen.work)))
-        for entry in list(running):
-            gpu, trial, child = entry
-            if child.poll() is None:
-                continue
-            running.remove(entry)
-            free.append(gpu)
-            try:
-                keep(trial, chosen.results, child.returncode)
-            except FailedTrialError as error:
-                print(error, flush=True)
-                failed.append(trial.name)
-        time.sleep(0.5)
-    if failed:
-        raise FailedTrialError(f"failed: {', '.join(failed)}")
+def difference(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Return the mean difference and its interval. Which seeds make a pair is arbitrary."""
+    values = [a - b for a, b in zip(ours, theirs, strict=True)]
+    return {"mean": fmean(values), "interval": interval(values)}
 
 
-def start(trial: Trial, results: Path, gpu: int, work: Path) -> subprocess.Popen[bytes]:
-    """Start a trial on a GPU; what prepares text gets a folder of that GPU's own."""
-    command = list(trial.command)
-    if str(work) in command:
-        command[command.index(str(work))] = str(own_folder(work, gpu))
-    (results / f"{trial.name}.part").unlink(missing_ok=True)  # of a run that was cut short
-    if trial.recipes:
-        (results / f"{trial.name}.trial").write_text(json.dumps(trial.recipes), encoding="utf-8")
-    with (results / f"{trial.name}.log").open("wb") as log:
-        return subprocess.Popen(
-            [sys.executable, *command, str(results / f"{trial.name}.part")],
-            env=os.environ | {"CUDA_VISIBLE_DEVICES": str(gpu)},
-            stdout=log,
-            stderr=log,
-        )
-
-
-def own_folder(work: Path, gpu: int) -> Path:
-    """Return a folder with links to the text."""
-    own = work.parent / f"{work.name}-gpu-{gpu}"
-    own.mkdir(exist_ok=True)
-    for each in ("train.jsonl", "passages.npz", "tokenizer"):
-        if not (own / each).exists():
-            (own / each).symlink_to(work / each)
-    return own
-
-
-def keep(trial: Trial, results: Path, code: int) -> None:
-    """Keep the results of a child. Raises `FailedTrialError` if it failed or diverged."""
-    part = results / f"{trial.name}.part"
-    lines = part.read_text(encoding="utf-8").splitlines() if part.exists() else []
-    runs = [json.loads(line) for line in lines]
-    if code or len(runs) < max(1, len(trial.recipes)) or any(trial.figure not in run for run in runs):
-        raise FailedTrialError(f"{trial.name} failed: see {results / trial.name}.log")
-    part.rename(results / f"{trial.name}.json")
-    for run in runs:
-        print(f"{trial.name}: {trial.figure} {run[trial.figure]:.4g} after {run['seconds']} s", flush=True)
-
-
-def summary(runs: Iterable[dict[str, Any] | None]) -> dict[str, Any] | None:
-    """Return means over all seeds, the deviation of the loss, and the runs; None before all are there."""
-    wanted = list(runs)
-    there = [run for run in wanted if run is not None]
-    if len(there) < len(wanted):
-        return None
-    losses = [run["loss"] for run in there]
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Return the ratio of the geometric means and its interval."""
+    logarithms = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     return {
-        "loss": mean(losses),
-        "loss_deviation": stdev(losses),
-        "seconds": mean(run["seconds"] for run in there),
-        "tokens": mean(run["tokens"] for run in there),
-        "runs": there,
+        "mean": math.exp(fmean(logarithms)),
+        "interval": [math.exp(end) for end in interval(logarithms)],
     }
+
+
+def summary(runs: Sequence[Run]) -> dict[str, Any] | None:
+    """Return means, intervals and the runs of all seeds; None before all are there, or if one diverged."""
+    if len(runs) < len(SEEDS) or None in map(finite, runs):
+        return None
+    losses, seconds = ([run[key] for run in runs] for key in ("loss", "seconds"))
+    return {
+        "seeds": list(SEEDS),
+        "loss": fmean(losses),
+        "loss_interval": interval(losses),
+        "seconds": fmean(seconds),
+        "seconds_interval": interval(seconds),
+        "tokens": fmean(run["tokens"] for run in runs),
+        "runs": list(runs),
+    }
+
+
+def column(found: Mapping[str, Any], key: str) -> list[float]:
+    """Return a value of each run of a summary."""
+    return [run[key] for run in found["runs"]]

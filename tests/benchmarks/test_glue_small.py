@@ -45,7 +45,7 @@ def files(chosen):
 
 def ended(chosen, name, **values):
     line = {"seconds": 10.0, "loss": 2.0, **values}
-    (chosen.results / f"{name}.json").write_text(json.dumps(line) + "\n")
+    (chosen.results / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
 
 
 def pretrained(chosen, *sides):
@@ -119,7 +119,7 @@ def test_the_dearest_come_first_and_an_ended_one_tells_the_price(chosen, files):
 
 
 def test_the_price_list_counts_every_run(chosen, files, monkeypatch):
-    monkeypatch.setattr(glue_small, "num_gpus", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     lines = list(glue_small.price_list(chosen, files))
     one = glue_small.price("cola", 50)
     assert one == pytest.approx(30 + 0.03 * 10 * 2)
@@ -146,7 +146,7 @@ def test_the_report_names_what_is_missing(chosen, files, capsys):
             scored(chosen, arm, task, RATES[1], 0, score - 0.1)
             for seed in range(3):
                 scored(chosen, arm, task, RATES[0], seed, score + 0.01 * seed)
-    last = chosen.results / "peer-rte-lr-0.0001-seed-2.json"
+    last = chosen.results / "peer-rte-lr-0.0001-seed-2.jsonl"
     content = last.read_text()
     last.unlink()
 

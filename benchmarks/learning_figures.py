@@ -1,0 +1,48 @@
+"""All figures of what is learned from one command: the GPUs never wait for the last run of one comparison.
+
+    python benchmarks/learning_figures.py WORK RESULTS [--seconds 560] [--output DIR] [--list]
+        [--of time-to-loss loss-at-equal-tokens recipe-ablations]
+
+`--of` names the comparisons, the most important first. Their own pages say what they compare; `--list` prices
+what is missing. The same command continues after a stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+import loss_at_equal_tokens
+import recipe_ablations
+import time_to_loss
+from trial_runner import carry_out, parse, priced_parser_of
+from trials import Trial
+
+COMPARISONS = {
+    "time-to-loss": time_to_loss,
+    "loss-at-equal-tokens": loss_at_equal_tokens,
+    "recipe-ablations": recipe_ablations,
+}
+
+
+def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
+    for name in chosen.of:
+        yield from COMPARISONS[name].wanted(chosen)
+
+
+def report(chosen: argparse.Namespace) -> None:
+    for name in chosen.of:
+        COMPARISONS[name].report(chosen)
+
+
+def main() -> None:
+    parser = priced_parser_of(__doc__)
+    for comparison in COMPARISONS.values():
+        comparison.add_options(parser)
+    parser.add_argument("--of", nargs="+", choices=list(COMPARISONS), default=list(COMPARISONS))
+    chosen = parse(parser)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Both sides of the comparison on a CPU: a run does not depend on the ones before it, and masks are fair."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import held_out
+import made_up_run
+import numpy as np
+import peer_trainer
+import pytest
+import recipe_screen
+import torch
+from held_out import MASK_ID, NUM_SPECIAL
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipe_screen, "ROW_LENGTH", 128)
+    monkeypatch.setattr(held_out, "WIDTH", 128)
+    monkeypatch.setitem(recipe_screen.SIZES, "tiny", (1, 64))
+    made_up_run.write_tokenizer(tmp_path / "tokenizer")
+    made_up_run.write_documents(tmp_path / "train.jsonl", 8_000, 128)
+    ids = np.arange(NUM_SPECIAL, NUM_SPECIAL + 40, dtype=np.uint16)
+    np.savez(tmp_path / "passages.npz", held_out=ids, held_out_offsets=np.array([0, 40]))
+    return tmp_path
+
+
+def screened(work, monkeypatch, trials, *options):
+    (work / "trials.json").write_text(json.dumps(trials))
+    words = [work, work / "trials.json", "--size", "tiny", "--rows", 2, "--output", work / "found.jsonl"]
+    monkeypatch.setattr(sys, "argv", ["recipe_screen.py", *map(str, [*words, *options])])
+    recipe_screen.main()
+    path = work / "found.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_run_does_not_depend_on_those_before_it(work, monkeypatch):
+    plain = {"steps": 5, "init": "scaled", "ema_decay": 0.5}
+    diverging = plain | {"lr": 1e30, "clip": 1e30}
+    rising = plain | {"share_at_end": 0.1}
+    first, bad, second, other = screened(work, monkeypatch, [plain, diverging, plain, rising])
+    assert "not finite" in bad["error"]
+    same = ("loss", "averaged_loss", "tokens", "train_losses")
+    assert [first[key] for key in same] == [second[key] for key in same]
+    assert first["seconds"] > 0
+    assert other["loss"] != first["loss"]
+    assert other["tokens"] == first["tokens"]
+
+
+def test_a_mistake_is_not_taken_for_a_divergence(work, monkeypatch):
+    monkeypatch.setattr(held_out, "WIDTH", 129)
+    with pytest.raises(ValueError, match="129 tokens exceeds"):
+        screened(work, monkeypatch, [{"steps": 5}])
+    assert not (work / "found.jsonl").exists()
+
+
+def test_no_trial_starts_after_its_time(work, monkeypatch):
+    assert screened(work, monkeypatch, [{"steps": 5}], "--until", 0) == []
+
+
+def test_the_peer_masks_a_fixed_number_of_tokens_and_no_marker():
+    rows = [np.array([101, *range(2_000, 2_062), 102])] * 4
+    batch = peer_trainer.Masking(0.3)(rows)
+    labels, inputs = batch["labels"].flatten(), batch["input_ids"].flatten()
+    original, chosen = torch.from_numpy(np.concatenate(rows)), labels != peer_trainer.IGNORED
+    assert int(chosen.sum()) == int(0.3 * 256)
+    assert bool((original[chosen] >= NUM_SPECIAL).all())
+    assert bool((labels[chosen] == original[chosen]).all())
+    assert bool((inputs[~chosen] == original[~chosen]).all())
+    assert int((inputs == MASK_ID).sum()) == int(0.8 * 76)
+
+
+def test_the_peer_has_the_rotary_positions_of_short_rows():
+    frequencies = dict(peer_trainer.build("tiny").named_buffers())["model.rotary_emb.full_attention_inv_freq"]
+    assert float(frequencies[1]) == pytest.approx(10_000 ** (-2 / 64))
