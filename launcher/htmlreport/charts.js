@@ -3,7 +3,7 @@
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const MARGIN = { left: 58, right: 14, top: 10, bottom: 38 };
-  const HEIGHT = 230, ROW = 26, COLOURS = 8;
+  const HEIGHT = 230, ROW = 26, DIGIT = 7.5, COLOURS = 8;
   const TIMES = [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172800], ["days", 86400, Infinity]];
   const SIZES = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
   let axis = "steps";
@@ -23,16 +23,25 @@
     return node;
   };
   const trim = text => text.includes(".") ? text.replace(/\.?0+$/, "") : text;
-  const show = value => {
+  const showPower = (value, digits) => value.toExponential(digits - 1).replace(/\.?0+e/, "e").replace("e+", "e");
+  const show = (value, digits = 4) => {
     const size = Math.abs(value);
     if (size === 0) return "0";
-    if (size < 1e-3) return value.toExponential(2).replace(/\.?0+e/, "e");
-    for (const [unit, letter] of SIZES) if (size >= unit) return trim((value / unit).toPrecision(4)) + letter;
-    return trim(value.toPrecision(4));
+    if (size < 1e-3 || size >= 1e15) return showPower(value, digits - 1);
+    for (const [unit, letter] of SIZES) if (size >= unit) return trim((value / unit).toPrecision(digits)) + letter;
+    return trim(value.toPrecision(digits));
   };
-  // Ticks of one axis share a form.
-  const showTick = (value, largest) => value && largest < 1e-2 ? value.toExponential(1).replace(".0e", "e") : show(value);
-  const withUnit = (value, unit) => unit === "%" ? trim((100 * value).toPrecision(4)) + " %" : show(value) + (unit ? " " + unit : "");
+  const percent = value => inRange(100 * value);
+  const withUnit = (value, unit) => unit === "%" ? show(percent(value)) + " %" : show(value) + (unit ? " " + unit : "");
+  // Sums and differences of numbers within this range are finite, and quotients of differences are defined.
+  const inRange = value => Math.abs(value) < 1e-290 ? 0 : Math.max(-1e290, Math.min(1e290, value));
+  // Ticks of one axis share a form, with as many digits as tell them apart.
+  const showTicks = (ticks, unit) => {
+    const values = unit === "%" ? ticks.map(percent) : ticks;
+    const largest = values.reduce((a, b) => Math.max(a, Math.abs(b)), 0), size = values[1] - values[0];
+    const digits = largest && size > 0 ? Math.ceil(Math.log10(largest / size) + 1.3) : 1;
+    return values.map(value => value && largest < 1e-2 ? showPower(value, digits) : show(value, Math.max(4, digits)));
+  };
 
   // Index of the last entry that is not above the value; -1 before the first.
   const place = (sorted, value) => {
@@ -52,9 +61,9 @@
     const gap = steps[index + 1] - before[0];
     return gap > 0 ? before[1] + (values[index + 1] - before[1]) * (step - before[0]) / gap : values[index + 1];
   };
-  const nice = (low, high, count) => {
-    const raw = (high - low) / count || 1, power = 10 ** Math.floor(Math.log10(raw));
-    const size = power * [1, 2, 5, 10].find(each => each * power >= raw * 0.999);
+  const nice = (low, high, count, least = 0) => {
+    const raw = Math.max(least, (high - low) / count) || 1, power = 10 ** Math.floor(Math.log10(raw));
+    const size = power * [1, 2, 5, 10].find(each => each * power >= raw * 0.75);
     const ticks = [];
     for (let index = Math.ceil(low / size - 1e-9); index * size <= high + size * 1e-9; index++) ticks.push(index * size);
     return ticks;
@@ -76,7 +85,7 @@
     const root = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, box);
     const right = width - MARGIN.right, bottom = height - MARGIN.bottom;
     const x = value => left + (value - low) / (high - low) * (right - left);
-    for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 70))) {
+    for (const tick of nice(low / unit, high / unit, Math.max(2, (right - left) / 80), axis === "time" ? 0 : 1)) {
       svg("line", { class: "grid", x1: x(tick * unit), x2: x(tick * unit), y1: MARGIN.top, y2: bottom }, root);
       svg("text", { class: "tick", x: x(tick * unit), y: bottom + 15, "text-anchor": "middle" }, root).textContent = show(tick);
     }
@@ -95,20 +104,21 @@
 
   const drawChart = chart => {
     const lines = chart.lines.filter(line => !line.hidden);
-    const area = frame(chart.box, HEIGHT, MARGIN.left, described(chart, lines));
-    const values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values);
+    const values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values).map(inRange);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
     if (low >= 0 && low < 0.35 * high) low = 0;
     const spread = high - low || Math.abs(high) || 1;
     if (low !== 0) low -= 0.05 * spread;
     high += 0.05 * spread;
-    const y = value => area.bottom - (value - low) / (high - low) * (area.bottom - area.top);
-    for (const tick of nice(low, high, 5)) {
+    const ticks = nice(low, high, 5), texts = showTicks(ticks, chart.unit);
+    const left = Math.max(MARGIN.left, 14 + DIGIT * texts.reduce((a, b) => Math.max(a, b.length), 0));
+    const area = frame(chart.box, HEIGHT, left, described(chart, lines));
+    const y = value => area.bottom - (inRange(value) - low) / (high - low) * (area.bottom - area.top);
+    ticks.forEach((tick, index) => {
       svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y(tick), y2: y(tick) }, area.root);
-      const text = chart.unit === "%" ? trim((100 * tick).toPrecision(4)) : showTick(tick, Math.max(Math.abs(low), high));
-      svg("text", { class: "tick", x: area.left - 6, y: y(tick) + 4, "text-anchor": "end" }, area.root).textContent = text;
-    }
+      svg("text", { class: "tick", x: area.left - 6, y: y(tick) + 4, "text-anchor": "end" }, area.root).textContent = texts[index];
+    });
     for (const run of data.runs) for (const event of run.events) {
       if (event.kind !== "failure" && event.kind !== "resume") continue;
       const at = area.x(position(run, event.step));
@@ -184,7 +194,7 @@
     const tip = html("div", "tip", card);
     tip.hidden = true;
     const chart = { box, tip, lines, title: panel.title, unit: panel.unit, draw: () => drawChart(chart) };
-    if (lines.length > 1) for (const line of lines) {
+    if (lines.length > 1 || lines.some(line => line.name !== panel.title)) for (const line of lines) {
       const button = html("button", "", legend);
       button.type = "button";
       button.setAttribute("aria-pressed", "true");

@@ -38,8 +38,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     if not lines:
         return ""
     head = "".join(f'<th scope="col">{head}</th>' for head in heads)
+    named = f"<thead><tr>{head}</tr></thead>" if any(heads) else ""
     body = "\n".join(lines)
-    inner = f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+    inner = f"{named}<tbody>{body}</tbody>"
     return f'<div class="scroll"><table class="stack">{inner}</table></div>'
 
 

@@ -18,6 +18,7 @@ from launcher.htmlreport.panels import Panel, panels_of
 from launcher.htmlreport.run_record import RunRecord
 from launcher.htmlreport.sections import details, differences
 from neobert import __version__
+from neobert.plurals import counted
 from neobert.printable import printable
 
 DIGITS = 6
@@ -51,9 +52,9 @@ def _body(runs: Sequence[RunRecord]) -> str:
 
 def _footer(runs: Sequence[RunRecord]) -> str:
     written = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = " + ".join(f"{run.history.num_rows:,}" for run in runs)
+    rows = " and ".join(counted(run.history.num_rows, "row") for run in runs)
     return (
-        f"Written by neobert-launch {__version__} at {written} from {rows} rows of metrics. "
+        f"Written by neobert-launch {__version__} at {written} from {rows} of metrics. "
         "Charts of many rows show the mean of each pixel, and its minimum and maximum as a band. "
         "Training time is the measured time of steps and evaluations, without the time between sessions; "
         "cost counts that time."

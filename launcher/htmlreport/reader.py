@@ -11,7 +11,7 @@ from pathlib import Path
 from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
 from launcher.rundir.records import BEAT_VALUES, Record, last_record, sound_values
-from neobert.runfiles.json_values import is_number
+from neobert.runfiles.json_values import is_count, is_number
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks_with_heartbeat
 from neobert.units import MIB_PER_GIB
 
@@ -19,6 +19,8 @@ MAX_RANKS = 8
 """A chart has eight colors."""
 EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
 TOKENS, STEP_MS, EVALUATION_MS = "train/tokens_total", "time/step_ms", "time/evaluation_ms"
+LONGEST_MS = 1e12
+"""No step takes 31 years: sums of shorter times are finite."""
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
 STARTING = "start"
 """Phase of a session before its first step."""
@@ -48,7 +50,7 @@ class Clock:
             self._elapsed_s += spent_s
             self._last_step = ends[-1]
         self._elapsed_s += sum(_times(steps, rows, EVALUATION_MS)[1]) / 1000
-        tokens = next((row[TOKENS] for row in reversed(rows) if is_number(row.get(TOKENS))), None)
+        tokens = next((row[TOKENS] for row in reversed(rows) if is_count(row.get(TOKENS))), None)
         if tokens is not None or not self.steps:
             self.steps.append(steps[-1])
             self.tokens.append(tokens or 0)
@@ -171,9 +173,11 @@ def _add_memory(pixels: Decimator, rows: list[Record]) -> None:
 def _times(steps: list[int], rows: list[Record], name: str) -> tuple[list[int], list[float]]:
     """Return steps and milliseconds of the rows that have a sound time."""
     values = column(rows, name)
-    if are_numbers(values) and min(values) >= 0:
+    if are_numbers(values) and min(values) >= 0 and max(values) < LONGEST_MS:
         return steps, values
     sound = [
-        (step, value) for step, value in zip(steps, values, strict=True) if is_number(value) and value >= 0
+        (step, value)
+        for step, value in zip(steps, values, strict=True)
+        if is_number(value) and 0 <= value < LONGEST_MS
     ]
     return [step for step, _ in sound], [value for _, value in sound]

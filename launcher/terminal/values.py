@@ -12,6 +12,8 @@ from neobert.tasks import known_metrics
 
 MINUTE_S = 60.0
 DAY_S = 86400.0
+LONGEST_S = 1e15
+"""A longer time, 32 million years, is damaged or an overflow."""
 UNKNOWN = "-"
 SCHEMA_VERSION = 1
 
@@ -32,7 +34,7 @@ def origin_text(origin: Origin) -> str:
 
 def show_duration(seconds: float | None) -> str:
     """Format as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days."""
-    if seconds is None:
+    if seconds is None or seconds > LONGEST_S:
         return UNKNOWN
     if seconds < MINUTE_S:
         return f"{seconds:.{0 if seconds >= 10 else 1}f}".removesuffix(".0") + " s"

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import tracemalloc
@@ -407,25 +408,84 @@ def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
     assert peaks[1] < 1.2 * peaks[0]
 
 
+NAMES = ("train/loss", "eval/loss", "time/step_ms", "time/evaluation_ms", "train/tokens_total", "own/name")
+EXTREMES = st.one_of(st.floats(), st.integers(-(2**64), 2**64), st.sampled_from([1.7e308, -1.7e308, 5e-324]))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(NAMES), EXTREMES), max_size=8))
+@example([{"time/step_ms": 1.7e308}, {"time/step_ms": 1.7e308}])
+@example([{"train/loss": 1.7e308}] * 3)
+def test_any_number_has_a_page(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    write_rows(folder, [{"step": step, **values} for step, values in enumerate(rows)])
+    (run,) = Page(write_page([read_run(folder)])).data["runs"]  # json.dumps refuses NaN and infinities
+    for line in run["series"].values():
+        assert sorted(line["steps"]) == line["steps"]
+        assert len(line["steps"]) == len(line["values"])
+
+
+def browser_shows(page: str, folder: Path, width: int) -> tuple[str, str]:
+    """Return the elements of a page after its script has run, and what the browser reports."""
+    (folder / "page.html").write_text(page, encoding="utf-8")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"]
+    flags += ["--disable-background-networking", f"--user-data-dir={folder / 'browser'}"]
+    flags += [f"--window-size={width},900", "--dump-dom", "--enable-logging=stderr"]
+    command = ["chromium", *flags, (folder / "page.html").as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return shown.stdout, shown.stderr
+
+
+CURVES: dict[str, list[float]] = {
+    "one": [6.0],
+    "equal": [3.0] * 5,
+    "zero": [0.0, 0.0],
+    "negative": [-5.0, -4.0, -300.0],
+    "close": [6.0001, 6.0002, 6.0003],
+    "far": [1e12, 1e12 + 1e7],
+    "stamps": [1.7e18, 1.7e18 + 1e13],
+    "largest": [1.7e308, -1.7e308, 1.0],
+    "smallest": [5e-324, 1e-323],
+    "tiny": [-1e-9, 3e-9],
+    "wide": [1e-9, 1e9],
+}
+
+
+@pytest.mark.child
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_every_axis_can_be_read(run_dir: Path, tmp_path: Path) -> None:
+    rows: dict[int, dict[str, Any]] = {}
+    for name, values in CURVES.items():
+        for step, value in enumerate(values):
+            rows.setdefault(step, {"step": step})[f"own/{name}"] = value
+    write_rows(run_dir, list(rows.values()))
+    shown, reported = browser_shows(write_page([read_run(run_dir)]), tmp_path, 390)
+    assert "CONSOLE" not in reported
+    charts = re.findall(r'<svg width.*?aria-label="(?:own/)?(\w*)[;"].*?</svg>', shown, re.DOTALL)
+    assert set(CURVES) - {"one", "equal", "zero"} <= set(charts)  # those do not change
+    for chart in re.findall(r'<svg width="\d+" height="230".*?</svg>', shown, re.DOTALL):
+        assert not re.search(r'(?:NaN|Infinity|undefined)[^"<]*"', chart), chart[:300]
+        ticks = re.findall(r'y="([^"]*)" text-anchor="end">([^<]*)<', chart)
+        texts = [text for _, text in ticks]
+        assert 2 <= len(texts) == len(set(texts)) <= 10, chart[:300]
+        assert max(map(len, texts)) <= 11, texts
+        edges = re.findall(r'class="tick" x="([^"]*)" y="[^"]*" text-anchor="end"', chart)
+        assert min(map(float, edges)) >= 7 * max(map(len, texts)), texts  # the longest fits
+        steps = [float(text) for text in re.findall(r'text-anchor="middle">([\d.]+)<', chart)]
+        assert len(steps) >= 2, chart[:300]
+        assert all(step.is_integer() for step in steps)
+        points = " ".join(re.findall(r'points="([^"]*)"', chart)).split()
+        assert all(0 <= float(point.split(",")[1]) <= 230 for point in points)
+
+
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -> None:
     write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(2000)])
-    (tmp_path / "page.html").write_text(write_page([read_run(run_dir), read_run(run_dir)]), encoding="utf-8")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--no-first-run",
-        "--disable-background-networking",
-    ]
-    flags += [f"--user-data-dir={tmp_path / 'browser'}", f"--window-size={width},900", "--dump-dom"]
-    command = ["chromium", *flags, "--enable-logging=stderr", (tmp_path / "page.html").as_uri()]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    page = Page(shown.stdout)
+    shown, reported = browser_shows(write_page([read_run(run_dir), read_run(run_dir)]), tmp_path, width)
+    page = Page(shown)
     assert page.elements.count("polyline") >= 2 * 6
     assert page.elements.count("polygon") >= 2
     assert page.elements.count("img") == 0
-    assert "<title>broken" not in shown.stdout
-    assert "CONSOLE" not in shown.stderr
+    assert "<title>broken" not in shown
+    assert "CONSOLE" not in reported

@@ -478,6 +478,7 @@ def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
     ("shown", "expected"),
     [
         (show_duration(0), "0 s"), (show_duration(3.14159), "3.1 s"), (show_duration(59.4), "59 s"),
+        (show_duration(1e300), "-"), (show_duration(float("inf")), "-"),
         (show_duration(0.0012), "0 s"), (show_duration(0.49), "0.5 s"), (show_duration(9.97), "10 s"),
         (show_duration(119), "2 min"), (show_duration(3 * 3600 + 300), "3 h 05 min"),
         (show_duration(10 * 86400), "10.0 days"), (show_duration(None), "-"),
