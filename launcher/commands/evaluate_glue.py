@@ -34,7 +34,7 @@ from neobert.evaluation.glue.summary import (
     task_summary,
 )
 from neobert.evaluation.glue.task import GlueTask
-from neobert.evaluation.glue.tasks import SUITES, TASKS
+from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.evaluation.summary import SUMMARY, WEIGHTS
 from neobert.printable import printable
 from neobert.runfiles.model_folder import model_folder
@@ -102,6 +102,8 @@ def _has_gpu() -> bool:
 def _refuse_unknown(request: Request) -> None:
     if unknown := [name for name in request.tasks if name not in TASKS]:
         message = f"unknown task {printable(', '.join(unknown))}"
+        if (reason := LEFT_OUT.get(unknown[0])) is not None:
+            message = f"task {unknown[0]} is left out: {reason}"
         hint = f"tasks: {', '.join(TASKS)}; suites: {', '.join(suite.name for suite in SUITES)}"
         raise ProjectError("glue-tasks", message, hint, "--tasks", EXIT_USAGE)
     if request.transfers and not request.sources():

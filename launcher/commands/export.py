@@ -17,6 +17,7 @@ from neobert.export_formats import FORMATS, unknown
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
+from neobert.runfiles.model_folder import why_no_model
 from neobert.runfiles.run_dir import RESOLVED
 
 MODULE = "neobert.export"
@@ -129,6 +130,8 @@ def _reason(source: Path) -> str:
         return "is a file, not a folder"
     if (source / RESOLVED).is_file():
         return "the run has no checkpoint yet (trainer.save_steps)"
+    if reason := why_no_model(source):
+        return f"is {reason}"
     return f"holds no checkpoint, and no {CONFIG} with weights ({WEIGHTS})"
 
 

@@ -14,6 +14,7 @@ from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.model_folder import why_no_model
 from validators.facts_host import DataFacts
 
 BUILTIN = "builtin:"
@@ -156,7 +157,7 @@ def _why_no_weights(path: Path) -> str:
     newest = path / "checkpoints" / "latest"
     if newest.is_dir():
         return f"a run directory; its newest checkpoint is {newest}"
-    return f"it contains no {WEIGHTS}"
+    return why_no_model(path) or f"it contains no {WEIGHTS}"
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:

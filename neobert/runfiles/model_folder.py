@@ -14,6 +14,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 
 CODE = "model-folder"
 CONFIG = "config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 
 
 def model_folder(path: Path) -> Path:
@@ -38,9 +39,24 @@ def require_model_folder(path: Path) -> None:
         message = "is a file, not a model folder" if path.exists() else "no such folder"
     elif (path / RESOLVED).is_file():
         message, hint = "the run has no checkpoint yet", "wait for its first checkpoint (trainer.save_steps)"
+    elif reason := why_no_model(path):
+        message = f"is {reason}"
     else:
         message = "is not a model folder: it has no config.json"
     raise ProjectError(CODE, message, hint, str(path), EXIT_USAGE)
+
+
+def why_no_model(path: Path) -> str:
+    """Return why the folder of an adapter holds no model, with the way out; empty for another folder."""
+    if not (path / ADAPTER_CONFIG).is_file():
+        return ""
+    around = path.absolute().parent
+    way = (
+        f"{printable(str(around))} holds both, merged"
+        if (around / CONFIG).is_file()
+        else "merge both with peft (merge_and_unload) and save the model"
+    )
+    return f"an adapter without the weights that it changes; {way}"
 
 
 def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: bool = False) -> Any:

@@ -185,6 +185,7 @@ def test_random_weights_are_named(trained, evaluate):
     [
         (("--tasks", "cola,squad"), "unknown task squad"),
         (("--tasks", "cola,superglu"), "suites: glue, superglue"),
+        (("--tasks", "boolq,record"), "task record is left out: it chooses among the entities of a passage"),
         (("--tasks", "rte", "--transfer"), "add mnli for rte to --tasks"),
         (("--tasks", "cola", "--transfer"), "remove --transfer"),
     ],

@@ -23,7 +23,7 @@ from neobert.export.reference import LIMIT, differences
 from neobert.export.run import CONVERSION, export, refuse_unsuitable, writer_of
 from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import FORMATS
-from neobert.model import NeoBERTForSequenceClassification
+from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.model_folder import weights_digest
 
@@ -132,10 +132,12 @@ def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, s
     run(save(make_model(**LARGE | changes)), "gguf-ready", "cls")
 
 
-def test_a_classifier_is_exported_whole(make_model, save):
-    model = NeoBERTForSequenceClassification(make_model(pooling="avg", num_labels=3).config).eval()
+@pytest.mark.parametrize("kind", [NeoBERTForSequenceClassification, NeoBERTForTokenClassification])
+def test_a_classifier_is_exported_whole(make_model, save, kind):
+    model = kind(make_model(**LARGE, pooling="avg", num_labels=3).config).eval()
     report = json.loads((run(save(model), "onnx") / CONVERSION).read_text())
     assert report["output"] == "logits"
+    assert report["max_difference"].keys() >= {"logits", "logits, one text at a time"}
 
 
 @pytest.mark.parametrize(

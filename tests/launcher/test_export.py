@@ -84,6 +84,14 @@ def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
         choose_folders(tmp_path, "2")
 
 
+def test_an_adapter_names_the_folder_of_the_merged_weights(tmp_path: Path) -> None:
+    (tmp_path / "100" / "adapter").mkdir(parents=True)
+    (tmp_path / "100" / "config.json").touch()
+    (tmp_path / "100" / "adapter" / "adapter_config.json").touch()
+    with pytest.raises(ProjectError, match=r"that it changes; \S+/100 holds both, merged"):
+        choose_folders(tmp_path / "100" / "adapter", "")
+
+
 def test_a_source_without_a_checkpoint_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").touch()
     (tmp_path / "begun").mkdir()

@@ -69,3 +69,15 @@ def test_a_folder_without_a_model_is_refused_at_once(
     command: str, folder: str, reason: str, begun_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model" / "adapter").mkdir()
+    (tmp_path / "model" / "adapter" / "adapter_config.json").write_text("{}")
+    reason = "is an adapter without the weights that it changes; model holds both, merged"
+    assert (
+        refused(command, "model/adapter", "texts.txt", capsys) == f"error: adapter: {reason} [model-folder]"
+    )

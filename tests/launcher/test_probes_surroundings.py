@@ -161,6 +161,12 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
         ("ckpt", (), "no such file or folder"),
         ("ckpt", ("ckpt/pytorch_model.bin",), "it contains no model.safetensors"),
         (
+            "ckpt",
+            ("ckpt/adapter_config.json", "ckpt/adapter_model.safetensors"),
+            "an adapter without the weights that it changes; merge both with peft (merge_and_unload) and "
+            "save the model",
+        ),
+        (
             "run",
             ("run/checkpoints/latest/model.safetensors",),
             "a run directory; its newest checkpoint is run/checkpoints/latest",

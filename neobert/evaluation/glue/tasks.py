@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from neobert.evaluation.glue import glue_tasks, superglue
 
+LEFT_OUT = {"record": "it chooses among the entities of a passage, and runs here classify single texts"}
+"""Tasks of the suites without an evaluation here, and the reason."""
+
 TASKS = {task.name: task for task in (*glue_tasks.TASKS, *superglue.TASKS)}
 
 
