@@ -8,7 +8,7 @@ from launcher.run.summary import Summary
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.values import show_count, show_metric
-from neobert.errors import EXIT_CHECK_FAILED
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE
 from neobert.printable import printable
 from neobert.runfiles.run_dir import LOGS, MANIFEST
 
@@ -31,7 +31,8 @@ def summary_text(ending: Summary) -> str:
         lines.append(printable(f"charts: {command}"))
     if ending.message:
         lines.insert(1, ending.message)
-    when = "after the fix" if ending.exit_code == EXIT_CHECK_FAILED else "next"
+    is_final = ending.exit_code in (EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE)
+    when = "after the fix" if is_final else "next"
     following = [printable(f"{when}: {ending.next_command}")] if ending.next_command else []
     return "\n".join([fold("\n".join(lines), console.width()), *following])
 

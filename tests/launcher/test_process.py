@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -230,6 +230,8 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(
     leave_error(tmp_path, ERROR)
     failed = conclude(tmp_path, 1, [], tmp_path / "error.json")
     assert f"after the fix: {failed.next_command}" in summary_text(failed)
+    assert "after the fix: " in summary_text(replace(failed, exit_code=93))
+    assert "next: " in summary_text(replace(failed, exit_code=75))
     assert "--resume auto" in failed.next_command
 
 

@@ -33,6 +33,7 @@ def judge_all(losses, factor=10.0):
         ([9.0, 900.0, 9.0], None, []),
         ([0.0, 9.0, 8.0, 95.0], 10.0, [3]),
         ([9.0, *[0.0] * 60, 9.0], 10.0, []),
+        ([0.001, 0.001, 0.3, 0.99, 1.01], 10.0, [4]),
     ],
 )
 def test_a_leap_is_a_multiple_of_the_mean_before_it(losses, factor, expected):

@@ -27,6 +27,9 @@ CODE, SPIKE_CODE = "NAN001", "SPK001"
 NO_SPIKES = GuardConfig(loss_spike_factor=None)
 # Of each loss in the mean: about the last fifty steps count.
 WEIGHT = 0.04
+# A smaller mean, in nats per target, counts as this. A fine-tuned model that has learned its labels has a
+# loss of 0.001, and a single wrong one in a batch is a hundred times that without any divergence.
+LEAST_MEAN = 0.1
 
 
 class FiniteGuard:
@@ -150,7 +153,7 @@ class LossSpikeDetector:
         """
         loss = loss.to(torch.float64)
         has_loss = torch.isfinite(loss) & (loss > 0)
-        is_spike = has_loss & (loss > self._factor * self._mean)
+        is_spike = has_loss & (loss > self._factor * self._mean.clamp(min=LEAST_MEAN))
         found = torch.stack([torch.full_like(loss, step), loss, self._mean])
         self._first = torch.where(is_spike & (self._first[0] == 0), found, self._first)
         moved = torch.where(self._mean.isnan(), loss, self._mean + WEIGHT * (loss - self._mean))
