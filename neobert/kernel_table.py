@@ -23,7 +23,7 @@ class Package(NamedTuple):
     """A distribution with kernels.
 
     Attributes:
-        module: imports where the kernels can be used.
+        module: import succeeds only if the kernels can be used.
         requirement: arguments of `pip install`.
         oldest: oldest tested release; empty: not bounded.
         extra: the extra of this project that installs it; empty: none.
@@ -67,7 +67,7 @@ class Environment(NamedTuple):
         device: "cuda" or "cpu".
         dtype: the type that is computed in, one of `ANY_DTYPE`.
         head_size: channels of a head; None if unknown.
-        gpus: all of them must support the kernel; empty if unknown.
+        gpus: GPUs of the run, all of which must support the kernel; empty if unknown.
     """
 
     device: str
@@ -157,7 +157,7 @@ class AttentionKernel(Kernel):
         loader: module and function; a leading dot is a file of `neobert/model`.
         is_varlen: the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else it makes
             one that takes (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
-        arguments: names of its first arguments, checked where releases differ.
+        arguments: names of its first arguments, checked because releases differ.
         group: the value of the key that selects this kernel among several.
         is_automatic: auto may select it.
         is_deterministic: gradients repeat to the last bit on a GPU.

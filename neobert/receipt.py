@@ -57,8 +57,8 @@ class Receipt:
         gpu_uuids: the devices of the run on this node, in their order.
         unguarded: reason why failed checks do not stop the run; empty for a guarded run.
         measured: step time and memory of a rehearsal, in seconds and MiB, and its place; empty without one.
-        start: the only start that the first session may take; None where preflight verified none.
-        text: fingerprint of the prepared text; empty where it was not inspected.
+        start: the only start that the first session may take; None if preflight verified none.
+        text: fingerprint of the prepared text; empty if it was not inspected.
         measured_utc: when the earlier receipt was issued whose results this one repeats; empty for none.
         inputs: digests of what else a rehearsal depends on, of a receipt that is kept for later launches.
         issued_boot_s: seconds since boot, on a clock that cannot be set, of a receipt that is kept.

@@ -36,8 +36,8 @@ def _table(report: Mapping[str, Any]) -> str:
     rows = [[name, f"{100 * value:.1f}"] for name, value in report["metrics"].items()]
     lines = [columns(rows), f"{report['queries']:,} queries, {report['documents']:,} documents"]
     counts = {
-        "queries without a relevant document are left out": report["unjudged_queries"],
-        "judgements name unknown ids and are left out": report["unknown_judgements"],
+        "queries without a relevant document are skipped": report["unjudged_queries"],
+        "judgements name unknown ids and are skipped": report["unknown_judgements"],
         "texts were truncated": report["truncated"],
     }
     return "\n".join([*lines, *(f"{count:,} {what}" for what, count in counts.items() if count)])

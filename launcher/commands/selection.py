@@ -28,7 +28,7 @@ class Selection:
     def of(
         cls, profile: str | None, files: Sequence[Path] | None, overrides: Sequence[str] | None
     ) -> Selection:
-        """Return the selection of these options, which are None where they were not given."""
+        """Return the selection of these options, which are None if they were not given."""
         return cls(profile, tuple(files or ()), tuple(overrides or ()))
 
     @property

@@ -30,7 +30,7 @@ STARTING = "start"
 class Clock:
     """Tokens and training time by step: one entry per pixel.
 
-    Training time is the measured time of steps and evaluations. It leaves out what happens between sessions.
+    Training time is the measured time of steps and evaluations. It excludes the time between sessions.
     """
 
     steps: list[int] = field(default_factory=list)

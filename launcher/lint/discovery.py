@@ -35,7 +35,7 @@ JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """Files to lint, in order, and those left out: possibly misspelt run files first."""
+    """Files to lint, in order, and skipped files, with possibly misspelt run files first."""
 
     files: tuple[Path, ...]
     left_out: tuple[LeftOut, ...]

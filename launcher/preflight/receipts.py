@@ -188,7 +188,7 @@ class Examination:
         plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
         unguarded: reason for launching even if checks fail; empty for a guarded run.
         measured: by a rehearsal, in this preflight or in that of an earlier receipt.
-        reused: codes of the checks whose result is that of the earlier receipt, and the time of that.
+        reused: codes of the checks whose result is that of the earlier receipt, and its time.
     """
 
     run: ResolvedRun

@@ -52,11 +52,11 @@ class Subject:
         request_time: called by a probe before work of known length, with its seconds from now and a
             description. Replaces the probe's remaining time.
         code: folder of this project, a checkout or an installation.
-        checkpoint_mib: size of one checkpoint, as planned; 0.0 where no checkpoint is written.
-        peak_mib: memory of the run on each device, as planned; 0.0 where that is not known.
+        checkpoint_mib: size of one checkpoint, as planned; 0.0 if no checkpoint is written.
+        peak_mib: memory of the run on each device, as planned; 0.0 if that is not known.
         children: processes that wait for the probe since before the first one began: see `Probe.children`.
         trainer: the process that waits to become the trainer, which the rehearsal may warm up.
-        gpus: the devices as they were before the first heavy probe; None where they were not probed.
+        gpus: the devices as they were before the first heavy probe; None if they were not probed.
         is_alone: set once no other probe is running: see `Probe.waits_until_alone`.
     """
 

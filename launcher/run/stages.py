@@ -65,7 +65,7 @@ class Seen:
         lines: lines of metrics of training, from the session's first to the one that reached the stage.
         settled: those since the stage before, without the first of the session.
         beat: the newest heartbeat of rank 0.
-        pace: median tokens per second of the stage before; None where it was not measured.
+        pace: median tokens per second of the stage before; None if it was not measured.
         recompiles: at the end of the stage before.
         must_fall: whether the loss has to fall, as it does from random weights.
     """
@@ -84,7 +84,7 @@ class Seen:
 
 
 def problem_with(seen: Seen) -> str:
-    """Return why the run must not continue, in one clause; empty where it may."""
+    """Return why the run must not continue, in one clause; empty if it may."""
     return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
 
 

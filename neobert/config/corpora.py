@@ -25,7 +25,7 @@ LINES_TO_DOCUMENTS = "a blank line ends a document: `fold -s -w 2000 {} | sed G 
 
 
 def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
-    """Return one section per corpus; settings that an entry of the mixture leaves out are the section's."""
+    """Return one section per corpus; settings that an entry of the mixture omits come from the section."""
     if not dataset.mixture:
         return (dataset,)
     return tuple(

@@ -1,4 +1,4 @@
-"""Description of a key in the schema: type in words, default, choices, and the effect of a change."""
+"""Description of a key in the schema: type, default, choices, and the effect of a change."""
 
 from __future__ import annotations
 

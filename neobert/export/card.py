@@ -26,9 +26,9 @@ from transformers import pipeline
 fill = pipeline("fill-mask", model="PATH_OR_NAME", trust_remote_code=True)
 ```
 
-`AutoModel` returns the hidden states, `AutoModelForMaskedLM` the decoder; both need `trust_remote_code=True`
-and nothing but torch and transformers. A program that has `neobert-launch` installed and runs
-`import neobert.model` first needs no such trust. `attn_implementation` takes transformers' names.
+`AutoModel` returns the hidden states, `AutoModelForMaskedLM` the logits of the decoder; both need torch,
+transformers and `trust_remote_code=True`, or `import neobert.model` first if `neobert-launch` is installed.
+`attn_implementation` takes transformers' names.
 Packed input (`input_ids` [1, T] with `cu_seq_lens_q` and `max_length_q`, or with `position_ids` that restart)
 keeps its documents isolated from each other.
 
@@ -42,9 +42,9 @@ LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["d
 """
 
 POOLED = {
-    "avg": "the mean of its `last_hidden_state` over the tokens that `attention_mask` attends",
-    "max": "the maximum of its `last_hidden_state` over the tokens that `attention_mask` attends",
-    "cls": "the `last_hidden_state` of its first token",
+    "avg": "the mean of `last_hidden_state` over the tokens in `attention_mask`",
+    "max": "the maximum of `last_hidden_state` over the tokens in `attention_mask`",
+    "cls": "the `last_hidden_state` of the first token",
 }
 
 CLASSIFIER = """
@@ -58,9 +58,8 @@ classify("one text")
 classify({{"text": "the first text of a pair", "text_pair": "the second"}})
 ```
 
-`AutoModelForSequenceClassification` gives the logits; it needs `trust_remote_code=True` and nothing but torch
-and transformers. A program that has `neobert-launch` installed and runs `import neobert.model` first needs no
-such trust.
+`AutoModelForSequenceClassification` returns the logits. It needs torch, transformers and
+`trust_remote_code=True`, or `import neobert.model` first if `neobert-launch` is installed.
 """
 TAGGER = """
 Labels of words: {labels}.
@@ -73,9 +72,9 @@ tag = pipeline("token-classification", model="PATH_OR_NAME", **settings)
 tag("one text")
 ```
 
-The first token of each word was trained to have the word's label. `AutoModelForTokenClassification` gives the
-logits; it needs `trust_remote_code=True` and nothing but torch and transformers. A program that has
-`neobert-launch` installed and runs `import neobert.model` first needs no such trust.
+The first token of each word was trained to have the word's label. `AutoModelForTokenClassification` returns
+the logits. It needs torch, transformers and `trust_remote_code=True`, or `import neobert.model` first if
+`neobert-launch` is installed.
 """
 CLASS_METRICS, SCORE_METRICS = "accuracy, f1, matthews_correlation", "pearsonr, spearmanr"
 

@@ -71,7 +71,7 @@ def choose_backend(requested: str, environment: Environment) -> Backend:
         except BackendError as error:
             errors.append(error)
         else:
-            return Backend(kernel.name, "; ".join([f"{requested}: it runs here", *_messages(errors)]))
+            return Backend(kernel.name, "; ".join([f"{requested}: supported here", *_messages(errors)]))
     if requested != "auto":
         raise BackendError("; ".join(_messages(errors)), errors[-1].hint)
     return Backend("sdpa", "; ".join(["auto: one SDPA call per segment", *_messages(errors)]))

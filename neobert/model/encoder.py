@@ -86,7 +86,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
             position_ids: positions of the tokens; by default they count from 0 in each row or segment. In a
                 single row without a mask, positions that restart begin a new segment.
             cu_seqlens: int32 [K+1] bounds of the segments, from 0 to T; a repeated one is an empty segment.
-            max_seqlen: no segment is longer than this; read from cu_seqlens where it is left out.
+            max_seqlen: no segment is longer than this; if omitted, it is read from cu_seqlens.
             token_type_ids: accepted because BERT's tokenizers return them; not used.
             kwargs: `cu_seq_lens_q` and `max_length_q`, as transformers names the bounds; all of them are
                 passed to a registered attention function.

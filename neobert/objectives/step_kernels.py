@@ -63,7 +63,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
     for name in OWN_KERNELS if requested == "auto" else {requested} & {*OWN_KERNELS}:
         error = block_error(name, config, device_type, dtype)
         if error is None:
-            reason = "; ".join(["auto: it runs here" if requested == "auto" else "as configured", *reasons])
+            reason = "; ".join(["auto: supported here" if requested == "auto" else "as configured", *reasons])
             return _own_kernels(name, config, packed.name, reason)
         if requested != "auto":
             raise _refusal(error, "model.kernel_backend")

@@ -27,7 +27,7 @@ class Measured:
     """Measurements of a run of this config, which replace estimates.
 
     Attributes:
-        step_time_s: seconds per optimizer step, or None where only memory was measured.
+        step_time_s: seconds per optimizer step, or None if only memory was measured.
         memory_mib: peak memory of the fullest device, or None.
         source: origin of the numbers, for reports.
     """

@@ -109,7 +109,7 @@ def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float)
     """Derive the seconds of all evaluations; 0 if their size is unknown."""
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value)
     if tokens is None:
-        return Derived(0.0, "evaluations of unknown size left out")
+        return Derived(0.0, "without evaluations, whose size is unknown")
     count, each_s = num_evaluations(config.trainer), evaluation_s(tokens, tokens_per_second)
     return Derived(count * each_s, f"{counted(count, 'evaluation')} x {each_s:.3g} s")
 

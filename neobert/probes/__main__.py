@@ -39,7 +39,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("config", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"))
     parser.add_argument("--full", action="store_true", help="every installed backend")
-    parser.add_argument("--path", metavar="LABEL", help="only the path that a full result gives this label")
+    parser.add_argument("--path", metavar="LABEL", help="only the path with this label")
     return parser.parse_args(arguments)
 
 

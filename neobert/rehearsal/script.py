@@ -47,7 +47,7 @@ class Script:
 
     @property
     def warm_up(self) -> int:
-        """Return the first steps, which are excluded from the speed."""
+        """Return the number of warm-up steps, which are excluded from the measured speed."""
         return self.compared
 
 

@@ -46,7 +46,7 @@ class PhaseTracker:
     Attributes:
         last: replaced as a whole, because another thread reads it.
         longest_s: by phase, of this session.
-        doing: progress within the phase as text; empty where there is none.
+        doing: progress within the phase as text; empty if there is none.
         parts: completed parts of the phase, and their total; None if the total is unknown.
     """
 

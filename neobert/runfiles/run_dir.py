@@ -35,7 +35,7 @@ def current_path(path: Path, descriptor: int) -> Path | None:
     """Return where an open directory is now; None if it was deleted or left this file system.
 
     Args:
-        path: where it was opened, which is returned where the file system gives no answer.
+        path: its path when it was opened, returned if the file system does not report the current one.
     """
     if _is_at(path, descriptor):
         return path
@@ -71,7 +71,7 @@ def deleted_error(path: Path, step: int) -> ProjectError:
         code=CODE,
         message="the run directory was deleted, or moved to another file system, during training; "
         f"step {step} is not saved",
-        hint="if it was moved, move it back and resume with --resume auto; if not, launch again",
+        hint="move the directory back and resume with --resume auto; if it was deleted, launch again",
         place=str(path),
         exit_code=EXIT_TRAINING_FAILED,
     )

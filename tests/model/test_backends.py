@@ -113,7 +113,7 @@ def test_auto_on_cuda_without_it_takes_torchs_own_and_says_so(install):
     install()
     backend = choose_backend("auto", card())
     assert backend.name == "torch_varlen"
-    assert "it runs here" in backend.reason
+    assert "supported here" in backend.reason
     assert "flash-attn, which does not import" in backend.reason
 
 

@@ -146,7 +146,7 @@ def test_without_triton_and_flash_attention_torchs_varlen_kernel_runs_and_says_w
         monkeypatch.setitem(sys.modules, name, None)
     kernels = resolve_step_kernels(config(), "cuda", BF16)
     assert kernels.attention == "torch_varlen"
-    assert "auto: it runs here" in kernels.reason
+    assert "auto: supported here" in kernels.reason
     assert "flash-attn, which does not import" in kernels.reason
 
 

@@ -189,7 +189,7 @@ class TrainerConfig:
     z_loss: NonNegativeFloat = key(
         0.0,
         "Weight of the squared logsumexp of a target's logits, added to its loss in training (z-loss, "
-        "arXiv:2204.02311: 1e-4); evaluations leave it out.",
+        "arXiv:2204.02311: 1e-4), not in evaluations.",
         affects="numerics",
     )
     save_steps: NonNegativeInt = key(

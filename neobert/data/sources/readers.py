@@ -137,7 +137,7 @@ class IndexedSource:
     column: str | None = None
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading at any document, at no cost."""
+        """Start reading at the beginning or at the position of a reader's state, without skipping."""
         return _IndexedReader(self, (state or {"document": 0})["document"])
 
     def count(self) -> int:

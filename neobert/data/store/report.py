@@ -21,7 +21,7 @@ from neobert.plan.size import num_processes
 
 
 def split_report(label: str, counts: Counts) -> dict[str, Any]:
-    """Describe the documents of a split and what was done with them."""
+    """Return the counts of a split's documents, segments and tokens."""
     report = {"source": label, **asdict(counts), "truncation_share": round(counts.truncation_share, 6)}
     report["histogram"] = _histogram(counts.histogram)
     return {name: value for name, value in report.items() if name not in ("labels", "words") or value}

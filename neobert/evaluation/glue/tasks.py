@@ -18,7 +18,7 @@ class Suite:
 
     Attributes:
         averaged: tasks of its average.
-        others: tasks that papers leave out of the average.
+        others: tasks that papers exclude from the average.
         shared: tasks that another suite has too.
     """
 

@@ -11,7 +11,7 @@ DISTRIBUTIONS = ("onnxruntime", "tokenizers")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Run the graph on one padded batch, and on each text alone to see that its axes are dynamic."""
+    """Return the graph's outputs for one padded batch, and for each text alone, which tests dynamic axes."""
     ids, mask = tokenize(folder, texts)
     session = onnxruntime.InferenceSession(
         str(Path(folder, "onnx", "model.onnx")), providers=["CPUExecutionProvider"]

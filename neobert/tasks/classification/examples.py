@@ -142,7 +142,7 @@ class LabelledEncoder:
         return Encoded(tokens, lengths, counts, too_long, {LABEL: values})
 
     def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
-        """Count a row; return its texts cut to the context, or None where it is dropped."""
+        """Count a row; return its texts cut to the context, or None if it is dropped."""
         counts.documents += 1
         counts.histogram[(length - 1).bit_length()] += 1
         counts.empty += not any(parts)

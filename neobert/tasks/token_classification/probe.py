@@ -45,6 +45,6 @@ def planted_answer(examiner: Examiner, batch: Microbatch, num_labels: int) -> An
 
 
 def planted(batch: Microbatch, num_labels: int, shift: int) -> Microbatch:
-    """Label every scored token by its id, modulo the number of labels; `shift` gives each another label."""
+    """Label every scored token by its id, modulo the number of labels; `shift` changes every label."""
     labels = (batch.input_ids + shift) % num_labels
     return replace(batch, labels=torch.where(batch.labels == IGNORED, IGNORED, labels))

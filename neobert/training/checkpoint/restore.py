@@ -202,7 +202,7 @@ def refuse_other_start(
 
     Args:
         found: the checkpoint that the trainer found; None for a start at step 0.
-        verified: what the receipt names; None where it names nothing to compare with.
+        verified: what the receipt names; None if it names nothing to compare with.
         is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than
             the one that preflight verified, so a restart may start from any checkpoint of its own run.
     """

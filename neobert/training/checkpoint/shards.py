@@ -127,7 +127,7 @@ class _Unpickler(pickle.Unpickler):
 def read_shard_metadata(folder: Path) -> Metadata:
     """Read the metadata of a folder of shards.
 
-    Raises `ValueError` for anything but tensors in files of this very folder, and `OSError`.
+    Raises `ValueError` for anything but tensors in files of this folder, and `OSError`.
     """
     content = (folder / FILE_NAME).read_bytes()
     try:

@@ -71,7 +71,7 @@ class Writer:
 
 
 class WritersGroup:
-    """A gloo group of its own: the writer's thread uses it while training uses the others.
+    """Separate gloo group for the writer thread, used while training uses the other groups.
 
     All ranks build it. Collectives match by their order in a group: on the training group, a message of the
     writer could meet an all-reduce of another rank's step.

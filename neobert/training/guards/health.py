@@ -140,7 +140,7 @@ class PlateauWatch:
             trainer.state.warn(PLATEAU, message)
 
     def judge(self, step: int, loss: float | None) -> str:
-        """Add a line's loss, None where it had no target; return a message at the end of a flat stretch."""
+        """Add a line's loss, None if it had no target; return a message at the end of a flat stretch."""
         if self._first_step is None:
             self._first_step = step
         length = max(self._least_steps, int(SHARE_OF_STEPS * self._first_step))

@@ -104,7 +104,7 @@ class EarlyStopping:
 
 
 def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
-    """Build early stopping from the evaluations in metrics.jsonl; None where the config has none."""
+    """Build early stopping from the evaluations in metrics.jsonl; None if the config has none."""
     settings = config.trainer
     if settings.early_stopping_patience is None or settings.metric_for_best_model is None:
         return None

@@ -158,7 +158,7 @@ def beating(
 def train(
     trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
 ) -> bool:
-    """Run the loop with its hooks, and save where it ended; return whether the run is complete."""
+    """Run the loop with its hooks, and save the last step; return whether the run is complete."""
     # Preparing text takes minutes: if the directory was moved since, opening files would recreate it.
     directory.check(trainer)
     with telemetry(trainer) as line:

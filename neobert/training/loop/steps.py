@@ -161,7 +161,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
 
     A run that continues another one evaluates on the text of that run too, as eval/source_*.
 
-    A metric is None where the split has no target for it, or where it is not finite: that is logged, and
+    A metric is None if the split has no target for it, or if it is not finite: that is logged, and
     training continues, as it has a guard of its own.
     Raises `StopRequested` on all ranks if any rank received a stop request.
     """

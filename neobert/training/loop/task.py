@@ -133,7 +133,7 @@ class Task:
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
             targets. None: `loop.accumulate`, one microbatch after the other.
-        read_retries: retried reads of the text so far; None where nothing is streamed.
+        read_retries: retried reads of the text so far; None if nothing is streamed.
         overlaps_exchange: whether ranks exchange gradients during the backward pass, and not after it.
     """
 

@@ -34,7 +34,7 @@ class Trainer:
         average: average of the weights, which evaluations and exports use; None: they use the weights.
         batches: microbatches of this rank, from the cursor on.
         source: the checkpoint of another run that this one continues; None for most runs.
-        source_evaluation: evaluation microbatches of the text of that run; None where they are not evaluated.
+        source_evaluation: evaluation microbatches of the text of that run; None if they are not evaluated.
         phases: marks of the phase that this process is in, which the heartbeat repeats.
     """
 

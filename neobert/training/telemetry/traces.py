@@ -125,7 +125,7 @@ def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
 
 
 def requested(trainer: Trainer) -> Iterator[Trace]:
-    """Yield the configured traces. A memory snapshot needs a GPU; without one it is logged and left out."""
+    """Yield the configured traces. A memory snapshot needs a GPU; without one it is logged and skipped."""
     config, device = trainer.config.trainer, trainer.world.device
     if config.profile_steps is not None:
         first, last = config.profile_steps
