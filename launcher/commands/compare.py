@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import require_run
-from launcher.rundir.live_state import EVAL_LOSS, LOSS
+from launcher.rundir.live_state import LOSS
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import shown_length
+from launcher.terminal.metric_text import EVAL_LOSS, label_of
 from launcher.terminal.table import columns
 from launcher.terminal.values import (
     UNKNOWN,
@@ -237,9 +238,7 @@ def _right_aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _label(name: str) -> str:
-    if name == LOSS:
-        return "training loss"
-    return "eval loss" if name == EVAL_LOSS else name.removeprefix("eval/")
+    return "training loss" if name == LOSS else label_of(name)
 
 
 def _shown(name: str, value: float | None) -> str:

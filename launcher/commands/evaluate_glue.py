@@ -21,7 +21,7 @@ from launcher.run.next_command import resume_command
 from launcher.rundir.records import parse_json, parse_lines, read_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN, result_json
+from launcher.terminal.values import result_json
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.settings import unknown_sizes
 from neobert.evaluation.glue.summary import (
@@ -35,8 +35,8 @@ from neobert.evaluation.glue.summary import (
 )
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
-from neobert.evaluation.summary import SUMMARY, WEIGHTS
 from neobert.printable import printable
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
 from neobert.runfiles.model_folder import model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
@@ -202,7 +202,7 @@ def _table(report: Mapping[str, Any]) -> str:
         starts = ", ".join(task["starts_from"])
         rows.append([name, _shown(task["score"]), metrics, str(len(task["runs"])), starts])
     for label, mean in _averages(report["averages"]):
-        rows.append([label, UNKNOWN if mean is None else f"{100 * mean:.1f}", "", "", ""])
+        rows.append([label, score_text(mean), "", "", ""])
     return "\n".join([columns(rows), *notes(report["tasks"], report["missing"])])
 
 
@@ -213,8 +213,4 @@ def _averages(found: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
 
 
 def _shown(values: Mapping[str, Any]) -> str:
-    """Format mean and deviation in percent."""
-    if values["mean"] is None:
-        return UNKNOWN
-    spread = "" if values["std"] is None else f" ± {100 * values['std']:.1f}"
-    return f"{100 * values['mean']:.1f}{spread}"
+    return score_text(values["mean"], values["std"])

@@ -12,6 +12,7 @@ from launcher.io.files import require_present, require_source
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN
 from neobert.errors import EXIT_OK
+from neobert.runfiles.evaluation_report import score_text
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.evaluation.likelihood"
@@ -66,8 +67,8 @@ def _run(
 
 def _blimp_table(report: Mapping[str, Any]) -> str:
     rows = [["phenomenon", "accuracy"]]
-    rows += [[name, f"{100 * share:.1f}"] for name, share in report["phenomena"].items()]
-    rows.append([f"mean of {len(report['paradigms'])} paradigms", f"{100 * report['accuracy']:.1f}"])
+    rows += [[name, score_text(share)] for name, share in report["phenomena"].items()]
+    rows.append([f"mean of {len(report['paradigms'])} paradigms", score_text(report["accuracy"])])
     lines = [columns(rows), f"{report['pairs']:,} pairs, {report['ties']:,} ties, which count as wrong"]
     return "\n".join([*lines, *_notes(report)])
 

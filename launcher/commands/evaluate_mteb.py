@@ -9,10 +9,10 @@ from typing import Any
 
 from launcher.commands.evaluation import evaluate_in_child, prepare_folder
 from launcher.terminal.table import columns
-from launcher.terminal.values import UNKNOWN
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.printable import printable
+from neobert.runfiles.evaluation_report import score_text
 
 MODULE = "neobert.evaluation.mteb_suite"
 RESULT, CACHE = "mteb.json", "mteb"
@@ -45,12 +45,8 @@ def run(request: Request, output: Path, output_format: str) -> int:
 
 
 def _table(report: Mapping[str, Any]) -> str:
-    rows = [["type", "score"], *([name, _shown(value)] for name, value in report["types"].items())]
-    rows.append(["mean of types", _shown(report["mean_of_types"])])
-    rows.append([f"mean of {len(report['scores'])} tasks", _shown(report["mean_of_tasks"])])
+    rows = [["type", "score"], *([name, score_text(value)] for name, value in report["types"].items())]
+    rows.append(["mean of types", score_text(report["mean_of_types"])])
+    rows.append([f"mean of {len(report['scores'])} tasks", score_text(report["mean_of_tasks"])])
     failed = (printable(f"{name}: {message}") for name, message in report["failed"].items())
     return "\n".join([columns(rows), *failed])
-
-
-def _shown(value: float | None) -> str:
-    return UNKNOWN if value is None else f"{100 * value:.1f}"

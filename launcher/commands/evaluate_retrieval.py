@@ -12,6 +12,7 @@ from launcher.io.files import require_present
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_OK
 from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.runfiles.evaluation_report import score_text
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.evaluation.retrieval"
@@ -33,7 +34,7 @@ def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> 
 
 
 def _table(report: Mapping[str, Any]) -> str:
-    rows = [[name, f"{100 * value:.1f}"] for name, value in report["metrics"].items()]
+    rows = [[name, score_text(value)] for name, value in report["metrics"].items()]
     lines = [columns(rows), f"{report['queries']:,} queries, {report['documents']:,} documents"]
     counts = {
         "queries without a relevant document are skipped": report["unjudged_queries"],

@@ -11,7 +11,8 @@ from launcher.rundir.directory import is_run_directory
 from launcher.rundir.run_status import DIED, RunStatus, read_status
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.values import result_json, show_count, show_duration, show_metric, show_number
+from launcher.terminal.metric_text import metric_text
+from launcher.terminal.values import result_json, show_count, show_duration, show_number
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
@@ -51,7 +52,7 @@ def line(status: RunStatus) -> str:
         f"{status.run}: {status.phase}",
         f"step {status.step}{of}",
         f"loss {show_number(status.loss)}",
-        *(show_metric(name, value) for name, value in status.evaluation.items()),
+        *(metric_text(name, value) for name, value in status.evaluation.items()),
         f"{show_count(status.tokens_per_second)} tokens/s",
         *([f"eta {show_duration(status.eta_s)}"] if status.is_alive is not False else []),
         _checkpoint(status),

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
-from launcher.rundir.live_state import EVAL_LOSS, LOSS, memory_mib, phase_of
+from launcher.rundir.live_state import LOSS, memory_mib, phase_of
 from launcher.rundir.records import Record
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
+from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
 from launcher.terminal.sparkline import bucketed, spark
 from launcher.terminal.values import (
     UNKNOWN,
@@ -146,9 +148,7 @@ def _charts(snapshot: Snapshot) -> list[Chart]:
     for name in list(dict.fromkeys(names))[:3]:
         series = history.metric(name)
         if series.values:
-            metric = known_metrics()[name]
-            label = "eval loss" if name == EVAL_LOSS else metric.label
-            charts.append(Chart(label, "{:.1%}".format if metric.is_share else show_number, series))
+            charts.append(Chart(label_of(name), partial(short_value_text, name), series))
     return charts
 
 

@@ -10,24 +10,16 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from launcher.rundir.live_state import (
-    EVAL_LOSS,
-    LOSS,
-    Watch,
-    describe_evaluation,
-    memory_mib,
-    phase_of,
-    since_save,
-)
+from launcher.rundir.live_state import LOSS, Watch, describe_evaluation, memory_mib, phase_of, since_save
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.fold import fold
+from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.printable import printable
 from neobert.runfiles.phases import START
 from neobert.runfiles.run_dir import RESOLVED
-from neobert.tasks import known_metrics
 
 BETWEEN = "  "
 PHASE_WIDTH = len("interrupted")
@@ -90,9 +82,8 @@ class ProgressView:
 
     def _evaluation(self, value: float) -> str:
         """Format the metric by which evaluations compare, in few characters."""
-        metric = known_metrics()[self._metric]
-        label = EVAL_LABELS.get(self._metric, metric.label)
-        return f"{label} {f'{value:.1%}' if metric.is_share else show_number(value)}"
+        label = EVAL_LABELS.get(self._metric, label_of(self._metric))
+        return f"{label} {short_value_text(self._metric, value)}"
 
     def _show(self, beat: Record) -> None:
         step, most = beat.get("step"), beat.get("max_steps")

@@ -11,8 +11,8 @@ from typing import Any
 
 from launcher.run.significance import p_value_below
 from launcher.run.speedrun_rules import RuleFile
-from launcher.rundir.live_state import EVAL_LOSS
 from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
+from launcher.terminal.metric_text import EVAL_LOSS
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.errors import ProjectError
 from neobert.printable import printable

@@ -13,7 +13,6 @@ from launcher.process.signal_forwarding import STOPS
 from launcher.process.termination import signal_name
 from launcher.process.trainer_process import AGENT_LOG
 from launcher.run.next_command import next_command
-from launcher.rundir.live_state import EVAL_LOSS
 from launcher.rundir.records import (
     Record,
     first_and_last,
@@ -26,6 +25,7 @@ from launcher.rundir.records import (
 )
 from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
+from launcher.terminal.metric_text import EVAL_LOSS
 from launcher.terminal.values import versioned
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (

@@ -7,7 +7,8 @@ import shlex
 from launcher.run.summary import Summary
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.values import show_count, show_metric
+from launcher.terminal.metric_text import label_of, metric_text, value_text
+from launcher.terminal.values import show_count
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE
 from neobert.printable import printable
 from neobert.runfiles.run_dir import LOGS, MANIFEST
@@ -57,11 +58,10 @@ def _earlier_best(ending: Summary) -> list[str]:
     checkpoint = (
         f": {ending.best_checkpoint}" if ending.best_checkpoint else ", of which there is no checkpoint"
     )
-    return [printable(f"best: {show_metric(best.metric, best.value)} at step {best.step}{checkpoint}")]
+    return [printable(f"best: {metric_text(best.metric, best.value)} at step {best.step}{checkpoint}")]
 
 
 def _change(name: str, first: float | None, last: float) -> str:
     """Format `accuracy: 9.46% -> 20.92%`."""
-    label, _, after = show_metric(name, last).rpartition(" ")
-    before = "" if first is None else f"{show_metric(name, first).rpartition(' ')[2]} -> "
-    return f"{label}: {before}{after}"
+    before = "" if first is None else f"{value_text(name, first)} -> "
+    return f"{label_of(name)}: {before}{value_text(name, last)}"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from launcher.rundir.directory import is_of_earlier_session
 from launcher.rundir.records import MetricsTail, Record, last_beat, read_json, stamp
-from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_metric, show_mib
+from launcher.terminal.metric_text import metric_text
+from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST, METRICS
 
 LOSS = "train/loss"
-EVAL_LOSS = "eval/loss"
 SOURCE_LOSS = "eval/source_loss"
 EVALUATION = "eval/"
 
@@ -83,7 +83,7 @@ def _step_of(row: Record, beat: Record) -> str:
 
 def _evaluation_of(row: Record) -> list[str]:
     """Return every metric of an evaluation, with its name."""
-    return [show_metric(name, value) for name, value in row.items() if name.startswith(EVALUATION)]
+    return [metric_text(name, value) for name, value in row.items() if name.startswith(EVALUATION)]
 
 
 def phase_of(beat: Record) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.directory import is_alive, is_of_earlier_session
-from launcher.rundir.live_state import EVAL_LOSS, LOSS, SOURCE_LOSS
+from launcher.rundir.live_state import LOSS, SOURCE_LOSS
 from launcher.rundir.records import (
     Record,
     last_beat,
@@ -21,7 +21,8 @@ from launcher.rundir.records import (
     read_json,
     read_outcome,
 )
-from launcher.terminal.values import UNKNOWN, show_count, show_number
+from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
+from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
@@ -182,10 +183,8 @@ def show_best(best: Best | None) -> str:
     """Format the best value with its step, and with the metric if it is not the loss."""
     if best is None:
         return UNKNOWN
-    metric = known_metrics()[best.metric]
-    value = f"{best.value:.1%}" if metric.is_share else show_number(best.value)
-    label = "" if best.metric == EVAL_LOSS else f"{metric.label} "
-    return f"{label}{value} @{show_count(best.step)}"
+    label = "" if best.metric == EVAL_LOSS else f"{label_of(best.metric)} "
+    return f"{label}{short_value_text(best.metric, best.value)} @{show_count(best.step)}"
 
 
 def find_best(folder: Path, config: Record, history: History) -> Best | None:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from neobert.config import Origin
-from neobert.tasks import known_metrics
 
 MINUTE_S = 60.0
 DAY_S = 86400.0
@@ -76,14 +75,6 @@ def show_mib(mib: float | None) -> str:
 def show_number(number: float | None, digits: int = 4) -> str:
     """Format a number with a fixed number of significant digits."""
     return UNKNOWN if number is None else f"{number:.{digits}g}"
-
-
-def show_metric(name: str, value: float) -> str:
-    """Format a metric of an evaluation with its name: eval loss 0.5123, accuracy 81.20%."""
-    metric = known_metrics().get(name)
-    label = name.removeprefix("eval/")
-    shown = f"{label} {value:.4f}" if metric is None else metric.describe(value)
-    return f"eval {shown}" if name == "eval/loss" else shown
 
 
 def versioned(content: Mapping[str, Any]) -> dict[str, Any]:

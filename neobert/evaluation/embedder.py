@@ -7,7 +7,7 @@ from typing import Any
 
 from neobert.encoding import Encoder
 from neobert.evaluation.embedding_model import EmbeddingModel
-from neobert.evaluation.summary import WEIGHTS
+from neobert.runfiles.evaluation_report import WEIGHTS
 from neobert.runfiles.model_folder import model_folder, weights_digest
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.summary import SUMMARY, WEIGHTS, Figure, figures_of
 from neobert.printable import printable
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, figures_of, score_text
 from neobert.tasks import known_metrics
 
 CARD = "README.md"
@@ -100,12 +100,9 @@ def _rendered(summary: Mapping[str, Any]) -> str:
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
-    scale = 100 if figure.is_share else 1
-    digits = 1 if figure.is_share else 2
-    score = "-" if figure.value is None else f"{scale * figure.value:,.{digits}f}"
-    spread = "" if figure.std is None else f" ± {scale * figure.std:,.{digits}f}"
+    score = score_text(figure.value, figure.std, is_share=figure.is_share)
     seeds = "" if figure.seeds is None else str(figure.seeds)
-    texts = (figure.name, figure.metric, f"{score}{spread}", seeds, figure.starts_from or "")
+    texts = (figure.name, figure.metric, score, seeds, figure.starts_from or "")
     return tuple(map(_escaped, texts))
 
 

@@ -10,8 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 
 DECIMALS = ((10.0, 4), (100.0, 2))
-"""Decimals of a value below each limit; a larger one has a single decimal."""
-"""A perplexity above this needs no four decimals."""
+"""Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
 
 MASKING_KEYS = (
     *(f"datacollator.mlm_probability{suffix}" for suffix in ("", "_final", "_over", "_eval")),
@@ -40,12 +39,16 @@ class Metric:
         """Name in reports, without the prefix."""
         return self.name.removeprefix("eval/")
 
+    def show(self, value: float) -> str:
+        """Format a value: 81.20% for a share, else 0.5123 or 1,234.5."""
+        if self.is_share:
+            return f"{value:.2%}"
+        decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
+        return f"{value:,.{decimals}f}"
+
     def describe(self, value: float) -> str:
         """Format a value with its label."""
-        if self.is_share:
-            return f"{self.label} {value:.2%}"
-        decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
-        return f"{self.label} {value:,.{decimals}f}"
+        return f"{self.label} {self.show(value)}"
 
 
 @dataclass(frozen=True, slots=True)

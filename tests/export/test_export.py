@@ -14,7 +14,6 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.errors import ProjectError
-from neobert.evaluation.summary import Figure, summary
 from neobert.export import read_weights, write_hf_folder
 from neobert.export import run as export_run
 from neobert.export.formats import fork, gguf
@@ -25,6 +24,7 @@ from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.evaluation_report import Figure, summary
 from neobert.runfiles.model_folder import weights_digest
 
 pytestmark = pytest.mark.e2e

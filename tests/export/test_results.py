@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.summary import suite_summary
-from neobert.evaluation.summary import Figure, figures_of, summary
 from neobert.export.results import (
     MOST_ROWS,
     add_sections,
@@ -22,6 +21,7 @@ from neobert.export.results import (
     read_reports,
     training_section,
 )
+from neobert.runfiles.evaluation_report import Figure, figures_of, summary
 
 SOURCE = {"step": 1_200, "tokens_total": 98_304, "metrics": {"eval/loss": 2.5, "eval/accuracy": 0.25}}
 

@@ -9,7 +9,7 @@ from typing import Any
 from neobert.evaluation.glue.settings import WARM
 from neobert.evaluation.glue.task import GlueTask, reasons_not_comparable
 from neobert.evaluation.glue.tasks import SUITES, TASKS
-from neobert.evaluation.summary import Figure, summary
+from neobert.runfiles.evaluation_report import Figure, summary
 
 KIND, SCHEMA_VERSION = "neobert-glue", 2
 

@@ -21,7 +21,7 @@ from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.evaluation.likelihood.scorer import Likelihoods
-from neobert.evaluation.summary import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
 
 CODE = "blimp-files"

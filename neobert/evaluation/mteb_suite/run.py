@@ -19,8 +19,8 @@ from neobert.evaluation.embedder import describe, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.model import MtebModel, name_of
 from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, figures, missing_note
-from neobert.evaluation.summary import SUMMARY, summary
 from neobert.printable import printable
+from neobert.runfiles.evaluation_report import SUMMARY, summary
 
 KIND, SCHEMA_VERSION = "neobert-mteb", 1
 SAMPLE_TEXTS, SAMPLE_WORDS = 512, 80

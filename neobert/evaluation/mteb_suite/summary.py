@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from neobert.evaluation.summary import Figure
+from neobert.runfiles.evaluation_report import Figure
 
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:

@@ -23,8 +23,8 @@ from neobert.evaluation.embedder import describe, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection, read_collection
 from neobert.evaluation.retrieval.metrics import DEPTH, mean_metrics
-from neobert.evaluation.summary import SUMMARY, Figure, summary
 from neobert.progress import Progress
+from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
 
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
 QUERIES_AT_ONCE = 256

@@ -1,4 +1,4 @@
-"""Common form of evaluation scores, as model cards show them. Imports no torch."""
+"""Report of `evaluate`: its summary of scores, which model cards show, and the text of a score."""
 
 from __future__ import annotations
 
@@ -45,3 +45,12 @@ def figures_of(content: Mapping[str, Any]) -> list[Figure]:
             if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
                 raise ValueError(f"{figure.metric} of {figure.name} is not a number")
     return figures
+
+
+def score_text(value: float | None, std: float | None = None, *, is_share: bool = True) -> str:
+    """Format a score and its deviation: `81.2 ± 0.4` in percent for a share, else `12.34`; `-` for None."""
+    if value is None:
+        return "-"
+    scale, digits = (100, 1) if is_share else (1, 2)
+    spread = "" if std is None else f" ± {scale * std:,.{digits}f}"
+    return f"{scale * value:,.{digits}f}{spread}"

@@ -1,0 +1,28 @@
+"""Metrics of an evaluation as text."""
+
+from __future__ import annotations
+
+from neobert.tasks import known_metrics
+
+EVAL_LOSS = "eval/loss"
+
+
+def label_of(name: str) -> str:
+    """Return a metric's name for people: `eval loss`, next to the training loss, or `accuracy`."""
+    return "eval loss" if name == EVAL_LOSS else name.removeprefix("eval/")
+
+
+def value_text(name: str, value: float) -> str:
+    """Format a value of a metric: 0.5123, 81.20%."""
+    metric = known_metrics().get(name)
+    return f"{value:.4f}" if metric is None else metric.show(value)
+
+
+def short_value_text(name: str, value: float) -> str:
+    """Format a value of a known metric in few characters: 0.5123, 81.2%."""
+    return f"{value:.1%}" if known_metrics()[name].is_share else f"{value:.4g}"
+
+
+def metric_text(name: str, value: float) -> str:
+    """Format a metric with its name: eval loss 0.5123, accuracy 81.20%."""
+    return f"{label_of(name)} {value_text(name, value)}"
