@@ -28,16 +28,19 @@ from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks import metrics_of, sections_read
-from neobert.tasks.classification.examples import LabelledTexts, RowLabels, shortened
+from neobert.tasks.classification.examples import LabelledTexts, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.objective import ClassificationObjective
 from neobert.tasks.labelled import summed_loss
+from neobert.tasks.stored_labels import StoredLabels
 from neobert.training.guards.stopping import EarlyStopping
 from neobert.training.loop import steps
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.planning import plan_run
+
+LABELS = StoredLabels(Column("label", "int64", is_per_token=False))
 
 GOOD, BAD = ("fine", "lovely", "great"), ("awful", "dull", "poor")
 GLUE = os.environ.get("NEOBERT_GLUE")
@@ -205,7 +208,7 @@ def store() -> TokenStore:
 
 def inputs_of(tokens: TokenStore, *, is_packed: bool):
     shape = BatchShape(3, 16, 8, is_packed=True) if is_packed else BatchShape(5, 16, 5, is_packed=False)
-    batch = Assembler(shape, RowLabels(), 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
+    batch = Assembler(shape, LABELS, 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
     assert batch.num_targets == 5
     names = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
     return {name: getattr(batch, name) for name in names}, batch.labels

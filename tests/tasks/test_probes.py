@@ -15,6 +15,7 @@ from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.encoding import Column
 from neobert.model import (
     NeoBERTConfig,
     NeoBERTForSequenceClassification,
@@ -24,16 +25,18 @@ from neobert.model import (
 from neobert.model import attention as kernels
 from neobert.objectives import MaskedLMObjective
 from neobert.rehearsal.trials import full_of_text
-from neobert.tasks.classification.examples import RowLabels
 from neobert.tasks.classification.objective import ClassificationObjective
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.task import with_every_label
 from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.probes import attention_answers
+from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.objective import TokenClassificationObjective
 from neobert.tasks.token_classification.probe import tagger_answers
 from validators.rules.tsk_answers import LIMITS
+
+LABELS = StoredLabels(Column("label", "int64", is_per_token=False))
 
 INPUTS = ("num_targets", "labels", "input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
 RATES = masking_rates(RunConfig().datacollator)
@@ -70,7 +73,7 @@ def full_batch(*, is_packed, dtype="int64") -> Microbatch:
     columns = {"label": np.arange(24).astype(dtype) % 2}
     store = TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
     shape = BatchShape(16, 16, 48, is_packed=True) if is_packed else BatchShape(24, 16, 24, is_packed=False)
-    batch = Assembler(shape, RowLabels(), 0, 0, 64).build(store, np.arange(20), 0, 0, Cursor())
+    batch = Assembler(shape, LABELS, 0, 0, 64).build(store, np.arange(20), 0, 0, Cursor())
     return full_of_text(batch, 24)
 
 

@@ -27,8 +27,9 @@ from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.parallel import World
 from neobert.tasks import metrics_of
+from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (
-    WordLabels,
+    LABELS,
     first_of_words,
     split_between_words,
     words_of,
@@ -305,7 +306,7 @@ def store() -> TokenStore:
 
 def batch_of(tokens: TokenStore, *, is_packed: bool):
     shape = BatchShape(3, 16, 8, is_packed=True) if is_packed else BatchShape(5, 16, 5, is_packed=False)
-    return Assembler(shape, WordLabels(), 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
+    return Assembler(shape, StoredLabels(LABELS), 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
 
 
 def scored(batch):

@@ -9,17 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import Moment
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.batches.targets import Segments, Targets
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
-from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.spec import is_regression, num_labels
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels
 
 PAIR, LABEL = "pair", "label"
 LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
@@ -64,11 +63,11 @@ class LabelledTexts:
             )
         texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
         has_pairs = self.config.classification.pair_column is not None
-        return LabelledEncoder(texts, has_pairs, self.label)
+        return LabelledEncoder(texts, self.label, has_pairs)
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> RowLabels:  # noqa: ARG002  (labels are in the store)
+    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
         """Build the rule that labels segments from the store."""
-        return RowLabels()
+        return StoredLabels(self.label)
 
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
@@ -92,27 +91,10 @@ class LabelledTexts:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledEncoder:
+class LabelledEncoder(LabelEncoder):
     """Encoder of rows as segments `start text end` or `start text end pair end`, with their labels."""
 
-    texts: SegmentEncoder
     has_pairs: bool
-    label: Column
-
-    @property
-    def max_length(self) -> int:
-        """Longest segment in tokens."""
-        return self.texts.max_length
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
-        return self.texts.dtype
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Side columns: the labels."""
-        return (self.label,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch. Of a pair that is too long, the longer text loses tokens first."""
@@ -130,16 +112,13 @@ class LabelledEncoder:
             if (fitted := self._fitted(parts, length, counts)) is not None:
                 segments.append(self._marked(fitted))
                 labels.append(row[LABEL])
-        counts.segments, counts.tokens = len(segments), sum(map(len, segments))
-        tokens = np.fromiter((token for each in segments for token in each), self.dtype, counts.tokens)
-        unknown = self.texts.unknown_id
-        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
+        lengths = [len(each) for each in segments]
+        tokens = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
         values = np.array(labels, dtype=self.label.dtype)
         if self.label.dtype == "int64":
             classes, sizes = np.unique(values, return_counts=True)
             counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
-        lengths = np.array([len(each) for each in segments], np.int64)
-        return Encoded(tokens, lengths, counts, too_long, {LABEL: values})
+        return self.encoded(tokens, lengths, values, counts, too_long)
 
     def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
         """Count a row; return its texts cut to the context, or None if it is dropped."""
@@ -175,26 +154,6 @@ def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
     kept = min(len(first), len(second), room // 2)
     kept = kept if len(first) <= len(second) else room - kept
     return [first[:kept], second[: room - kept]]
-
-
-@dataclass(frozen=True, slots=True)
-class RowLabels:
-    """Labelling of segments with the store's side column."""
-
-    @property
-    def labels_tokens(self) -> bool:
-        """Return False: labels are per segment."""
-        return False
-
-    def at(self, moment: Moment | None) -> RowLabels:  # noqa: ARG002
-        """Return the same rule for every step."""
-        return self
-
-    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the unchanged tokens, and the label of each segment."""
-        labels: NDArray[Any] = segments.columns[LABEL]
-        native = np.int64 if labels.dtype.kind == "i" else np.float32
-        return Targets(segments.ids, labels.astype(native))
 
 
 def build_examples(config: RunConfig) -> Examples:

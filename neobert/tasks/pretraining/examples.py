@@ -64,7 +64,7 @@ class Documents:
         check_maskable(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Return an empty identity, which keeps the fingerprints of prepared text unchanged."""
+        """Return the identity of the rows alone, which keeps earlier fingerprints of text valid."""
         return self.rows.identity()
 
 

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import Moment
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.batches.targets import IGNORED, Segments, Targets
+from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat
 from neobert.data.tokenize.encoding import (
@@ -22,11 +21,11 @@ from neobert.data.tokenize.encoding import (
     Column,
     Counts,
     Encoded,
-    SegmentEncoder,
     batched,
     segment_encoder,
 )
 from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, TagList, WordList, check_row
 
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
@@ -55,11 +54,11 @@ class LabelledWords:
         """Build the encoder."""
         fate = self.config.dataset.long_documents
         texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
-        return WordEncoder(texts, self.config.token_classification.label_names)
+        return WordEncoder(texts, LABELS, self.config.token_classification.label_names)
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> WordLabels:  # noqa: ARG002  (labels are in the store)
+    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
         """Build the rule that labels tokens from the store."""
-        return WordLabels()
+        return StoredLabels(LABELS)
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
         """Draw a label for each token."""
@@ -76,29 +75,13 @@ class LabelledWords:
 
 
 @dataclass(frozen=True, slots=True)
-class WordEncoder:
+class WordEncoder(LabelEncoder):
     """Encoder of rows as segments `start tokens end`; the first token of each word has the word's label.
 
     Words are joined by spaces and tokenized as one text, as a pipeline tokenizes a text.
     """
 
-    texts: SegmentEncoder
     names: tuple[str, ...]
-
-    @property
-    def max_length(self) -> int:
-        """Longest segment in tokens."""
-        return self.texts.max_length
-
-    @property
-    def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
-        return self.texts.dtype
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        """Side columns: the labels of the tokens."""
-        return (LABELS,)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch. Texts that are too long are split or truncated between words."""
@@ -124,21 +107,12 @@ class WordEncoder:
             total["without_token"] += len(tags) - with_token
             total["cut"] += with_token - scored
         counts.words = total
-        return self._encoded(ids, labels, counts, too_long)
-
-    def _encoded(
-        self, ids: Sequence[Ids], labels: Sequence[Ids], counts: Counts, too_long: tuple[int, int] | None
-    ) -> Encoded:
         empty = np.empty(0, np.int64)
         tokens = np.concatenate([empty, *ids]).astype(self.dtype)
-        tags = np.concatenate([empty, *labels]).astype(LABELS.dtype)
-        counts.segments, counts.tokens = len(ids), len(tokens)
-        unknown = self.texts.unknown_id
-        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
-        numbers, sizes = np.unique(tags[tags != IGNORED], return_counts=True)
+        values = np.concatenate([empty, *labels]).astype(self.label.dtype)
+        numbers, sizes = np.unique(values[values != IGNORED], return_counts=True)
         counts.labels = {self.names[each]: int(size) for each, size in zip(numbers, sizes, strict=True)}
-        lengths = np.array([len(each) for each in ids], np.int64)
-        return Encoded(tokens, lengths, counts, too_long, {TAGS: tags})
+        return self.encoded(tokens, [len(each) for each in ids], values, counts, too_long)
 
     def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids and the word of each token, -1 for none."""
@@ -197,24 +171,6 @@ def split_between_words(words: Ids, room: int) -> Iterator[tuple[int, int]]:
         yield start, stop
         start = stop
     yield start, len(words)
-
-
-@dataclass(frozen=True, slots=True)
-class WordLabels:
-    """Labelling of tokens with the store's side column."""
-
-    @property
-    def labels_tokens(self) -> bool:
-        """Return True: labels are per token."""
-        return True
-
-    def at(self, moment: Moment | None) -> WordLabels:  # noqa: ARG002
-        """Return the same rule for every step."""
-        return self
-
-    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
-        """Return the unchanged tokens, and the label of each."""
-        return Targets(segments.ids, segments.columns[TAGS].astype(np.int64))
 
 
 def build_examples(config: RunConfig) -> Examples:

@@ -1,0 +1,77 @@
+"""Labels that come with the text: base class of their encoders, and their target rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schedules import Moment
+from neobert.data.batches.targets import Segments, Targets
+from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder
+
+
+@dataclass(frozen=True, slots=True)
+class LabelEncoder:
+    """Base of encoders of labelled rows. Subclasses define `encode`.
+
+    Attributes:
+        texts: tokenizes the texts, with the length limit of segments.
+        label: side column of the labels.
+    """
+
+    texts: SegmentEncoder
+    label: Column
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Side columns: the labels."""
+        return (self.label,)
+
+    def encoded(
+        self,
+        tokens: NDArray[Any],
+        lengths: Sequence[int],
+        labels: NDArray[Any],
+        counts: Counts,
+        too_long: tuple[int, int] | None,
+    ) -> Encoded:
+        """Return the segments of a batch, concatenated `tokens` [n], and count them."""
+        counts.segments, counts.tokens = len(lengths), len(tokens)
+        unknown = self.texts.unknown_id
+        counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
+        return Encoded(tokens, np.array(lengths, np.int64), counts, too_long, {self.label.name: labels})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLabels:
+    """Target rule that reads the labels from a side column of the store."""
+
+    label: Column
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Return whether labels are per token, not per segment."""
+        return self.label.is_per_token
+
+    def at(self, moment: Moment | None) -> StoredLabels:  # noqa: ARG002
+        """Return the same rule for every step."""
+        return self
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
+        """Return the unchanged tokens, and their labels in int64 or float32."""
+        labels: NDArray[Any] = segments.columns[self.label.name]
+        return Targets(segments.ids, labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))
