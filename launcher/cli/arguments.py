@@ -15,7 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from launcher.cli.options import key_options
+from launcher.cli.completion import key_options
 from launcher.io.files import RUN_FILE_SUFFIXES
 
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from launcher.cli import options
+from launcher.cli import config_options, options
 from launcher.cli.arguments import ConfigCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
 from launcher.commands.selection import Selection
@@ -23,11 +23,11 @@ app.add_typer(tokenizer_app, rich_help_panel="Data")
     "init", rich_help_panel="Config", epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small"
 )
 def _init(
-    file: options.NewRunFile = Path("run.yaml"),
-    text: options.Text = None,
-    dataset: options.DataSet = None,
-    size: options.ModelSize = None,
-    device: options.DeviceChoice = None,
+    file: config_options.NewRunFile = Path("run.yaml"),
+    text: config_options.Text = None,
+    dataset: config_options.DataSet = None,
+    size: config_options.ModelSize = None,
+    device: config_options.DeviceChoice = None,
     output_format: options.Format = "text",
 ) -> None:
     """Write a first run file for your own text.
@@ -45,12 +45,12 @@ def _init(
     epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github",
 )
 def _lint(
-    paths: options.Paths,
+    paths: config_options.Paths,
     output_format: options.LintFormat = "text",
-    select: options.Select = None,
-    ignore: options.Ignore = None,
-    fix: options.Fix = False,
-    statistics: options.Statistics = False,
+    select: config_options.Select = None,
+    ignore: config_options.Ignore = None,
+    fix: config_options.Fix = False,
+    statistics: config_options.Statistics = False,
     strict: options.Strict = False,
     quiet: options.FindingsOnly = False,
 ) -> None:
@@ -67,7 +67,9 @@ def _lint(
 
 @app.command("rule", rich_help_panel="Config", epilog=f"Example: {PROGRAM} rule CKP001")
 def _rule(
-    code: options.RuleCode = None, every: options.EveryRule = False, output_format: options.Format = "text"
+    code: config_options.RuleCode = None,
+    every: config_options.EveryRule = False,
+    output_format: options.Format = "text",
 ) -> None:
     """Print a rule's page, or the list of all rules.
 
@@ -85,7 +87,7 @@ def _rule(
     epilog=f"Example: {PROGRAM} explain trainer.save_steps -p a100-prod",
 )
 def _explain(
-    key: options.Key,
+    key: config_options.Key,
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
@@ -115,7 +117,7 @@ def _profiles_list(output_format: options.Format = "text") -> None:
 
 @profiles_app.command("show")
 def _profiles_show(
-    name: options.ProfileName, output_format: options.Format = "text", verbose: options.Verbose = False
+    name: config_options.ProfileName, output_format: options.Format = "text", verbose: options.Verbose = False
 ) -> None:
     """Show a profile's values with their origin.
 
@@ -128,7 +130,9 @@ def _profiles_show(
 
 @profiles_app.command("diff")
 def _profiles_diff(
-    first: options.FirstProfile, second: options.SecondProfile, output_format: options.Format = "text"
+    first: config_options.FirstProfile,
+    second: config_options.SecondProfile,
+    output_format: options.Format = "text",
 ) -> None:
     """Show the keys in which two profiles differ."""
     from launcher.commands import profiles
@@ -141,7 +145,7 @@ def _data_prepare(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    output: options.PreparedFolder = None,
+    output: config_options.PreparedFolder = None,
     output_format: options.Format = "text",
 ) -> None:
     """Tokenize the data of a run, once, into the cache that train uses."""
@@ -154,7 +158,7 @@ def _data_prepare(
     "train", cls=ConfigCommand, epilog=f"Example: {PROGRAM} tokenizer train -c run.yaml -o tok"
 )
 def _tokenizer_train(
-    output: options.TokenizerFolder,
+    output: config_options.TokenizerFolder,
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,

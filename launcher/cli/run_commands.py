@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from launcher.cli import options
+from launcher.cli import options, run_options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
 from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
@@ -63,10 +63,10 @@ def _preflight(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    level: options.Levels = "",
-    facts: options.FactsFile = None,
-    save_facts: options.SaveFacts = None,
-    output: options.ResultsFolder = None,
+    level: run_options.Levels = "",
+    facts: run_options.FactsFile = None,
+    save_facts: run_options.SaveFacts = None,
+    output: run_options.ResultsFolder = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
     verbose: options.Verbose = False,
@@ -100,19 +100,19 @@ def _train(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    resume: options.Resume = None,
-    dry_run: options.DryRun = False,
-    nproc_per_node: options.NprocPerNode = None,
-    nnodes: options.Nnodes = None,
-    node_rank: options.NodeRank = None,
-    master_addr: options.MasterAddr = None,
-    master_port: options.MasterPort = None,
-    rdzv_endpoint: options.RdzvEndpoint = None,
-    receipt: options.ReceiptFile = None,
-    unguarded: options.Unguarded = None,
-    stages: options.Stages = None,
-    sweep: options.Sweep = None,
-    allow_unequal_tokens: options.AllowUnequalTokens = False,
+    resume: run_options.Resume = None,
+    dry_run: run_options.DryRun = False,
+    nproc_per_node: run_options.NprocPerNode = None,
+    nnodes: run_options.Nnodes = None,
+    node_rank: run_options.NodeRank = None,
+    master_addr: run_options.MasterAddr = None,
+    master_port: run_options.MasterPort = None,
+    rdzv_endpoint: run_options.RdzvEndpoint = None,
+    receipt: run_options.ReceiptFile = None,
+    unguarded: run_options.Unguarded = None,
+    stages: run_options.Stages = None,
+    sweep: run_options.Sweep = None,
+    allow_unequal_tokens: run_options.AllowUnequalTokens = False,
     output_format: options.Format = "text",
     strict: options.Strict = False,
     verbose: options.Verbose = False,
@@ -157,7 +157,7 @@ def _train(
 
 
 @app.command("status", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} status runs/demo")
-def _status(run: options.RunDirectories, output_format: options.Format = "text") -> None:
+def _status(run: run_options.RunDirectories, output_format: options.Format = "text") -> None:
     """Show the status of runs, one line each."""
     from launcher.commands import status
 
@@ -165,7 +165,7 @@ def _status(run: options.RunDirectories, output_format: options.Format = "text")
 
 
 @app.command("watch", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} watch runs/demo")
-def _watch(run: options.RunDirectory) -> None:
+def _watch(run: run_options.RunDirectory) -> None:
     """Show a run live: losses, throughput, memory, checkpoints and alerts.
 
     Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once where the
@@ -177,7 +177,7 @@ def _watch(run: options.RunDirectory) -> None:
 
 
 @runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
-def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
+def _runs(folder: run_options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
     """List the runs below a folder: state, step, losses, throughput, last heartbeat, best evaluation."""
     from launcher.commands import runs
 
@@ -186,7 +186,7 @@ def _runs(folder: options.RunsFolder = Path("runs"), output_format: options.Form
 
 @runs_app.command("compare", epilog=f"Example: {PROGRAM} runs compare runs/a runs/b")
 def _compare(
-    run: options.ComparedRuns, by: options.By = None, output_format: options.Format = "text"
+    run: run_options.ComparedRuns, by: run_options.By = None, output_format: options.Format = "text"
 ) -> None:
     """Compare runs: config keys that differ and where each was set, results, metrics at equal steps."""
     from launcher.commands import compare
@@ -200,9 +200,9 @@ def _compare(
     epilog=f"Example: {PROGRAM} report runs/demo --compare runs/other",
 )
 def _report(
-    run: options.RunDirectory,
-    compare: options.ComparedRun = None,
-    output: options.ReportFile = None,
+    run: run_options.RunDirectory,
+    compare: run_options.ComparedRun = None,
+    output: run_options.ReportFile = None,
 ) -> None:
     """Write a run's report as one HTML file.
 
@@ -224,8 +224,8 @@ def _validate_gpu(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    full: options.Full = False,
-    save_facts: options.SaveFacts = None,
+    full: run_options.Full = False,
+    save_facts: run_options.SaveFacts = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
     verbose: options.Verbose = False,
@@ -253,15 +253,15 @@ def _bench(
     profile: options.Profile = None,
     config: options.Config = None,
     overrides: options.Overrides = None,
-    b_overrides: options.BOverrides = None,
-    against: options.Against = None,
-    differing: options.Differing = None,
-    steps: options.BenchSteps = 200,
-    trim: options.BenchTrim = 50,
-    rounds: options.BenchRounds = 6,
-    data: options.BenchData = "synthetic",
-    baseline: options.Baseline = None,
-    output: options.BenchOutput = None,
+    b_overrides: run_options.BOverrides = None,
+    against: run_options.Against = None,
+    differing: run_options.Differing = None,
+    steps: run_options.BenchSteps = 200,
+    trim: run_options.BenchTrim = 50,
+    rounds: run_options.BenchRounds = 6,
+    data: run_options.BenchData = "synthetic",
+    baseline: run_options.Baseline = None,
+    output: run_options.BenchOutput = None,
     output_format: options.Format = "text",
 ) -> None:
     """Measure the speed of a run, or compare two configs.
@@ -288,8 +288,8 @@ def _bench(
 
 @bench_app.command("speedrun", epilog=f"Example: {PROGRAM} bench speedrun examples/speedrun-rules.yaml")
 def _speedrun(
-    rules: options.SpeedrunRules,
-    dry_run: options.SpeedrunDryRun = False,
+    rules: run_options.SpeedrunRules,
+    dry_run: run_options.SpeedrunDryRun = False,
     output_format: options.Format = "text",
 ) -> None:
     """Measure the time to a held-out loss, under a rule file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.cli import options
+from launcher.cli import options, use_options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
 evaluate_app = make_group("evaluate", "Evaluate: glue, blimp, pseudo-perplexity, retrieval, mteb.")
@@ -15,17 +15,17 @@ app.add_typer(evaluate_app, rich_help_panel="Use")
     epilog=f"Example: {PROGRAM} encode runs/demo texts.txt --output embeddings.npy",
 )
 def _encode(
-    folder: options.ModelFolder,
-    texts: options.TextsPath,
-    output: options.EmbeddingsFile,
-    column: options.Column = None,
-    split: options.Split = "train",
-    pooling: options.Pooling = None,
-    normalize: options.Normalize = None,
-    max_length: options.MaxLength = None,
-    dtype: options.InferenceType = None,
-    processes: options.Processes = None,
-    texts_per_shard: options.TextsPerShard = 32_768,
+    folder: use_options.ModelFolder,
+    texts: use_options.TextsPath,
+    output: use_options.EmbeddingsFile,
+    column: use_options.Column = None,
+    split: use_options.Split = "train",
+    pooling: use_options.Pooling = None,
+    normalize: use_options.Normalize = None,
+    max_length: use_options.MaxLength = None,
+    dtype: use_options.InferenceType = None,
+    processes: use_options.Processes = None,
+    texts_per_shard: use_options.TextsPerShard = 32_768,
     output_format: options.Format = "text",
 ) -> None:
     """Encode texts to embeddings.
@@ -57,12 +57,12 @@ def _encode(
     epilog=f"Example: {PROGRAM} export runs/demo --to hf,sentence-transformers --output exported",
 )
 def _export(
-    source: options.ExportSource,
-    output: options.ExportOutput,
-    to: options.ExportFormats = "hf",
-    average: options.Average = "",
-    pooling: options.Pooling = None,
-    results: options.ExportResults = None,
+    source: use_options.ExportSource,
+    output: use_options.ExportOutput,
+    to: use_options.ExportFormats = "hf",
+    average: use_options.Average = "",
+    pooling: use_options.Pooling = None,
+    results: use_options.ExportResults = None,
     output_format: options.Format = "text",
 ) -> None:
     """Write a checkpoint as folders that other libraries read.
@@ -89,15 +89,15 @@ def _export(
     epilog=f"Example: {PROGRAM} evaluate glue runs/demo --data glue --tasks cola,rte --seeds 3 -o glue-demo",
 )
 def _evaluate_glue(
-    folder: options.ModelFolder,
-    data: options.GlueData,
-    output: options.EvaluationFolder,
-    tasks: options.GlueTasks = None,
-    seeds: options.Seeds = 3,
-    transfer: options.Transfer = False,
-    random_weights: options.RandomWeights = False,
-    keep_checkpoints: options.KeepCheckpoints = False,
-    device: options.Device = None,
+    folder: use_options.ModelFolder,
+    data: use_options.GlueData,
+    output: use_options.EvaluationFolder,
+    tasks: use_options.GlueTasks = None,
+    seeds: use_options.Seeds = 3,
+    transfer: use_options.Transfer = False,
+    random_weights: use_options.RandomWeights = False,
+    keep_checkpoints: use_options.KeepCheckpoints = False,
+    device: use_options.Device = None,
     overrides: options.Overrides = None,
     output_format: options.Format = "text",
 ) -> None:
@@ -129,12 +129,12 @@ def _evaluate_glue(
     "blimp", epilog=f"Example: {PROGRAM} evaluate blimp runs/demo --data blimp.jsonl.gz -o blimp-demo"
 )
 def _evaluate_blimp(
-    folder: options.ModelFolder,
-    data: options.EvaluationData,
-    output: options.EvaluationFolder,
-    pairs_per_paradigm: options.PairsPerParadigm = None,
-    dtype: options.InferenceType = None,
-    device: options.Device = None,
+    folder: use_options.ModelFolder,
+    data: use_options.EvaluationData,
+    output: use_options.EvaluationFolder,
+    pairs_per_paradigm: use_options.PairsPerParadigm = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Score the minimal pairs of BLiMP.
@@ -153,14 +153,14 @@ def _evaluate_blimp(
     epilog=f"Example: {PROGRAM} evaluate pseudo-perplexity runs/demo texts.txt -o perplexity-demo",
 )
 def _evaluate_pseudo_perplexity(
-    folder: options.ModelFolder,
-    texts: options.TextsPath,
-    output: options.EvaluationFolder,
-    column: options.Column = None,
-    split: options.Split = "train",
-    max_length: options.MaxLength = None,
-    dtype: options.InferenceType = None,
-    device: options.Device = None,
+    folder: use_options.ModelFolder,
+    texts: use_options.TextsPath,
+    output: use_options.EvaluationFolder,
+    column: use_options.Column = None,
+    split: use_options.Split = "train",
+    max_length: use_options.MaxLength = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Measure the pseudo-perplexity of texts.
@@ -177,15 +177,15 @@ def _evaluate_pseudo_perplexity(
     "retrieval", epilog=f"Example: {PROGRAM} evaluate retrieval runs/demo --data cranfield -o cranfield-demo"
 )
 def _evaluate_retrieval(
-    folder: options.ModelFolder,
-    data: options.EvaluationData,
-    output: options.EvaluationFolder,
-    pooling: options.Pooling = None,
-    query_prefix: options.QueryPrefix = "",
-    document_prefix: options.DocumentPrefix = "",
-    max_length: options.MaxLength = None,
-    dtype: options.InferenceType = None,
-    device: options.Device = None,
+    folder: use_options.ModelFolder,
+    data: use_options.EvaluationData,
+    output: use_options.EvaluationFolder,
+    pooling: use_options.Pooling = None,
+    query_prefix: use_options.QueryPrefix = "",
+    document_prefix: use_options.DocumentPrefix = "",
+    max_length: use_options.MaxLength = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Rank the documents of a BEIR folder for its queries.
@@ -212,16 +212,16 @@ def _evaluate_retrieval(
     "mteb", epilog=f"Example: {PROGRAM} evaluate mteb runs/demo --tasks STSBenchmark,NFCorpus -o mteb-demo"
 )
 def _evaluate_mteb(
-    folder: options.ModelFolder,
-    output: options.EvaluationFolder,
-    benchmark: options.Benchmark = None,
-    tasks: options.MtebTasks = None,
-    pooling: options.Pooling = None,
-    query_prefix: options.QueryPrefix = "",
-    document_prefix: options.DocumentPrefix = "",
-    max_length: options.MaxLength = None,
-    dtype: options.InferenceType = None,
-    device: options.Device = None,
+    folder: use_options.ModelFolder,
+    output: use_options.EvaluationFolder,
+    benchmark: use_options.Benchmark = None,
+    tasks: use_options.MtebTasks = None,
+    pooling: use_options.Pooling = None,
+    query_prefix: use_options.QueryPrefix = "",
+    document_prefix: use_options.DocumentPrefix = "",
+    max_length: use_options.MaxLength = None,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
     """Run tasks or a benchmark of the mteb package.

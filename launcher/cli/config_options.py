@@ -1,0 +1,66 @@
+"""Options of the commands about configs and training data, with their help texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from launcher.cli.completion import keys, profile_names, rule_codes
+
+# profiles
+ProfileName = Annotated[
+    str, Argument(metavar="NAME", autocompletion=profile_names, help="Name of a profile.")
+]
+FirstProfile = Annotated[str, Argument(metavar="A", autocompletion=profile_names, help="First profile.")]
+SecondProfile = Annotated[str, Argument(metavar="B", autocompletion=profile_names, help="Second profile.")]
+
+# init
+NewRunFile = Annotated[Path, Argument(metavar="FILE", help="Run file to write; must not exist.")]
+Text = Annotated[Path | None, Option("--text", metavar="PATH", help="File or folder of text to train on.")]
+DataSet = Annotated[
+    str | None,
+    Option("--dataset", metavar="NAME", help="Hugging Face Hub dataset, or builtin:python-docs."),
+]
+ModelSize = Annotated[
+    Literal["tiny", "small", "base"] | None,
+    Option("--size", help="Size of the model. Default: tiny on a CPU, small on a GPU."),
+]
+DeviceChoice = Annotated[
+    Literal["cpu", "gpu"] | None,
+    Option("--device", help="Device to train on. Default: a GPU if there is one."),
+]
+
+# lint, rule, explain
+Paths = Annotated[list[Path], Argument(metavar="PATH", help="Run files, profiles, or folders of them.")]
+Select = Annotated[
+    list[str] | None,
+    Option("--select", metavar="CODES", help="Run only these rules (codes or prefixes, e.g. CKP)."),
+]
+Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="Skip these rules.")]
+Fix = Annotated[bool, Option("--fix", help="Apply safe fixes in place.")]
+Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
+RuleCode = Annotated[
+    str | None,
+    Argument(metavar="CODE", autocompletion=rule_codes, help="Code or name of a rule."),
+]
+EveryRule = Annotated[bool, Option("--all", help="List all rules.")]
+Key = Annotated[
+    str,
+    Argument(metavar="KEY", autocompletion=keys, help="Config key, or a value of the plan."),
+]
+
+# data prepare, tokenizer train
+PreparedFolder = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Output folder, empty or new; usable as dataset.cache_dir. Default: the cache.",
+    ),
+]
+TokenizerFolder = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Output folder; must be empty or new.")
+]

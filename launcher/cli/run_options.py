@@ -1,0 +1,137 @@
+"""Options of the commands about runs, with their help texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+# preflight
+Levels = Annotated[
+    str,
+    Option(
+        "--level",
+        metavar="LEVELS",
+        help="Comma-separated: static, host, gpu, distributed, data, rehearsal, full. Default: full for a "
+        "production run, static,host,gpu for a smoke run.",
+    ),
+]
+FactsFile = Annotated[
+    Path | None,
+    Option("--facts", metavar="FILE", help="Judge recorded facts; run no probes, write no receipt."),
+]
+SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Save the facts as JSON.")]
+ResultsFolder = Annotated[
+    Path | None,
+    Option(
+        "--output", metavar="DIR", help="Folder for report, facts and receipt [.neobert/preflight/DIGEST]."
+    ),
+]
+
+# validate-gpu
+Full = Annotated[bool, Option("--full", help="Probe all installed backends, not only the selected one.")]
+
+# train; the last six as torchrun names them
+Resume = Annotated[
+    str | None, Option("--resume", metavar="auto|never|PATH", help="Checkpoint to resume from.")
+]
+ReceiptFile = Annotated[
+    Path | None,
+    Option(
+        "--receipt",
+        metavar="PATH",
+        help="Reuse an earlier preflight result; rejected if anything changed since.",
+    ),
+]
+Unguarded = Annotated[
+    str | None,
+    Option("--unguarded", metavar="REASON", help="Launch even if checks fail; REASON is recorded."),
+]
+Stages = Annotated[
+    str | None,
+    Option(
+        "--stages",
+        metavar="STEPS",
+        help="Check loss, throughput and memory at these steps (1,300,1000); exit with 93 if one fails.",
+    ),
+]
+Sweep = Annotated[
+    list[str] | None,
+    Option(
+        "--sweep",
+        metavar="KEY=VALUES",
+        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Several --sweep "
+        "combine; every point is checked and listed before the first starts.",
+    ),
+]
+AllowUnequalTokens = Annotated[
+    bool, Option("--allow-unequal-tokens", help="Allow points that train on different numbers of tokens.")
+]
+DryRun = Annotated[
+    bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
+]
+NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
+Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Number of nodes.")]
+NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Rank of this node, from 0.")]
+MasterAddr = Annotated[str | None, Option("--master-addr", metavar="HOST", help="Host of rank 0.")]
+MasterPort = Annotated[
+    int | None, Option("--master-port", metavar="PORT", min=1, max=65535, help="Rendezvous port.")
+]
+RdzvEndpoint = Annotated[
+    str | None, Option("--rdzv-endpoint", metavar="HOST:PORT", help="Rendezvous endpoint.")
+]
+
+# status, watch, runs, report
+RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
+RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
+ComparedRuns = Annotated[
+    list[Path],
+    Argument(metavar="RUN", help="Two or more run directories."),
+]
+By = Annotated[
+    Literal["step", "tokens"] | None,
+    Option(
+        "--by",
+        help="Compare at equal steps or tokens. Default: steps, if all runs have equal tokens per step.",
+    ),
+]
+RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
+ComparedRun = Annotated[
+    Path | None, Option("--compare", metavar="RUN", help="Second run, drawn in the same charts.")
+]
+ReportFile = Annotated[
+    Path | None,
+    Option("--output", "-o", metavar="FILE", help="HTML file. Default: report.html or compare.html in RUN."),
+]
+
+# bench
+BOverrides = Annotated[
+    list[str] | None, Option("--b-set", metavar="KEY=VALUE", help="Override a key in the second config only.")
+]
+Against = Annotated[
+    str | None, Option("--against", metavar="NAME|FILE", help="Profile or run file of the second config.")
+]
+Differing = Annotated[
+    list[str] | None,
+    Option(
+        "--differing",
+        metavar="KEYS",
+        help="Keys or sections that may differ, in addition to those of --b-set.",
+    ),
+]
+BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps per config and round.")]
+BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Warm-up steps to discard.")]
+BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Rounds per config; no verdict below 6.")]
+BenchData = Annotated[
+    Literal["synthetic", "own"], Option("--data", help="Synthetic documents, or the run's own data.")
+]
+Baseline = Annotated[
+    Path | None, Option("--baseline", metavar="FILE", help="Earlier report to compare the first config with.")
+]
+BenchOutput = Annotated[Path | None, Option("--output", metavar="FILE", help="Save the report as JSON.")]
+
+SpeedrunRules = Annotated[Path, Argument(metavar="RULES", help="Rule file (docs/speedrun.md).")]
+SpeedrunDryRun = Annotated[
+    bool, Option("--dry-run", help="Check rules, sources and runs, list the runs, start nothing.")
+]

@@ -1,0 +1,139 @@
+"""Options of the commands that use a checkpoint, with their help texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Argument, Option
+
+from launcher.cli.completion import export_formats
+
+# export
+ExportSource = Annotated[
+    Path,
+    Argument(metavar="SOURCE", help="Run directory (newest checkpoint), checkpoint, or folder of weights."),
+]
+ExportFormats = Annotated[
+    str,
+    Option(
+        "--to",
+        metavar="FORMATS",
+        autocompletion=export_formats,
+        help="Comma-separated: hf, sentence-transformers, onnx, gguf-ready, fork.",
+    ),
+]
+ExportOutput = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Folder that receives one folder per format.")
+]
+Average = Annotated[
+    str,
+    Option(
+        "--average",
+        metavar="N|STEPS",
+        help="Export the mean of the newest N checkpoints of a run, or of these steps (1000,2000).",
+        show_default=False,
+    ),
+]
+
+ExportResults = Annotated[
+    list[Path] | None,
+    Option("--results", metavar="FILE", help="JSON of `evaluate` for the model card. Repeatable."),
+]
+
+# encode
+ModelFolder = Annotated[
+    Path,
+    Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory (its newest checkpoint)."),
+]
+TextsPath = Annotated[
+    Path,
+    Argument(
+        metavar="TEXTS",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, or "
+        "the name of a Hub dataset.",
+    ),
+]
+EmbeddingsFile = Annotated[
+    Path, Option("--output", "-o", metavar="FILE", help="Output file, .npy or .parquet; rows in input order.")
+]
+Column = Annotated[
+    str | None, Option("--column", metavar="NAME", help="Column of the text [text, sentence or content].")
+]
+Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a dataset folder.")]
+Pooling = Annotated[
+    Literal["avg", "cls", "max"] | None,
+    Option("--pooling", help="Pooling of token vectors. Default: the folder's setting."),
+]
+Normalize = Annotated[
+    bool | None,
+    Option(
+        "--normalize/--no-normalize", help="Scale embeddings to unit length. Default: the folder's setting."
+    ),
+]
+MaxLength = Annotated[
+    int | None,
+    Option(
+        "--max-length",
+        metavar="N",
+        min=3,
+        help="Longest text in tokens; longer ones are truncated and counted.",
+    ),
+]
+InferenceType = Annotated[
+    Literal["bf16", "fp32"] | None,
+    Option("--dtype", help="Compute type. Default: bf16 on a GPU, fp32 on the CPU."),
+]
+Processes = Annotated[
+    int | None,
+    Option("--processes", metavar="N", min=1, help="Processes that share the texts. Default: one per GPU."),
+]
+TextsPerShard = Annotated[
+    int,
+    Option(
+        "--texts-per-shard",
+        metavar="N",
+        min=1,
+        help="Texts between two saves; a killed job loses at most these.",
+    ),
+]
+
+# evaluate
+EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
+GlueData = Annotated[
+    Path,
+    Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),
+]
+EvaluationFolder = Annotated[
+    Path, Option("--output", "-o", metavar="DIR", help="Folder for results; the same folder continues them.")
+]
+GlueTasks = Annotated[
+    str | None,
+    Option("--tasks", metavar="NAMES", help="Comma-separated tasks, glue or superglue. Default: glue."),
+]
+Seeds = Annotated[int, Option("--seeds", metavar="N", min=1, help="Runs per task, with seeds from 0.")]
+Transfer = Annotated[
+    bool,
+    Option("--transfer", help="Start rte, mrpc, stsb, qnli, cb and boolq from mnli's best checkpoint."),
+]
+RandomWeights = Annotated[
+    bool, Option("--random-weights", help="Train the same shape from random weights, for comparison.")
+]
+KeepCheckpoints = Annotated[
+    bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs. Default: only metrics.")
+]
+Device = Annotated[
+    Literal["cpu", "cuda"] | None, Option("--device", help="Default: cuda if a GPU is visible.")
+]
+PairsPerParadigm = Annotated[
+    int | None,
+    Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
+]
+QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text before each query.")]
+DocumentPrefix = Annotated[
+    str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")
+]
+Benchmark = Annotated[
+    str | None, Option("--benchmark", metavar="NAME", help="MTEB benchmark, e.g. 'MTEB(eng, v2)'.")
+]
+MtebTasks = Annotated[str | None, Option("--tasks", metavar="NAMES", help="Comma-separated MTEB tasks.")]
