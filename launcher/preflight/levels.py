@@ -29,6 +29,7 @@ from launcher.probes.trials import (
     probe_inspection,
 )
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.tasks import TASKS
 from profiles.registry import ResolvedRun
 from validators.core import levels_with_rules
 from validators.finding import Level
@@ -82,8 +83,13 @@ def longest_s() -> float:
 
 
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
-    """Return all levels for a production run; the rehearsal of a smoke run would outlast the run."""
-    return JUDGED if run.is_production else QUICK
+    """Return all levels for a production run; the rehearsal of a smoke run would outlast the run.
+
+    Labels are judged for every run: a text of one class trains to 100 % accuracy, whatever the run is for.
+    """
+    if run.is_production:
+        return JUDGED
+    return (*QUICK, Level.DATA) if TASKS[run.config.task].labels else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
+from launcher.process.child_start import RUN_MODULE
 from launcher.process.process_tree import kill_tree, killed_at_exit
 from neobert.progress import MARK
 
@@ -122,7 +123,7 @@ def json_of(
 
 def _short(command: Sequence[str]) -> str:
     """Return the name of a command: of a module, or of a program."""
-    words = list(command)
+    words = [word for word in command if word not in RUN_MODULE[1:]]
     return words[words.index("-m") + 1] if "-m" in words else words[0]
 
 

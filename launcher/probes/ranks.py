@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
@@ -13,7 +12,7 @@ from typing import Any
 
 from launcher.probes.child import error_of, run
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
-from launcher.probes.trials import resolved_file
+from launcher.probes.trials import PYTHON, resolved_file
 from launcher.process.trainer_process import child_environment
 from launcher.rundir.records import read_json
 from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, ParameterFacts, RankFacts
@@ -50,7 +49,7 @@ def _start(resolved: Path, count: int) -> Exception | None:
     """Run torchrun to its end; its own failure is less specific than the reports of the ranks."""
     # Without an address, torchrun resolves this node's full name repeatedly, through DNS too.
     here = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(count))
-    torchrun = (sys.executable, "-P", "-m", "torch.distributed.run", *here)
+    torchrun = (*PYTHON, "torch.distributed.run", *here)
     command = (*torchrun, "-m", MODULE, str(resolved), str(resolved.parent))
     try:
         ended = run(command, RANKS_S, child_environment(Path(os.devnull), ranks=count))

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from launcher.probes.child import json_of
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
+from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import child_environment
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
@@ -25,7 +26,8 @@ from validators.facts_io import record_of
 from validators.facts_num import DeviceFacts, NumericsFacts
 from validators.facts_run import CorpusFacts, ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
 
-PYTHON = (sys.executable, "-P", "-m")
+PYTHON = (sys.executable, "-P", *RUN_MODULE)
+"""Start of a module that ends with the launcher, also where that is killed."""
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
 # Only the first part of a name: looking for a submodule would import its package into the launcher.
 OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -43,6 +44,7 @@ FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
 MEASURED, OTHERS = "measured", "others_at_work"
 TIMEOUT_S = 120.0
 POLL_S = 0.02
+ORPHANED_S = 2.0
 
 Linger = Callable[["Trainer"], None]
 Hold = Callable[["Trainer", Path], None]
@@ -51,7 +53,7 @@ Hold = Callable[["Trainer", Path], None]
 def main(arguments: list[str]) -> int:
     """Run the rehearsal; errors are reported to the parent process as the trainer's are."""
     configure_logging()
-    signals = Signals()
+    signals, parent = Signals(), os.getppid()
     try:
         with signals.installed():
             name, resolved, folder = arguments
@@ -61,6 +63,21 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         log.exception("the rehearsal failed")
         return report(unexpected(error, Path(arguments[-1])))
+    finally:
+        if signals.requested is not None:
+            remove_if_orphaned(Path(arguments[-1]), parent)
+
+
+def remove_if_orphaned(folder: Path, parent: int) -> None:
+    """Remove the folder of a launcher that was killed, which cannot remove these checkpoints itself.
+
+    The kernel sends the signal of its death before its last thread has ended, and with that its process.
+    """
+    deadline_s = time.monotonic() + ORPHANED_S
+    while os.getppid() == parent and time.monotonic() < deadline_s:
+        time.sleep(POLL_S)
+    if os.getppid() != parent:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def hang(trainer: Trainer) -> None:

@@ -89,6 +89,33 @@ trainer:
   eval_steps: 4
   logging_steps: 1
 """
+WORDS = """\
+profile: cpu
+task: token_classification
+token_classification: {label_names: [O, B-PER]}
+model: {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 64}
+dataset: {path: words.conll, cache_dir: cache, max_seq_length: 32}
+tokenizer: {vocab_size: 64}
+trainer: {output_dir: run, max_steps: 4}
+"""
+
+
+@pytest.mark.parametrize("task", ["texts", "words"])
+def test_labels_of_one_class_start_no_run_of_any_profile(run_child: Callable[..., Any], task: str) -> None:
+    rows = [{"text": f"text {n} of many", "label": "good"} for n in range(200)]
+    Path("texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    Path("words.conll").write_text("\n\n".join(f"word{n} O\nof O" for n in range(200)), encoding="utf-8")
+    named = "classification.label_names=[bad, good]"
+    more = ("--set", named) if task == "texts" else ()
+    Path("run.yaml").write_text(LABELLED if task == "texts" else WORDS, encoding="utf-8")
+    answer = run_child("train", "-c", "run.yaml", *more, "--output-format", "json")
+    assert answer.code == 1, answer.out + answer.err
+    failed = {each["code"]: each["message"] for each in answer.json["findings"] if each["severity"] == "fail"}
+    assert set(failed) == {"DAT021"}
+    assert "have label" in failed["DAT021"]
+    assert not Path("run").exists()
+
+
 CLOCKED = ("time/", "memory/", "perf/", "train/tokens_per_sec")
 
 

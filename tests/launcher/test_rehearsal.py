@@ -23,6 +23,8 @@ from launcher.preflight.rehearsal_children import Stage
 from launcher.preflight.rehearsal_facts import compare, facts_of
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
 from neobert.config import digest
+from neobert.rehearsal import __main__ as parts
+from neobert.rehearsal.__main__ import remove_if_orphaned
 from validators.facts import Facts
 from validators.facts_gpu import GpuFacts, GpuProcessFacts
 from validators.facts_io import facts_from_json, facts_to_json
@@ -51,9 +53,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return plant
 
 
-@pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
-def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, tmp_path: Path) -> None:
+def write_tiny_run(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(f"document {n} of many words" for n in range(400)))
     run = {
         "profile": "cpu-demo",
@@ -68,6 +68,12 @@ def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, 
         "trainer": {"output_dir": "runs/tiny", "save_steps": 10},
     }
     (tmp_path / "run.yaml").write_text(json.dumps(run), encoding="utf-8")
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, tmp_path: Path) -> None:
+    write_tiny_run(tmp_path)
     options = ("--level", "rehearsal", "--output-format", "json", "--save-facts", "f.json")
     answer = run_child("preflight", "-c", "run.yaml", *options)
     checks = {check["id"]: check for check in answer.json["checks"]}
@@ -79,6 +85,31 @@ def test_a_tiny_run_is_rehearsed_by_children_and_leaves_nothing(run_child: Any, 
     assert found["watchdog"]["survivors"] == 0
     assert list(tmp_path.glob("**/.rehearsal-*")) == []
     assert not (tmp_path / "runs" / "tiny").exists()
+
+
+@pytest.mark.e2e
+def test_a_launcher_that_is_killed_leaves_no_checkpoints_of_a_rehearsal(
+    start_child: Any, tmp_path: Path
+) -> None:
+    write_tiny_run(tmp_path)
+    killed = start_child("preflight", "-c", "run.yaml", "--level", "rehearsal")
+    until_s = time.monotonic() + 120
+    while not list(tmp_path.glob("**/.rehearsal-*/run/checkpoints")) and time.monotonic() < until_s:
+        assert killed.poll() is None, killed.communicate()
+        time.sleep(0.02)
+    children = psutil.Process(killed.pid).children(recursive=True)
+    killed.kill()
+    killed.communicate()
+    assert psutil.wait_procs(children, timeout=60)[1] == []
+    assert list(tmp_path.glob("**/.rehearsal-*")) == []
+
+
+def test_only_an_orphan_removes_the_folder_of_its_rehearsal(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(parts, "ORPHANED_S", 0.1)
+    remove_if_orphaned(tmp_path, os.getppid())
+    assert tmp_path.exists()
+    remove_if_orphaned(tmp_path, os.getppid() + 1)
+    assert not tmp_path.exists()
 
 
 @pytest.mark.child

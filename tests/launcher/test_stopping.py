@@ -141,10 +141,11 @@ def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("name", ["bench", "validate-gpu"])
 def test_a_job_in_the_background_whose_launcher_is_killed_leaves_nothing(
-    begin: Callable[..., Any], tmp_path: Path
+    name: str, begin: Callable[..., Any], tmp_path: Path
 ) -> None:
-    child = begin("bench", preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    child = begin(name, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
     (pids,) = tmp_path.rglob("pids")
     asked = int(pids.read_text().split()[0])  # before the kill: its folder is removed soon after
     child.kill()

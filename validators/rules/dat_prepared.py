@@ -269,13 +269,26 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule("DAT005", "wasted-text", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
+def _is_short(run: ResolvedRun, plan: Plan) -> str:
+    """Return that a smoke run, which CFG005 keeps short, wastes little."""
+    is_smoke = run.profile is not None and run.profile.kind == "smoke"
+    return "a smoke run lasts minutes, whatever it wastes" if is_smoke else ""
+
+
+@rule(
+    "DAT005",
+    "wasted-text",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    inapplicable=_is_short,
+)
 def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Microbatches that are partly padding, or documents that lose text.
 
     ## What it does
     Warns if less than 90 % of a microbatch is text, if truncation loses more than 5 % of the tokens, or if
-    more than 5 % of the documents are dropped. Reports the median document length.
+    more than 5 % of the documents are dropped. Reports the median document length. Smoke runs are exempt.
 
     ## Why is this bad?
     Padding costs as much as text and teaches nothing, and truncated text was paid for when it was collected.
