@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -267,6 +268,23 @@ def test_training_is_the_same_every_time():
     texts = sentences(300, longest=8)
     vocabularies = [train_wordpiece(texts, 200, None).get_vocab() for _ in range(6)]
     assert all(vocabulary == vocabularies[0] for vocabulary in vocabularies)
+
+
+def test_a_word_without_end_is_trained_on_in_time_and_changes_no_other_word():
+    usual = "hello world, well told " * 50
+    endless = "helloworld" * 200_000
+    started_s = time.process_time()
+    found = train_wordpiece([usual, endless], 64, None)
+    assert time.process_time() - started_s < 30, "each merge read the whole word, which took hours"
+    assert found.tokenize("hello") == ["hello"]
+
+
+@pytest.mark.parametrize(("length", "is_cut"), [(2000, False), (2001, True)])
+@pytest.mark.parametrize("end", [" next", ".", "\n", ""])
+def test_only_a_word_of_thousands_of_letters_is_cut(length, is_cut, end):
+    word = ("abcdefghij" * 300)[:length]
+    parts = " ".join(word[at : at + 100] for at in range(0, length, 100))
+    assert list(wordpiece._head([f"short {word}{end}"])) == [f"short {parts if is_cut else word}{end}"]
 
 
 def test_a_generator_can_be_trained_on(tokenizer_dir):

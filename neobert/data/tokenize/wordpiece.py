@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,6 +20,10 @@ CONTINUATION = "##"
 # More text than this adds noise to a vocabulary, not words; and a stream may have no end.
 MAX_CHARACTERS = 1 << 28
 MAX_ALPHABET = 1000
+MAX_WORD, PART_OF_WORD = 2000, 100
+_LETTER = r"[^\s!-/:-@\[-`{-~]"
+_LONG_WORD = re.compile(f"(?<!{_LETTER}){_LETTER}{{{MAX_WORD + 1},}}")
+"""A word without white space and ASCII punctuation: each merge of a pair reads the whole word."""
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None) -> PreTrainedTokenizerFast:
@@ -128,11 +133,17 @@ def _counted(texts: Iterable[str], progress: Progress, following: str = "") -> I
         LOG.info(following)
 
 
+def _in_parts(word: re.Match[str]) -> str:
+    """Cut a word of thousands of letters, which trains for hours and is unknown as a whole anyway."""
+    return " ".join(word[0][at : at + PART_OF_WORD] for at in range(0, len(word[0]), PART_OF_WORD))
+
+
 def _head(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the head of the texts, long ones in pieces: the trainer counts words, and no word is cut."""
+    """Yield the head of the texts, long ones in pieces: no word is cut but one of thousands of letters."""
     characters = 0
     for text in texts:
-        yield from pieces_of(text, lambda _, after: after[:1].isspace())
+        for piece in pieces_of(text, lambda _, after: after[:1].isspace()):
+            yield _LONG_WORD.sub(_in_parts, piece) if len(piece) > MAX_WORD else piece
         characters += len(text)
         if characters >= MAX_CHARACTERS:
             return
