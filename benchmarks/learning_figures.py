@@ -30,9 +30,8 @@ def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
         yield from COMPARISONS[name].wanted(chosen)
 
 
-def report(chosen: argparse.Namespace) -> None:
-    for name in chosen.of:
-        COMPARISONS[name].report(chosen)
+def report(chosen: argparse.Namespace) -> str:
+    return "\n".join(COMPARISONS[name].report(chosen) for name in chosen.of)
 
 
 def main() -> None:

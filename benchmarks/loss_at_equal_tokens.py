@@ -76,13 +76,10 @@ def judge(chosen: argparse.Namespace) -> dict[int, dict[str, Any]]:
     return found
 
 
-def report(chosen: argparse.Namespace) -> None:
-    """Print the largest difference, and write it with what it was made of, finished or not."""
+def report(chosen: argparse.Namespace) -> str:
+    """Write the largest difference with what it was made of, finished or not; return all for the terminal."""
     found = judge(chosen)
     there = [row["difference"]["mean"] for row in found.values() if row["difference"] is not None]
-    for tokens, row in found.items():
-        told = row["difference"] and "{mean:+.4f} nats, {interval[0]:+.4f} to {interval[1]:+.4f}"
-        print(f"{tokens:,} tokens: {told.format(**row['difference']) if told else 'not known'}")
     if chosen.output:
         is_complete = len(there) == len(found)
         detail = {
@@ -101,6 +98,15 @@ def report(chosen: argparse.Namespace) -> None:
             detail,
             is_complete=is_complete,
         )
+    return "\n".join(f"{tokens:,} tokens: {told(row['difference'])}" for tokens, row in found.items())
+
+
+def told(found: dict[str, Any] | None) -> str:
+    return (
+        "not known"
+        if found is None
+        else "{mean:+.4f} nats, {interval[0]:+.4f} to {interval[1]:+.4f}".format(**found)
+    )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -170,16 +170,9 @@ def verdict(adds: bool, low: float, high: float) -> Verdict:
     return "kept" if (high < 1.0) == adds else "lost"
 
 
-def report(chosen: argparse.Namespace) -> None:
-    """Print a line per arm, and write all rows, finished or not."""
+def report(chosen: argparse.Namespace) -> str:
+    """Write all rows, finished or not; return a line of each for the terminal."""
     rows, num_arms = judge(chosen), len(arms(chosen))
-    for each in rows:
-        told = "diverged"
-        if "time" in each:
-            (low, high), change = each["time"]["interval"], each["change"]["mean"]
-            told = f"{change:+.4f} nats, time {each['time']['mean']:.2f} ({low:.2f} to {high:.2f})"
-        print(f"{each['verdict']:10} {each['key']:34} {each['arm']:36} {told}")
-    print(f"{len(rows)} of {num_arms} arms")
     if chosen.output:
         changes = [each["change"]["mean"] for each in rows if "change" in each]
         detail = {
@@ -200,6 +193,15 @@ def report(chosen: argparse.Namespace) -> None:
             detail,
             is_complete=len(rows) == num_arms,
         )
+    return "\n".join([*map(told, rows), f"{len(rows)} of {num_arms} arms"])
+
+
+def told(row: dict[str, Any]) -> str:
+    found = "diverged"
+    if "time" in row:
+        (low, high), change = row["time"]["interval"], row["change"]["mean"]
+        found = f"{change:+.4f} nats, time {row['time']['mean']:.2f} ({low:.2f} to {high:.2f})"
+    return f"{row['verdict']:10} {row['key']:34} {row['arm']:36} {found}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

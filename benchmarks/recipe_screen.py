@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import gc
 import json
 import math
 import time
@@ -33,6 +34,7 @@ from neobert.optim import WeightAverage, build_optimizer, build_scheduler
 from neobert.parallel import World
 from neobert.training.guards.loss_guard import CODE, SPIKE_CODE, FiniteGuard
 from neobert.training.loop.assembly import assemble, make_reproducible
+from neobert.training.loop.hooks import collecting_between_steps
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
@@ -190,14 +192,16 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
 
 
 def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
-    """Train; return losses, tokens and seconds."""
+    """Train; return losses, tokens and seconds. As often as a run logs, it waits for the device as there."""
     curve, model, clock = [], trainer.task.model, StepClock(trial["steps"])
-    for step in range(1, trial["steps"] + 1):
-        run_step(trainer)
-        clock.ended(step)
-        if step % 100 == 0:
-            trainer.guard.check()
-            curve.append(round(trainer.progress.loss.take(), 4))
+    with collecting_between_steps():
+        for step in range(1, trial["steps"] + 1):
+            run_step(trainer)
+            clock.ended(step)
+            if step % trainer.config.trainer.logging_steps == 0:
+                gc.collect()
+                trainer.guard.check()
+                curve.append(round(trainer.progress.loss.take(), 4))
     trainer.guard.check()
     found = {
         "seconds": round(clock.seconds, 2),

@@ -70,10 +70,10 @@ def of_peer(chosen: argparse.Namespace, setting: Setting, seed: int) -> Trial:
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
     """Yield all trials that can be named by now: other seeds of the peer wait for its best setting."""
-    yield from (of_peer(chosen, SETTINGS[0], seed) for seed in SEEDS)
+    yield from (of_peer(chosen, chosen.settings[0], seed) for seed in SEEDS)
     yield from (seeds_of(chosen.work, steps, chosen.size) for steps in chosen.steps)
-    yield from (of_peer(chosen, setting, 0) for setting in SETTINGS[1:])
-    if all(first_loss(chosen, setting) is not None for setting in SETTINGS):
+    yield from (of_peer(chosen, setting, 0) for setting in chosen.settings[1:])
+    if all(first_loss(chosen, setting) is not None for setting in chosen.settings):
         yield from (of_peer(chosen, best_setting(chosen), seed) for seed in SEEDS)
 
 
@@ -93,13 +93,13 @@ def best_setting(chosen: argparse.Namespace) -> Setting:
         loss = first_loss(chosen, setting)
         return math.inf if loss is None else loss
 
-    return min(SETTINGS, key=loss_of)
+    return min(chosen.settings, key=loss_of)
 
 
 def judge(chosen: argparse.Namespace) -> dict[str, Any]:
     """Return the ratio, None where it is not known or not reached, and what it was made of."""
     best = best_setting(chosen)
-    screened = {setting.title: first_loss(chosen, setting) for setting in SETTINGS}
+    screened = {setting.title: first_loss(chosen, setting) for setting in chosen.settings}
     runs = [run for seed in SEEDS for run in runs_of(chosen.results, of_peer(chosen, best, seed).name)]
     theirs = summary(runs)
     names = {steps: seeds_of(chosen.work, steps, chosen.size).name for steps in sorted(chosen.steps)}
@@ -110,7 +110,9 @@ def judge(chosen: argparse.Namespace) -> dict[str, Any]:
         "config": CONFIG,
         "rows": ROWS[chosen.size],
         "intervals": INTERVALS,
-        "peer_by_setting": screened,
+        "peer_by_setting": {
+            title: "diverged" if loss == math.inf else loss for title, loss in screened.items()
+        },
         "peer_setting": best.title,
         "peer": theirs,
         "ours": mine,
@@ -145,11 +147,10 @@ def at_equal_loss(mine: Sequence[dict[str, Any]], theirs: dict[str, Any]) -> dic
     return ratio(times, column(theirs, "seconds"))
 
 
-def report(chosen: argparse.Namespace) -> None:
-    """Print the figure, and write it with what it was made of, finished or not."""
+def report(chosen: argparse.Namespace) -> str:
+    """Write the figure with what it was made of, finished or not; return it for the terminal."""
     found = judge(chosen)
     told = None if found["ratio"] is None else found["ratio"]["mean"]
-    print(f"time to the peer's loss: {'not known' if told is None else f'{told:.3f} of its time'}")
     if chosen.output:
         is_complete = found["peer"] is not None and len(found["ours"]) == len(chosen.steps)
         is_complete = is_complete and None not in found["peer_by_setting"].values()
@@ -161,11 +162,20 @@ def report(chosen: argparse.Namespace) -> None:
             found,
             is_complete=is_complete,
         )
+    return f"time to the peer's loss: {'not known' if told is None else f'{told:.3f} of its time'}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="of this trainer")
     parser.add_argument("--peer-steps", type=int, default=PEER_STEPS)
+    parser.add_argument(
+        "--settings", type=setting_of, nargs="+", default=list(SETTINGS), help="of the peer, as RATE:DECAY"
+    )
+
+
+def setting_of(word: str) -> Setting:
+    rate, _, weight_decay = word.partition(":")
+    return Setting(float(rate), float(weight_decay))
 
 
 def main() -> None:

@@ -65,16 +65,25 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def carry_out(
-    wanted: Callable[[], Iterable[Trial]], report: Callable[[], None], chosen: argparse.Namespace
+    wanted: Callable[[], Iterable[Trial]], report: Callable[[], str], chosen: argparse.Namespace
 ) -> None:
-    """Run what is missing and report what is there, or price it only."""
+    """Run what is missing, or price it only.
+
+    `report` writes the figures and returns them for the terminal. It is called whenever a trial has ended: a
+    machine that is taken away leaves the figures of what it did.
+    """
     if chosen.list:
         price(missing(wanted(), chosen.results), chosen.results)
         return
-    try:
-        run_missing(wanted, chosen)
-    finally:
+
+    def wanted_now() -> Iterable[Trial]:
         report()
+        return wanted()
+
+    try:
+        run_missing(wanted_now, chosen)
+    finally:
+        print(report(), flush=True)
 
 
 def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace, per_gpu: int = 1) -> None:

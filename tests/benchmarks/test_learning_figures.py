@@ -25,6 +25,7 @@ def chosen(tmp_path):
         output=tmp_path / "out",
         size="tiny",
         steps=[20],
+        settings=list(time_to_loss.SETTINGS),
         peer_steps=30,
         tokens=[10_000, 20_000],
         rate=1e-3,
@@ -116,6 +117,12 @@ def test_the_peer_is_judged_at_its_best_setting(chosen):
     keep_peer(chosen, best, [2.4] * SEEDS)
     assert time_to_loss.judge(chosen)["peer_setting"] == best.title
     assert time_to_loss.judge(chosen)["ratio"] is None, "2.45 does not reach 2.4"
+
+
+def test_only_the_chosen_settings_run(chosen):
+    chosen.settings = [time_to_loss.setting_of("1e-3:0.01"), time_to_loss.setting_of("2e-3:0.01")]
+    titles = {trial.name.split("-seed")[0] for trial in time_to_loss.wanted(chosen) if "peer" in trial.name}
+    assert titles == {"peer-0.001-decay-0.01-30", "peer-0.002-decay-0.01-30"}
 
 
 def test_a_figure_without_the_whole_screen_is_not_complete(chosen):

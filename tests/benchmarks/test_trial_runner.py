@@ -169,6 +169,29 @@ def test_what_can_be_named_later_runs_in_the_same_command(chosen):
     assert len(done(chosen, second)) == 1
 
 
+def test_figures_are_written_after_every_trial_and_told_once(chosen, capsys):
+    chosen.list, chosen.seconds = False, 100.0
+    one, two = trial(chosen, "one", {}), trial(chosen, "two", {"fail": 1})
+    seen = []
+
+    def report() -> str:
+        seen.append(len(done(chosen, one)))
+        return "the figures"
+
+    with pytest.raises(SystemExit, match="failed"):
+        trial_runner.carry_out(lambda: [one, two], report, chosen)
+    assert (seen[0], seen[-1]) == (0, 1)
+    assert len(seen) >= 3
+    assert capsys.readouterr().out.count("the figures") == 1
+
+
+def test_a_price_starts_nothing(chosen, capsys):
+    chosen.list = True
+    trial_runner.carry_out(lambda: [trial(chosen, "one", {})], lambda: "", chosen)
+    assert "at most" in capsys.readouterr().out
+    assert list(chosen.results.iterdir()) == []
+
+
 def test_a_second_command_is_refused(chosen):
     with (chosen.results / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
