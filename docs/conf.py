@@ -20,6 +20,7 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
 exclude_patterns = ["measurements", "figures"]
 html_theme = "furo"
+html_static_path, html_css_files = ["narrow.css"], ["narrow.css"]
 html_title = f"neobert-launch {version}"
 html_show_sourcelink = False
 html_copy_source = False

@@ -168,7 +168,8 @@ def _value(each: Compared, key: str) -> str:
 
 def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
     """Format a table if it fits the terminal, else a block per key."""
-    head = paint(f"config: {len(differing)} of {len(runs[0].config)} keys differ", "bold")
+    keys = set[str]().union(*(each.config for each in runs))
+    head = paint(f"config: {len(differing)} of {len(keys)} keys differ", "bold")
     if not differing:
         return head
     cells = [[key, *(f"{_value(each, key)} ({_origin(each, key)})" for each in runs)] for key in differing]

@@ -223,7 +223,7 @@ def _rank_text(view: RankView) -> str:
     step = beat.get("step")
     total = beat.get("gpu_mem_total_mib")
     memory = memory_mib(beat)
-    share = f" of {show_mib(total)} ({memory / total:.0%})" if memory is not None and total else ""
+    share = f" ({memory / total:.0%})" if memory is not None and total else ""
     place = "" if beat.get("gpu_mem_reserved_mib") is not None else " (process)"
     text = "" if memory is None else f"memory {show_mib(memory)}{share or place}"
     age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"

@@ -54,7 +54,7 @@ def test_keys_are_named_with_values_and_origins(
     shown = command("runs", "compare", *runs)
     assert shown.code == 0
     head, names, extra, rate, *_ = shown.out.splitlines()
-    assert head == "config: 2 of 3 keys differ", "the name of the run directory differs by nature"
+    assert head == "config: 2 of 4 keys differ", "the name of the run directory differs by nature"
     assert names.split() == ["a", "b"]
     assert extra.split(maxsplit=1)[1] == "(no such key) (-)  1 (-)"
     assert rate.split() == ["optimizer.lr", "0.1", "(a.yaml:4)", "0.2", "(b.yaml:4)"]

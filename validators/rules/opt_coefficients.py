@@ -89,7 +89,7 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
     if kind.decay == "l2":  # the penalty goes through the moments and removes no fixed share of a weight
         return
     rate = optimizer.muon_lr or optimizer.lr if kind.matrices_by_muon else optimizer.lr
-    erased = rate * optimizer.weight_decay
+    erased = round(rate * optimizer.weight_decay, 12)  # the product of 0.05 and 0.1 exceeds 0.005 by 1e-18
     if erased <= MOST_ERASED:
         return
     half = f"half of an update has decayed {log(2) / erased:,.0f} steps later"
