@@ -5,8 +5,9 @@
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Each
 arm differs from the recipe in one thing and sees as many tokens, with the same seeds. A change of loss
 becomes one of time by the slope between the recipe and a longer run of it: seconds x exp(change / slope),
-over those of the recipe. A key is kept if the 95 % interval of that time (Student's t over paired seeds) says
-that training with it is faster, and has lost if it is slower; else nothing is shown.
+over those of the recipe; seconds count only for an arm whose steps do other work. A key is kept if the 95 %
+interval of that time (Student's t over paired seeds) says that training with it is faster, and has lost if it
+is slower; else nothing is shown.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Arm:
         adds: whether the arm sets a key that the recipe leaves alone; else it takes one away.
         recipe: keys of a trial of `recipe_screen.py`, which share a compiled step.
         config: sections of the run file, which need a compiled step of their own.
+        costs: whether its steps do other work, so that their seconds count; those of other arms are noise.
         loss: the key of the result that counts.
     """
 
@@ -60,28 +62,33 @@ class Arm:
     adds: bool
     recipe: dict[str, Any] = field(default_factory=dict)
     config: dict[str, dict[str, Any]] = field(default_factory=dict)
+    costs: bool = False
     loss: str = "loss"
 
 
 ARMS = {
     "init: published": Arm("model.init", False, {"init": "published"}),
-    "AdamW alone, 1e-3": Arm("optimizer.name", False, {"optimizer": "adamw", "lr": 1e-3, "muon_lr": None}),
+    "AdamW alone, 1e-3": Arm(
+        "optimizer.name", False, {"optimizer": "adamw", "lr": 1e-3, "muon_lr": None}, costs=True
+    ),
     "cosine decay": Arm("scheduler.name: linear", False, {"shape": "cosine"}),
     "weight_decay: 0.1": Arm("optimizer.weight_decay", False, {"weight_decay": 0.1}),
-    "muon_split: heads": Arm("optimizer.muon_split: heads", True, {"split": "heads"}),
+    "muon_split: heads": Arm("optimizer.muon_split: heads", True, {"split": "heads"}, costs=True),
     "decay over the last 40 %": Arm("scheduler.decay_percent", True, {"decay": 0.4}),
     "1-sqrt decay over the last 40 %": Arm("scheduler.name: 1-sqrt", True, {"shape": "1-sqrt", "decay": 0.4}),
     "sqrt decay": Arm("scheduler.name: sqrt", True, {"shape": "sqrt"}),
-    "averaged weights, 0.99": Arm("trainer.ema_decay", True, {"ema_decay": 0.99}, loss="averaged_loss"),
+    "averaged weights, 0.99": Arm(
+        "trainer.ema_decay", True, {"ema_decay": 0.99}, costs=True, loss="averaged_loss"
+    ),
     "30 % masked, falling to 15 %": Arm("datacollator.mlm_probability_final", True, {"share_at_end": 0.15}),
     "every chosen token becomes [MASK]": Arm("datacollator.mask_all", True, {"mask_all": True}),
     "embedding_multiplier: 1": Arm(
         "model.embedding_multiplier", False, config={"model": {"embedding_multiplier": 1.0}}
     ),
     "20 % masked": Arm(
-        "datacollator.mlm_probability", False, config={"datacollator": {"mlm_probability": 0.2}}
+        "datacollator.mlm_probability", False, config={"datacollator": {"mlm_probability": 0.2}}, costs=True
     ),
-    "z_loss: 1e-4": Arm("trainer.z_loss", True, config={"trainer": {"z_loss": 1e-4}}),
+    "z_loss: 1e-4": Arm("trainer.z_loss", True, config={"trainer": {"z_loss": 1e-4}}, costs=True),
 }
 BATCH_WARMUP = "half the batch in the first quarter"
 
@@ -92,7 +99,7 @@ def arms(chosen: argparse.Namespace) -> dict[str, Arm]:
     warmup = halves | {"batch_size_warmup_steps": chosen.ablation_steps // 4}
     steps = steps_of(2 * chosen.ablation_steps, TrainerConfig(**warmup))
     key = "trainer.batch_size_warmup_steps"
-    return ARMS | {BATCH_WARMUP: Arm(key, True, {"steps": steps}, config={"trainer": warmup})}
+    return ARMS | {BATCH_WARMUP: Arm(key, True, {"steps": steps}, config={"trainer": warmup}, costs=True)}
 
 
 def shared(chosen: argparse.Namespace, seed: int) -> Trial:
@@ -152,13 +159,14 @@ def row(title: str, arm: Arm, runs: list[Run], base: list[Run], slope: float) ->
     if None in losses:
         return about | {"verdict": "lost" if arm.adds else "kept", "diverged": losses.count(None)}
     changes = [loss - other["loss"] for loss, other in zip(losses, base, strict=True)]
-    times = [run["seconds"] * math.exp(change / slope) for run, change in zip(runs, changes, strict=True)]
-    time = ratio(times, [run["seconds"] for run in base])
+    base_s = [run["seconds"] for run in base]
+    own_s = [run["seconds"] for run in runs] if arm.costs else base_s
+    time = ratio([s * math.exp(change / slope) for s, change in zip(own_s, changes, strict=True)], base_s)
     return about | {
         "verdict": verdict(arm.adds, *time["interval"]),
         "loss": fmean(losses),
         "change": {"mean": fmean(changes), "interval": interval(changes)},
-        "seconds": ratio([run["seconds"] for run in runs], [run["seconds"] for run in base]),
+        "seconds": ratio(own_s, base_s),
         "time": time,
     }
 

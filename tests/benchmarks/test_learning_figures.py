@@ -197,6 +197,19 @@ def test_a_change_of_loss_becomes_one_of_time_by_the_longer_run(chosen):
     assert rows_of(chosen)["init: published"]["time"]["mean"] == pytest.approx(recipe_ablations.LONGER)
 
 
+def test_seconds_count_only_where_the_steps_do_other_work(chosen):
+    keep_arms(chosen)
+    for seed in trials.SEEDS:
+        path = trials.result_path(chosen.results, recipe_ablations.shared(chosen, seed).name)
+        base, longer, *arms = path.read_text().splitlines(keepends=True)
+        slower = [line.replace('"seconds": 10.0', '"seconds": 12.0') for line in arms]
+        path.write_text("".join([base, longer, *slower]))
+    found = rows_of(chosen)
+    assert found["muon_split: heads"]["time"]["mean"] == pytest.approx(1.2)
+    assert found["muon_split: heads"]["verdict"] == "lost"
+    assert found["cosine decay"]["time"]["mean"] == pytest.approx(1.0)
+
+
 def test_averaged_weights_are_judged_by_their_own_loss(chosen):
     keep_arms(chosen, **{"averaged weights, 0.99": -0.1})
     assert rows_of(chosen)["averaged weights, 0.99"]["verdict"] == "kept"
