@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from launcher.commands.status import require_run
@@ -42,13 +41,12 @@ def _follow(reader: RunReader) -> bool:
             snapshot = reader.read()
             if snapshot.is_over:
                 return True
-            terminal = _terminal()
-            lines = page(snapshot, replace(terminal, height=terminal.height - 1))
-            screen.draw([*lines, console.paint("q quits; the run continues", "dim")])
+            screen.draw([*page(snapshot, _terminal()), console.paint("q quits; the run continues", "dim")])
             if QUIT in screen.key(REDRAW_S):
                 return False
 
 
 def _terminal() -> Terminal:
+    """Return the room for a page: the last row is for the help, or for the prompt after it."""
     columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
-    return Terminal(columns, rows, is_unicode=console.shows_blocks(sys.stdout))
+    return Terminal(columns, rows - 1, is_unicode=console.shows_blocks(sys.stdout))

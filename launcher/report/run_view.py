@@ -37,7 +37,8 @@ COLOURS = {
 MOST_RANKS = 8
 BETWEEN = "  "
 ELLIPSIS = "…"
-ALERT_ROWS, CHART_ROWS = 5, 12
+ALERT_ROWS, CHART_ROWS = 8, 12
+"""Most rows that alerts take from the charts, and that charts take of a small terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     """Return the lines of the page, none wider than the terminal and no more than it has rows."""
     top = [*_head(snapshot, terminal), ""]
     below = ["", *_facts(snapshot, terminal.width), "", *_ranks(snapshot, terminal)]
-    alerts = _alerts(snapshot)
-    room = terminal.height - len(top) - len(below) - (ALERT_ROWS if alerts else 0)
+    alerts = _folded(_alerts(snapshot), terminal.width)
+    room = terminal.height - len(top) - len(below) - (min(ALERT_ROWS, len(alerts) + 2) if alerts else 0)
     charts = _charts(snapshot)
     heights = _heights(len(charts), min(room, max(CHART_ROWS, terminal.height // 2)))
     drawn = [
@@ -74,7 +75,7 @@ def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     lines = [*top, *drawn, *below]
     left = terminal.height - len(lines) - 1
     if alerts and left > 0:
-        lines += ["", *_shortened_list(alerts, left, terminal.width)]
+        lines += ["", *_first_alerts(alerts, left, terminal.width)]
     mark = ELLIPSIS if terminal.is_unicode else "~"
     return [line.replace(ELLIPSIS, mark) for line in lines[: terminal.height]]
 
@@ -162,14 +163,21 @@ def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator
     series = chart.series
     values = bucketed(series.positions, series.values, width, 0, last)
     rows = spark(values, height, is_unicode=terminal.is_unicode)
-    newest = chart.show(series.values[-1]) if series.values else UNKNOWN
+    newest = _short(chart, series.values[-1]) if series.values else UNKNOWN
     text = f"{chart.label:<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
-    spread = f"{chart.show(min(series.values))} to {chart.show(max(series.values))}" if series.values else ""
+    ends = [_short(chart, end(series.values)) for end in (min, max)] if series.values else []
+    spread = " to ".join(ends)
     for number, row in enumerate(rows):
         is_last = number == len(rows) - 1
         left = text if is_last else " " * len(text)
         right = f"  {spread}" if is_last else ""
         yield _cut(left, terminal.width) + paint(row.ljust(width), "cyan") + right
+
+
+def _short(chart: Chart, value: float) -> str:
+    """Format a value in the width of its column: 5.123, 0.0023, 4.0e-04."""
+    text = chart.show(value)
+    return text if len(text) <= VALUE_WIDTH - 2 else f"{value:.1e}"
 
 
 def _facts(snapshot: Snapshot, width: int) -> list[str]:
@@ -272,11 +280,15 @@ def _silent(snapshot: Snapshot) -> Iterator[tuple[int, float]]:
             yield rank, view.age_s
 
 
-def _shortened_list(alerts: Sequence[str], room: int, width: int) -> list[str]:
-    shown = [line for alert in alerts for line in fold(f"! {alert}", width).splitlines()]
-    if len(shown) > room:
-        shown = [*shown[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
-    return [paint(_cut(line, width), "yellow") for line in shown]
+def _folded(alerts: Sequence[str], width: int) -> list[str]:
+    return [line for alert in alerts for line in fold(f"! {alert}", width).splitlines()]
+
+
+def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:
+    """Return the lines that fit, of folded alerts."""
+    if len(alerts) > room:
+        alerts = [*alerts[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
+    return [paint(_cut(line, width), "yellow") for line in alerts]
 
 
 def _cut(text: str, width: int) -> str:

@@ -91,6 +91,25 @@ def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
 
 
+@pytest.mark.parametrize("loss", [0.00039932, -0.00039932, 6.395e-05, 12345678.9, 1e300])
+def test_a_value_of_any_size_fits_its_column(run_dir: Path, loss: float) -> None:
+    append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": loss})
+    lines = shown(run_dir, Terminal(80, 24, is_unicode=True)).splitlines()
+    assert max(map(len, lines)) <= 80
+    (line,) = (line for line in lines if line.startswith("loss "))
+    assert line[18:20] == "  ", line
+
+
+def test_the_hint_of_a_failure_is_shown_whole_at_80_by_24(run_dir: Path) -> None:
+    hint = "inspect the batch, whose sample ids are in /a/long/path/loss_spike_rank0.json; lower optimizer.lr"
+    outcome = {
+        "status": "failed", "exit_code": 93, "message": "loss spike " * 9, "code": "SPK001", "hint": hint
+    }  # fmt: skip
+    (run_dir / "outcome.json").write_text(json.dumps(outcome), encoding="utf-8")
+    text = shown(run_dir, Terminal(80, 24, is_unicode=True)).replace("\n    ", " ")
+    assert f"! hint: {hint}" in text
+
+
 def test_restarts_of_one_reason_are_one_alert(run_dir: Path) -> None:
     manifest = json.loads((run_dir / "manifest.json").read_text(encoding="utf-8"))
     (restart,) = manifest["restarts"]
