@@ -20,7 +20,7 @@ def checks_in(receipt: Receipt) -> list[CheckResult]:
 
 
 def carried(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
-    """Merge checks: what was not measured takes the receipt's result, and its further levels are added."""
+    """Merge checks: add the receipt's further levels, and its results for checks that were not measured."""
     earlier = {check.id: check for check in checks_in(receipt)}
     now = {check.id: check for check in checks}
     kept = [

@@ -42,7 +42,7 @@ def parse_stages(text: str | None) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",")]
     steps = [int(word) for word in words if word.isascii() and word.isdecimal()]
     if len(steps) < len(words) or sorted({0, *steps}) != [0, *steps]:
-        raise _refusal(f"{text!r} is not a list of rising steps", "write for example --stages 1,300,1000")
+        raise _refusal(f"{text!r} is not a list of increasing steps", "write for example --stages 1,300,1000")
     return tuple(steps)
 
 

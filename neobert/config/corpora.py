@@ -61,4 +61,4 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
 
 def describe_builder(name: str) -> str:
     """Describe the error of a file format given as a dataset name."""
-    return f"dataset.name {name} is a file format of the datasets library, not a data set"
+    return f"dataset.name {name} is a file format of the datasets library, not a dataset"

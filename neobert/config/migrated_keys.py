@@ -79,7 +79,7 @@ KEYS = {
     "dataset.force_redownload": "remove the line; HF_HUB_CACHE names another cache",
     "dataset.alpha": FINE_TUNING,
     "datacollator.return_packed_seqlens": "remove the line; every batch carries its boundaries",
-    "dataset.trust_remote_code": "remove the line; data sets with code are not loaded",
+    "dataset.trust_remote_code": "remove the line; datasets with code are not loaded",
     "tokenizer.padding": "remove the line; packed rows have no padding, others the length of the longest",
     "tokenizer.truncation": "write dataset.long_documents",
     "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
@@ -187,7 +187,7 @@ NAMES = {
     "max_seq_len": "write dataset.max_seq_length and model.max_position_embeddings",
     "precision": "write trainer.mixed_precision: bf16",
     "bf16": "write trainer.mixed_precision: bf16",
-    "fp16": "write trainer.mixed_precision: bf16; fp16 is not offered, it needs loss scaling and overflows",
+    "fp16": "write trainer.mixed_precision: bf16; fp16 is not supported, it needs loss scaling and overflows",
     "dtype": "write trainer.mixed_precision: bf16",
     "activation_checkpointing": "write trainer.gradient_checkpointing",
     "grad_checkpointing": "write trainer.gradient_checkpointing",
@@ -305,7 +305,7 @@ NAMES = {
     "debug": "remove the line; pass --verbose to a command",
 }
 
-ADAMW_8BIT = "not offered: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
+ADAMW_8BIT = "not supported: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
 PLATEAU = (
     "write cosine, linear, sqrt or 1-sqrt: with scheduler.decay_percent the rate stays at its peak first"
 )
@@ -313,21 +313,21 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     (
         "trainer.mixed_precision",
         "fp16",
-    ): "fp16 is not offered: it needs loss scaling and overflows; write bf16",
+    ): "fp16 is not supported: it needs loss scaling and overflows; write bf16",
     (
         "trainer.mixed_precision",
         "float16",
-    ): "fp16 is not offered: it needs loss scaling and overflows; write bf16",
+    ): "fp16 is not supported: it needs loss scaling and overflows; write bf16",
     (
         "trainer.mixed_precision",
         "fp8",
-    ): "not offered: the kernels here compute in bf16; write bf16",
+    ): "not supported: the kernels here compute in bf16; write bf16",
     ("trainer.mixed_precision", "bfloat16"): "write bf16",
     ("trainer.mixed_precision", "float32"): "write fp32",
     ("task", "pretraining"): "write pretrain",
     ("task", "mlm"): "write pretrain",
     ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
-    ("task", "contrastive"): "not offered: sentence-transformers trains on a checkpoint of task: pretrain",
+    ("task", "contrastive"): "not supported: sentence-transformers trains on a checkpoint of task: pretrain",
     ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` shows how many "
     "an epoch has",
     ("trainer.metric_for_best_model", "loss"): "write eval/loss",
@@ -342,7 +342,7 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("trainer.mixed_precision", True): "write bf16",
     ("trainer.mixed_precision", False): "write fp32",
     ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
-    ("optimizer.name", "soap"): "not offered: adamw, muon and muonclip are implemented; write one of them",
+    ("optimizer.name", "soap"): "not supported: adamw, muon and muonclip are implemented; write one of them",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
     ("wandb.mode", "disabled"): "remove wandb from trackers, or write wandb.enabled: false",

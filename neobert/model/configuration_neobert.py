@@ -71,7 +71,7 @@ class NeoBERTConfig(PretrainedConfig):
         published_length = kwargs.pop("max_length", None)
         for scaling in ("rope_scaling", "rope_parameters"):
             if kwargs.get(scaling):
-                raise ValueError(f"{scaling} is not supported: remove it, and set rope_theta")
+                raise ValueError(f"{scaling} is not supported: remove {scaling}, and set rope_theta")
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.num_hidden_layers = num_hidden_layers

@@ -24,6 +24,7 @@ TEXTS = [*sorted((ROOT / "examples").glob("*")), *sorted((ROOT / "profiles").rgl
 NO_LONGER = "longer|more|less|fewer|later|earlier|larger|smaller|different|way|need|one"
 BANNED = re.compile(
     r"\b(?:lest|anew|mend(?:s|ed|ing)?|whoever|for want of|dear|dearer|begun again|begins? again"
+    r"|not offered|data sets?|in spite of|heavy half|light half"
     r"|(?:is|are|was|were|be) told|goes by|(?:stands?|stood) still|made up|so many \w+ as|hears? of"
     rf"|(?<!there )(?:is|are|was|were) no (?!{NO_LONGER})\w+)\b",
     re.IGNORECASE,
@@ -51,7 +52,7 @@ def test_comments_and_docstrings_improve() -> None:
     assert worse == {}, [finding for finding in findings if finding.partition(":")[0] in worse]
 
 
-@pytest.mark.parametrize("text", ["lest it runs", "Mend it.", "a file is no config", "so many rows as ranks"])
+@pytest.mark.parametrize("text", ["lest it runs", "Mend it.", "a file is no config", "so many rows as ranks", "a data set"])
 def test_the_pattern_matches(text: str) -> None:
     assert BANNED.search(text)
 

@@ -225,7 +225,7 @@ def test_the_command_warns_when_much_text_is_cut_off(request_of, capsys):
 def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "is_out_of_reach", lambda: True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ProjectError, match="data set cannot be opened") as refusal:
+    with pytest.raises(ProjectError, match="dataset cannot be opened") as refusal:
         open_texts(Path("owner/absent-data-set"), None, "train")
     assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
     hint = "no such local path: pass an existing one, or check the name, --column and --split"

@@ -43,7 +43,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     path = "dataset.mixture" if dataset.mixture else "dataset.path" if dataset.path else "dataset.name"
     if not data.exists:
         message = f"{data.source} not found{f': {data.reason}' if data.reason else ''}"
-        yield Violation(path, message, f"set {path} to an existing file, folder or data set")
+        yield Violation(path, message, f"set {path} to an existing file, folder or dataset")
     elif any(corpus.path for corpus in corpora_of(dataset)) and not data.size_bytes and not data.reason:
         yield Violation(path, f"{data.source} is empty", f"set {path} to a file or folder with text")
     elif not data.is_readable:

@@ -205,7 +205,7 @@ def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ProjectError(
             "DAT001",
-            f"the data set cannot be opened: {lines[0]}",
+            f"the dataset cannot be opened: {lines[0]}",
             hint,
             place,
         ) from error

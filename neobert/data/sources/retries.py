@@ -132,6 +132,6 @@ def _unreadable(label: str, error: Exception) -> ProjectError:
     return ProjectError(
         "DAT001",
         f"cannot be read: {type(error).__name__}: {lines[0]}",
-        "check the files of the data set, or prepare it on a local disk",
+        "check the files of the dataset, or prepare it on a local disk",
         label,
     )

@@ -64,7 +64,7 @@ class LeakBatch:
         return ids
 
     def first_id(self, segment: int) -> int:
-        """Return the first token id of a segment's own, or of the padding's (the number after the last)."""
+        """Return the first token id reserved for a segment; the number after the last is the padding's."""
         return FIRST_ID + segment * self.ids_per_segment
 
     def own_ids(self, segment: int) -> slice:
