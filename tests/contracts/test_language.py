@@ -52,7 +52,9 @@ def test_comments_and_docstrings_improve() -> None:
     assert worse == {}, [finding for finding in findings if finding.partition(":")[0] in worse]
 
 
-@pytest.mark.parametrize("text", ["lest it runs", "Mend it.", "a file is no config", "so many rows as ranks", "a data set"])
+@pytest.mark.parametrize(
+    "text", ["lest it runs", "Mend it.", "a file is no config", "so many rows as", "a data set"]
+)
 def test_the_pattern_matches(text: str) -> None:
     assert BANNED.search(text)
 
