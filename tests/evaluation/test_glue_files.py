@@ -161,3 +161,22 @@ def test_published_files_are_whole(name, tmp_path):
     report = prepared(name, Path(str(GLUE)), tmp_path / "out")
     assert reasons_not_comparable(TASKS[name], report["train"]["rows"], report["dev"]["rows"]) == []
     assert report["train"]["malformed"] == report["dev"]["malformed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("score", "nan", r"score 'nan' is not a finite number"),
+        ("score", "-Infinity", r"score '-Infinity' is not a finite number"),
+        ("score", "good", r"score 'good' is not a finite number"),
+        ("sentence1", ["a"], r"column 'sentence1' holds list, not text"),
+        ("sentence2", 5, r"column 'sentence2' holds int, not text"),
+    ],
+)
+def test_what_is_no_score_and_no_text_is_refused_with_its_line(tmp_path, column, value, message):
+    row = {"sentence1": "a", "sentence2": "b", "score": 2.5}
+    lines = "".join(json.dumps(each) + "\n" for each in (row, {**row, column: value}))
+    data = written(tmp_path / "data" / "STS-B", lines, lines, ".jsonl")
+    with pytest.raises(ProjectError, match=message) as caught:
+        prepared("stsb", data, tmp_path / "out")
+    assert caught.value.place.endswith("train.jsonl:2")

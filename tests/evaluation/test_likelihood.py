@@ -191,8 +191,10 @@ def test_a_finished_evaluation_is_not_repeated(blimp_data, settings, monkeypatch
     assert {**evaluate_blimp(blimp_data, settings, None), "seconds": 0} == {**found, "seconds": 0}
 
 
-def test_rows_that_are_no_pairs_are_refused(tmp_path, settings):
-    (tmp_path / "x.jsonl").write_text('{"sentence_good": "a"}\n')
+@pytest.mark.parametrize("row", ['{"sentence_good": "a"}', '{"sentence_good": " ", "sentence_bad": "a"}'])
+def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
+    """The likelihood of an empty sentence is 1."""
+    (tmp_path / "x.jsonl").write_text(row + "\n")
     with pytest.raises(ProjectError, match="has no texts sentence_good and sentence_bad"):
         evaluate_blimp(tmp_path / "x.jsonl", settings, None)
     with pytest.raises(ProjectError, match=r"holds no \.jsonl or \.parquet files"):

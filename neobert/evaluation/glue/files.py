@@ -6,6 +6,7 @@ Rows without a gold label, or with another number of fields, are skipped and cou
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -94,7 +95,7 @@ def _add_rows(split: Split, part: Part) -> None:
         if label is None:
             split.num_unlabelled += 1
             continue
-        texts = {name: str(row[column]) for name, column in columns.items() if name != "label"}
+        texts = {name: _text(row, column, place) for name, column in columns.items() if name != "label"}
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
         split.keys.append(text_digest("\x1f".join(map(_normalized, texts.values()))))
         if isinstance(label, str):
@@ -135,6 +136,14 @@ def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, st
     return {name: str(column) for name, column in chosen.items()}
 
 
+def _text(row: Mapping[str, Any], column: str, place: str) -> str:
+    value = row[column]
+    if isinstance(value, str):
+        return value
+    message = f"column {printable(column)!r} holds {type(value).__name__}, not text"
+    raise ProjectError(CODE, message, "write each text as one string", place)
+
+
 def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     """Return a score, or the name of a class; None for a row without a gold label."""
     if value is None:
@@ -144,10 +153,7 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     if text in NO_GOLD_LABEL:
         return None
     if task.is_regression:
-        try:
-            return float(text)
-        except ValueError:
-            raise ProjectError(CODE, f"score {printable(text)!r} is not a number", place=place) from None
+        return _score(text, place)
     if name in task.labels:
         return name
     if text.isdecimal() and int(text) < len(task.labels):
@@ -155,3 +161,14 @@ def _label(task: GlueTask, value: object, place: str) -> str | float | None:
     known = f"{', '.join(task.labels)}, or 0 to {len(task.labels) - 1}"
     message = f"label {printable(text)!r} is unknown (labels: {known})"
     raise ProjectError(CODE, message, f"check the file of task {task.name}", place)
+
+
+def _score(text: str, place: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if math.isfinite(score):
+        return score
+    hint = "write a finite number, or leave the row without a label out"
+    raise ProjectError(CODE, f"score {printable(text)!r} is not a finite number", hint, place)

@@ -120,12 +120,16 @@ def _files(data: Path) -> list[Path]:
 
 def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
     for place, row in chain.from_iterable(map(_rows, files)):
-        good, bad = (row.get(column) for column in COLUMNS)
-        if not isinstance(good, str) or not isinstance(bad, str):
-            message = f"has no texts {' and '.join(COLUMNS)}"
-            raise ProjectError(CODE, message, "pass the files of BLiMP", place)
+        good, bad = (_sentence(row.get(column), place) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
         yield Pair(good, bad, *others)
+
+
+def _sentence(value: object, place: str) -> str:
+    """Return a sentence. The sum over no tokens is 0, which is more likely than any of them."""
+    if isinstance(value, str) and value.strip():
+        return value
+    raise ProjectError(CODE, f"has no texts {' and '.join(COLUMNS)}", "pass the files of BLiMP", place)
 
 
 def _rows(file: Path) -> Rows:
