@@ -2,9 +2,10 @@
 
     python benchmarks/consumers.py exported --python env/bin/python --older env457/bin/python
 
-EXPORTED holds the folders hf, sentence-transformers, onnx and gguf-ready of `neobert-launch export`. The
-environments are throw-away ones with the libraries of the table. --model-tests names the tests of the source
-distribution of the transformers that is installed there.
+EXPORTED holds the folders hf, sentence-transformers, onnx and gguf-ready of `neobert-launch export`, and the
+checkpoints words and words-base: the run of docs/token-classification.md with an adapter, and what it started
+from. The environments are throw-away ones with the libraries of the table. --model-tests names the tests of
+the source distribution of the transformers that is installed there.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ ROWS = {
     "pipeline_feature_extraction": "pipeline feature-extraction",
     "pipeline_text_classification": "pipeline text-classification",
     "pipeline_token_classification": "pipeline token-classification",
+    "pipeline_words": "pipeline token-classification, head and adapter of a run",
     "pipeline_question_answering": "pipeline question-answering",
     "transformers_trainer": "transformers.Trainer, masked language model",
     "peft_lora": "peft, LoRA of a classifier",
+    "peft_of_a_run": "peft, `adapter/` of a run",
     "sentence_transformers_encode": "sentence-transformers, encode",
     "sentence_transformers_bare_tokenizer": "sentence-transformers, tokenizer",
     "sentence_transformers_trainer": "sentence-transformers, its trainer",
@@ -58,7 +61,8 @@ INTRODUCTION = """# Consumers
 
 Libraries that read an exported checkpoint, each run in an environment where this project cannot be imported,
 on a CPU, with a model that was trained for 60 steps: `python benchmarks/consumers.py`, measurement
-`consumers`. A fresh head means that the check is about loading and shapes, not about scores.
+`consumers`. A fresh head means that the check is about loading and shapes, not about scores. The adapter is
+that of a run on the words of [Labels of words](token-classification.md).
 
 | consumer | result | observed | with |
 |---|---|---|---|

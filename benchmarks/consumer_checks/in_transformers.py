@@ -4,6 +4,10 @@ from pathlib import Path
 
 from registry import LABELS, TEXTS, TRUST, check, close
 
+SENTENCE = "Mara Jonas moved from Altburg to New Norstad in 17 ."
+ENTITIES = {"Mara Jonas": "PER", "Altburg": "LOC", "New Norstad": "LOC"}
+"""Of a sentence as docs/token-classification.md writes them."""
+
 
 @check("transformers", "torch")
 def auto_classes(exported: Path) -> str:
@@ -82,6 +86,19 @@ def pipeline_token_classification(exported: Path) -> str:
 
 
 @check("transformers")
+def pipeline_words(exported: Path) -> str:
+    """Find persons and places with the head that a run has trained."""
+    from transformers import pipeline
+
+    find = pipeline(
+        "token-classification", str(exported / "words"), aggregation_strategy="first", device="cpu", **TRUST
+    )
+    found = {entity["word"].title(): entity["entity_group"] for entity in find(SENTENCE)}
+    assert found == ENTITIES, found
+    return ", ".join(f"{kind} {words}" for words, kind in found.items())
+
+
+@check("transformers")
 def pipeline_question_answering(exported: Path) -> str:
     """Answer a question, by the pipeline where this release has it, else by the head itself."""
     from transformers import pipelines
@@ -134,6 +151,27 @@ def peft_lora(exported: Path, work: Path) -> str:
     with torch.no_grad():
         merged_gap = close(merged(**batch).logits, model(**batch).logits)
     return f"loss {losses[0]:.3f} to {losses[-1]:.3f}; reloaded {gap}, merged {merged_gap}"
+
+
+@check("peft", "transformers")
+def peft_of_a_run(exported: Path) -> str:
+    """Load the adapter of a run on the weights that it started from: what the merged weights compute."""
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForTokenClassification as Auto
+    from transformers import AutoTokenizer
+
+    merged = Auto.from_pretrained(exported / "words", **TRUST).eval()
+    base = Auto.from_pretrained(exported / "words-base", num_labels=merged.num_labels, **TRUST).eval()
+    batch = AutoTokenizer.from_pretrained(exported / "words", **TRUST)(SENTENCE, return_tensors="pt")
+    with torch.no_grad():
+        before = base(**batch).logits
+        adapted = PeftModel.from_pretrained(base, exported / "words" / "adapter").eval()
+        found, wanted = adapted(**batch).logits, merged(**batch).logits
+    moved = float((before - wanted).abs().max())
+    gap = close(found, wanted)
+    assert moved > 100 * float(gap), "the adapter changes nothing"
+    return f"against the merged weights {gap}; without it {moved:.2g}"
 
 
 @check("transformers", "accelerate")
