@@ -1,17 +1,18 @@
 """One fine-tuning run or BLiMP score of one model, as a line of JSON.
 
-    python benchmarks/downstream_run.py glue MODEL GLUE --task cola --seed 0 --lr 1e-4 --output FILE
+    python benchmarks/downstream_run.py glue MODEL GLUE --folder FOLDER --task cola --seed 0 --lr 1e-4 ...
     python benchmarks/downstream_run.py blimp MODEL PAIRS --folder FOLDER --output FILE
 
 MODEL: a folder that transformers loads. Every model is fine-tuned by the same program, transformers' Trainer
 on the recipe of `evaluate glue` (`glue_peer.py`): only architecture and weights differ. GLUE holds what
-`glue_small.prepare` wrote. `neobert-launch evaluate blimp` scores pairs, and keeps its files in FOLDER.
+`glue_small.prepare` wrote. `neobert-launch evaluate blimp` scores pairs. FOLDER is that of the job's files.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -20,7 +21,11 @@ from typing import Any
 
 
 def fine_tune(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Train on a task; return the metrics of the best evaluation."""
+    """Train on a task; return the metrics of the best evaluation.
+
+    The code of a folder is copied before it is imported: jobs that run at a time need folders of their own.
+    """
+    os.environ["HF_MODULES_CACHE"] = str(chosen.folder / "modules")
     from glue_peer import train
 
     from neobert.evaluation.glue.tasks import TASKS
@@ -48,7 +53,7 @@ def main() -> None:
     parser.add_argument("--task")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--lr", type=float)
-    parser.add_argument("--folder", type=Path)
+    parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--pairs", type=int, help="of each paradigm; default: all")
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()

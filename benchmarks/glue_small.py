@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from glue_report import ARMS, SIDES, best_rate, job_name, report
-from trial_runner import parse, parser_of, run_missing, visible_gpus
+from trial_runner import parse, priced_parser_of, run_missing, visible_gpus
 from trials import HERE, SEEDS, Trial, result
 
 from neobert.atomic_write import write_atomically
@@ -30,6 +30,8 @@ from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import BATCH_SIZE
 from neobert.evaluation.glue.tasks import TASKS
 
+SETTINGS = ("size", "pretraining", "batch_rows", "rows", "pairs")
+"""What all jobs in a folder of results share."""
 TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
 RATES = (5e-5, 2e-4)
 START_S, STEP_S, BLIMP_S, COMPILE_S, MARGIN = 30.0, 0.03, 120.0, 90.0, 1.2
@@ -83,8 +85,7 @@ def is_there(chosen: argparse.Namespace, arm: str) -> bool:
 def blimp_jobs(chosen: argparse.Namespace) -> Iterator[Trial]:
     pairs = chosen.data / "blimp" / "blimp.jsonl.gz"
     for arm in ARMS:
-        folder = chosen.results / "runs" / f"{arm}-blimp"
-        more = ["--folder", folder, *(["--pairs", chosen.pairs] if chosen.pairs else [])]
+        more = ["--pairs", chosen.pairs] if chosen.pairs else []
         if is_there(chosen, arm):
             yield job(
                 chosen, f"{arm}-blimp", ["blimp", model(chosen, arm), pairs, *more], BLIMP_S, "accuracy"
@@ -118,7 +119,8 @@ def job(chosen: argparse.Namespace, name: str, words: list[Any], price_s: float,
     kind = "-".join(name.split("-")[:2])
     ended = (result(chosen.results, path.stem) for path in chosen.results.glob(f"{kind}*.jsonl"))
     seconds = [run["seconds"] for run in ended if run is not None]
-    command = (HERE / "downstream_run.py", *words, "--output")
+    folder = chosen.results / "runs" / name
+    command = (HERE / "downstream_run.py", *words, "--folder", folder, "--output")
     most_s = MARGIN * max(seconds) if seconds else price_s
     return Trial(name, tuple(map(str, command)), most_s, figure=figure)
 
@@ -142,8 +144,18 @@ def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[st
     yield f"in all {first_s + total_s / slots:.0f} s at most with {slots} jobs at a time"
 
 
+def other_settings(chosen: argparse.Namespace) -> list[str]:
+    """Return the settings that the first command for this folder of results had otherwise."""
+    path = chosen.results / "settings.json"
+    own = {name: getattr(chosen, name) for name in SETTINGS}
+    if not path.exists():
+        write_atomically(path, json.dumps(own).encode())
+    kept = json.loads(path.read_bytes())
+    return [f"--{name.replace('_', '-')}" for name in SETTINGS if kept.get(name) != own[name]]
+
+
 def main() -> None:
-    parser = parser_of(__doc__)
+    parser = priced_parser_of(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue and blimp")
     parser.add_argument("--pretraining", type=float, default=300.0, help="seconds of steps on each side")
     parser.add_argument("--batch-rows", type=int, default=64, help="of 512 tokens, in a step of pretraining")
@@ -155,8 +167,12 @@ def main() -> None:
     parser.add_argument("--per-gpu", type=int, default=4, help="jobs on a GPU at a time")
     chosen = parse(parser)
     chosen.data = chosen.data.resolve()
+    if others := other_settings(chosen):
+        parser.error(f"{chosen.results.name} has jobs of another {', '.join(others)}: name another folder")
     files = prepare(chosen.data / "glue", chosen.results / "glue", chosen.tasks, chosen.rows)
     print("\n".join(price_list(chosen, files)), flush=True)
+    if chosen.list:
+        return
     try:
         run_missing(lambda: pretraining(chosen), chosen)
         run_missing(lambda: jobs(chosen, files), chosen, chosen.per_gpu)

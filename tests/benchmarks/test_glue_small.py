@@ -80,6 +80,13 @@ def test_a_sample_is_the_same_in_every_call_and_is_marked(chosen):
     assert reason.startswith("training set of 20 texts, the published one has 2,490")
 
 
+def test_jobs_of_other_settings_are_not_continued(chosen):
+    chosen.size, chosen.rows = "tiny", None
+    assert glue_small.other_settings(chosen) == glue_small.other_settings(chosen) == []
+    chosen.rows, chosen.batch_rows = 20, 8
+    assert glue_small.other_settings(chosen) == ["--batch-rows", "--rows"]
+
+
 def test_jobs_wait_for_their_checkpoint(chosen, files):
     assert names(chosen, files) == []
     pretrained(chosen, "peer")
@@ -132,6 +139,8 @@ def test_the_price_list_counts_every_run(chosen, files, monkeypatch):
 def test_every_arm_has_a_model_of_its_own(chosen, files):
     pretrained(chosen, "ours", "peer")
     commands = {job.name: job.command for job in glue_small.jobs(chosen, files)}
+    folders = [command[command.index("--folder") + 1] for command in commands.values()]
+    assert len(set(folders)) == len(folders)
     for arm in glue_report.ARMS:
         folder = str(chosen.results / "models" / arm)
         assert commands[f"{arm}-blimp"][2] == commands[f"{arm}-cola-lr-0.0001-seed-0"][2] == folder
