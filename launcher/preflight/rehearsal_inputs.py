@@ -28,11 +28,15 @@ from neobert.families.table import initial_weights
 from profiles.registry import ResolvedRun
 
 TERMINAL_AND_JOB = {
-    "_", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "FORCE_COLOR", "LINES", "LS_COLORS",
-    "NO_COLOR", "OLDPWD", "PWD", "SHLVL", "STY", "TERM", "TMUX", "WAYLAND_DISPLAY", "WINDOWID",
+    "_", "COLORTERM", "COLUMNS", "DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "FORCE_COLOR", "GPG_TTY",
+    "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LS_COLORS", "NO_COLOR", "OLDPWD", "PWD", "SHLVL", "STY",
+    "SYSTEMD_EXEC_PID", "TERM", "TMUX", "WAYLAND_DISPLAY", "WINDOWID", "WT_SESSION",
 }  # fmt: skip
 """Variables that differ between two terminals of a user and reach no computation."""
-TERMINAL_AND_JOB_PREFIXES = ("SLURM_", "SSH_", "TERM_", "TMUX_", "VSCODE_", "VTE_", "XDG_SESSION_")
+TERMINAL_AND_JOB_PREFIXES = (
+    "ALACRITTY_", "GNOME_TERMINAL_", "ITERM_", "KITTY_", "KONSOLE_", "SLURM_", "SSH_", "TERM_", "TMUX_",
+    "VSCODE_", "VTE_", "WEZTERM_", "XDG_SESSION_", "ZELLIJ_",
+)  # fmt: skip
 """Those of Slurm describe the job, which every launch judges again."""
 RECORD, ORIGIN = "RECORD", "direct_url.json"
 CGROUP_LIMITS = ("cpu.max", "memory.max")

@@ -304,6 +304,8 @@ def test_what_is_checked_again_still_stops_the_run(launch: Launch, here: Machine
     here.be(**{"disk.free_mib": 10})
     code, report = launch("train", *RUN)
     assert (code, here.take()) == (1, CHEAP)
+    assert len(here.warmed_up) == 1, "the trainer was compiling"
+    assert not Path("run").exists(), "it trained"
     assert "CKP004" in {finding["code"] for finding in report["findings"]}
 
 

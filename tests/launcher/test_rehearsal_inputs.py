@@ -29,7 +29,9 @@ REACHING = (
     "TOKENIZERS_PARALLELISM", "ACCELERATE_CONFIG_FILE", "NEOBERT_CACHE", "WANDB_MODE", "GLIBC_TUNABLES",
     "A_NAME_THAT_NOBODY_KNOWS",
 )  # fmt: skip
-OF_A_TERMINAL = ("TERM", "COLUMNS", "SSH_TTY", "TMUX", "TMUX_PANE", "PWD", "_", "SLURM_JOB_ID", "NO_COLOR")
+OF_A_TERMINAL = (
+    *module.TERMINAL_AND_JOB, "SSH_TTY", "TMUX_PANE", "SLURM_JOB_ID", "KITTY_PID", "XDG_SESSION_ID",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def test_every_kind_of_input_is_changed_by_some_test(place: Path) -> None:
     assert {kind for kind, _ in CHANGES.values()} | {"profile"} == rehearsal_inputs(a_run(place)).keys()
 
 
-@pytest.mark.parametrize("name", OF_A_TERMINAL)
+@pytest.mark.parametrize("name", sorted(OF_A_TERMINAL))
 def test_a_variable_of_the_terminal_or_of_the_job_changes_nothing(
     name: str, place: Path, monkeypatch: Patch
 ) -> None:

@@ -125,6 +125,12 @@ def test_a_conll_file_is_read(tmp_path, content, dataset):
         assert found[0][0][1] in ("a b", "ago")
 
 
+def test_a_word_that_only_begins_like_a_document_is_a_word(tmp_path):
+    file = tmp_path / "train.conll"
+    file.write_text("-DOCSTART- -X-\n-DOCSTART-ed O\n-DOCSTART-\n")
+    assert [row["text"] for row in rows_of(file)] == ["-DOCSTART-ed"]
+
+
 def row(tokens, tags):
     return json.dumps({"tokens": tokens, "tags": tags})
 

@@ -31,7 +31,7 @@ def conll_rows(
     width = None if names is None else len(names)
     for number, line in whole_lines(pieces, path):
         line = line.rstrip("\r\n")
-        if not line.strip(" \t") or line.startswith(DOCUMENT_START):
+        if not line.strip(" \t") or _SPACE.split(line, 1)[0] == DOCUMENT_START:
             if lines:
                 yield place, _columns(lines, names)
             lines, size = [], 0
