@@ -58,7 +58,7 @@ EmbeddingsFile = Annotated[
     Path, Option("--output", "-o", metavar="FILE", help="Output file, .npy or .parquet; rows in input order.")
 ]
 Column = Annotated[
-    str | None, Option("--column", metavar="NAME", help="Column of the text [text, sentence or content].")
+    str | None, Option("--column", metavar="NAME", help="Text column [text, sentence or content].")
 ]
 Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a dataset folder.")]
 Pooling = Annotated[

@@ -83,7 +83,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _decode(content: bytes) -> str:
     if content.startswith(UTF16_OR_32):
-        raise UnreadableError("is UTF-16 or UTF-32 text", "save it as UTF-8")
+        raise UnreadableError("is UTF-16 or UTF-32 text", "save the file as UTF-8")
     if b"\x00" in content:
         raise UnreadableError("is a binary file", "pass a .yaml or .toml file")
     try:
@@ -92,7 +92,7 @@ def _decode(content: bytes) -> str:
         line = content[: error.start].count(b"\n") + 1
         column = len(content[content.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8")) + 1
         message = f"is not UTF-8: byte 0x{content[error.start]:02x}"
-        raise UnreadableError(message, "save it as UTF-8", line, column) from None
+        raise UnreadableError(message, "save the file as UTF-8", line, column) from None
 
 
 def _require_mapping(root: Node | None, flaws: list[Flaw]) -> tuple[Node, list[Flaw]]:

@@ -162,7 +162,7 @@ def _unicode_flaw() -> tuple[str, str]:
     """Return message and hint for surrogates: bytes of an argument that Python could not decode."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
-        return "the text is not valid Unicode", "write it in UTF-8"
+        return "the text is not valid Unicode", "write the text in UTF-8"
     return (
         f"text cannot be decoded in the locale's encoding {encoding}",
         "set PYTHONUTF8=1, or LC_ALL=C.UTF-8",

@@ -51,7 +51,9 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     kind = kind_of(path)
     if kind is None:
         message = f"is not one of {READABLE}"
-        raise ProjectError("encode-texts", message, "convert it to .txt or .jsonl", str(path), EXIT_USAGE)
+        raise ProjectError(
+            "encode-texts", message, "convert the file to .txt or .jsonl", str(path), EXIT_USAGE
+        )
     return _Lines(path) if kind == TEXT_KIND else _Table(path, column)
 
 

@@ -72,3 +72,11 @@ def test_workflows_test_each_python_that_the_package_declares() -> None:
     declared = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["project"]["classifiers"]))
     tested = WORKFLOWS["ci.yml"]["jobs"]["tests"]["strategy"]["matrix"]["python-version"]
     assert tested == declared
+
+
+def test_each_section_of_the_changelog_has_each_group_once() -> None:
+    for section in (ROOT / "CHANGELOG.md").read_text("utf-8").split("\n## ")[1:]:
+        groups = re.findall(r"^### (.+)$", section, re.MULTILINE)
+        assert groups == sorted(set(groups), key=["Added", "Changed", "Fixed", "Removed"].index), groups
+        unfinished = re.findall(r"^- [^\n]*(?:\n  [^\n]*)*(?<!\.)$(?!\n  )", section, re.MULTILINE)
+        assert [each[:60] for each in unfinished] == []

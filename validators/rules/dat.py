@@ -53,7 +53,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         is_path = bool(run.config.tokenizer.path)
         path = "tokenizer.path" if is_path else "tokenizer.name"
         message = f"no tokenizer {'in' if is_path else 'named'} {data.tokenizer}"
-        yield Violation(path, message, f"correct {path}, or remove it to train a tokenizer on the data")
+        yield Violation(path, message, f"correct {path}, or remove that key to train a tokenizer on the data")
     if data.weights_reason:
         yield Violation(
             "model.pretrained_checkpoint",

@@ -57,7 +57,7 @@ def _check_file(path: Path) -> None:
     if kind_of(path) is None:
         message, hint = way_to_text(suffix_of(path), path) or (
             f"is not one of {READABLE}",
-            "convert it to .jsonl or .txt, or rename it if it has one of these formats",
+            "convert the file to .jsonl or .txt, or correct its suffix",
         )
         raise unreadable(path, message, hint)
     if path.stat().st_size == 0:

@@ -71,7 +71,7 @@ class FileSource:
 
     @property
     def column(self) -> str | None:
-        """The column of the first file that has columns, and that file: each file chooses for itself."""
+        """Columns of the first file that has some, with its name; each file selects its own columns."""
         found = ((column_of(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 

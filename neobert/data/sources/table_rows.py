@@ -223,4 +223,4 @@ def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk, not of the content
-        raise unreadable(path, f"is not a readable parquet file: {error}", "write it again") from error
+        raise unreadable(path, f"is not a readable parquet file: {error}", "write the file again") from error

@@ -7,17 +7,17 @@ from pathlib import Path
 
 from neobert.errors import ProjectError
 
-_UTF_16 = ("is UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {name} > {stem}.utf8.txt")
+_UTF_16 = ("is UTF-16", "convert the file: iconv -f UTF-16 -t UTF-8 {name} > {stem}.utf8.txt")
 _ARROW = (
     "is an Arrow file",
     "set dataset.path to the folder that save_to_disk wrote, or convert the file: "
     "python -c 'import sys, datasets; datasets.Dataset.from_file(sys.argv[1]).to_parquet(sys.argv[2])' "
     "{name} {stem}.parquet",
 )
-_ZIP = ("is a zip archive", "unpack it and set dataset.path to the folder: unzip {name} -d {stem}")
+_ZIP = ("is a zip archive", "unpack the archive and set dataset.path to the folder: unzip {name} -d {stem}")
 _TAR = (
     "is a tar archive",
-    "unpack it and set dataset.path to the folder: mkdir {stem} && tar -xf {name} -C {stem}",
+    "unpack the archive and set dataset.path to the folder: mkdir {stem} && tar -xf {name} -C {stem}",
 )
 _HTML = ("is HTML", "extract its text into a .txt or .jsonl file, for example with trafilatura")
 _DOCUMENT = ("is a document with layout", "extract its text into a .txt or .jsonl file")
@@ -31,19 +31,25 @@ PARQUET_MARK = b"PAR1"
 _MARKS = {
     b"\xff\xfe": _UTF_16,
     b"\xfe\xff": _UTF_16,
-    b"\x1f\x8b": ("is gzip-compressed, but its name does not end in .gz", "rename it: mv {name} {name}.gz"),
+    b"\x1f\x8b": (
+        "is gzip-compressed, but its name does not end in .gz",
+        "rename the file: mv {name} {name}.gz",
+    ),
     b"\x28\xb5\x2f\xfd": (
         "is zstd-compressed, but its name does not end in .zst",
-        "rename it: mv {name} {name}.zst",
+        "rename the file: mv {name} {name}.zst",
     ),
-    b"\xfd7zXZ\x00": ("is xz-compressed, but its name does not end in .xz", "rename it: mv {name} {name}.xz"),
+    b"\xfd7zXZ\x00": (
+        "is xz-compressed, but its name does not end in .xz",
+        "rename the file: mv {name} {name}.xz",
+    ),
     b"BZh91AY&SY": (
         "is bzip2-compressed, but its name does not end in .bz2",
-        "rename it: mv {name} {name}.bz2",
+        "rename the file: mv {name} {name}.bz2",
     ),
     PARQUET_MARK: (
         "is parquet, but its name does not end in .parquet",
-        "rename it: mv {name} {stem}.parquet",
+        "rename the file: mv {name} {stem}.parquet",
     ),
     b"ARROW1": _ARROW,
     b"\xff\xff\xff\xff": _ARROW,
@@ -61,10 +67,13 @@ _KINDS = {
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
     **dict.fromkeys((".md", ".markdown", ".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
-    ".lz4": ("is lz4", "unpack it: lz4 -d {name}"),
-    ".7z": ("is a 7-Zip archive", "unpack it and set dataset.path to the folder: 7z x {name} -o{stem}"),
+    ".lz4": ("is lz4", "unpack the file: lz4 -d {name}"),
+    ".7z": (
+        "is a 7-Zip archive",
+        "unpack the archive and set dataset.path to the folder: 7z x {name} -o{stem}",
+    ),
     ".py": ("is a program", "write its text as .jsonl or .parquet; programs are not run"),
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save it as .csv")),
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), ("is a spreadsheet", "save the table as .csv")),
 }
 _TEXT_CONTROLS = frozenset(b"\t\n\v\f\r\b\x1b")
 
@@ -106,7 +115,8 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
     return unreadable(
         where,
         f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
-        "convert it, for example: " + _for_file("iconv -f LATIN1 -t UTF-8 {name} > {stem}.utf8.txt", path),
+        "convert the file, for example: "
+        + _for_file("iconv -f LATIN1 -t UTF-8 {name} > {stem}.utf8.txt", path),
     )
 
 

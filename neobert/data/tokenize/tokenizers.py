@@ -89,7 +89,9 @@ def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Pre
     else:
         tokenizer = _trained(config, corpus)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
-        raise ProjectError("TOK003", "is not a fast tokenizer", "save it with a tokenizer.json", place)
+        raise ProjectError(
+            "TOK003", "is not a fast tokenizer", "save the tokenizer with a tokenizer.json", place
+        )
     _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
     _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
     return tokenizer
