@@ -12,7 +12,7 @@ import resource
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
-from json import JSONDecodeError, loads
+from json import loads
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -58,7 +58,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
             "file system": nearest_existing(_output_dir(run).parent).stat().st_dev,
             "weights": [*_weights(run)],
         }
-    except OSError:
+    except (OSError, UnicodeError):
         return {}
     return {name: sha256(value) for name, value in found.items()}
 
@@ -93,10 +93,10 @@ def _packages() -> Iterator[Any]:
 def _editable_folder(distribution: metadata.Distribution) -> Path | None:
     try:
         origin = loads(distribution.read_text(ORIGIN) or "{}")
-    except JSONDecodeError:
+        is_editable, url = origin["dir_info"]["editable"], origin["url"]
+    except (ValueError, LookupError, TypeError):
         return None
-    is_editable = origin.get("dir_info", {}).get("editable", False)
-    return Path(unquote(urlparse(origin["url"]).path)) if is_editable else None
+    return Path(unquote(urlparse(url).path)) if is_editable else None
 
 
 def _process() -> list[Any]:

@@ -17,6 +17,7 @@ import pytest
 
 from launcher.cli import app
 from launcher.preflight import examination, kept_receipts, levels, rehearsal_inputs
+from launcher.preflight.receipts import Examination
 from launcher.probes.probe import Probe, Subject
 from launcher.process import trainer_process
 from neobert.clock import since_boot_s
@@ -221,9 +222,65 @@ def test_a_receipt_that_proves_nothing_is_not_used(how: str, rehearsed: Path) ->
     assert found() is None
 
 
-def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(rehearsed: Path) -> None:
-    edited(rehearsed, issued_boot_s=since_boot_s() - 24 * 3600 + 60)
-    assert found() is not None
+@pytest.mark.parametrize(
+    ("age_s", "is_used"), [(-0.5, False), (0, True), (24 * 3600 - 1, True), (24 * 3600, False)]
+)
+def test_a_receipt_is_used_until_its_time_on_the_clock_of_the_boot(
+    age_s: float, is_used: bool, rehearsed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited(rehearsed, issued_boot_s=1000.0)
+    monkeypatch.setattr(kept_receipts, "since_boot_s", lambda: 1000.0 + age_s)
+    assert (found() is not None) == is_used
+
+
+def test_nothing_is_found_where_nothing_can_be_compared_or_kept(
+    rehearsed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited(rehearsed, inputs={})
+    assert kept_receipts.find(resolved(), {}) is None
+    monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
+    assert found() is None
+
+
+def test_only_the_user_can_read_a_kept_receipt(launch: Launch, rehearsed: Path) -> None:
+    rehearsed.unlink()
+    before = os.umask(0)
+    try:
+        launch("preflight", *RUN)
+    finally:
+        os.umask(before)
+    assert rehearsed.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda one: replace(one, facts=replace(one.facts, rehearsal=None)),
+        lambda one: replace(one, facts=replace(one.facts, imports=None)),
+        lambda one: replace(one, reused=("CKP006",)),
+        lambda one: replace(one, unguarded="somebody was in a hurry"),
+        lambda one: replace(one, report=replace(one.report, exit_code=3)),
+    ],
+    ids=["not rehearsed", "not imported", "reused", "unguarded", "unknown"],
+)
+def test_only_a_pass_that_was_rehearsed_here_is_kept(
+    change: Callable[[Examination], Examination],
+    launch: Launch,
+    rehearsed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[Examination, Any]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(kept_receipts, "keep", lambda *arguments: seen.append(arguments))
+        launch("preflight", *RUN)
+    ((made, inputs),) = seen
+    rehearsed.unlink()
+    kept_receipts.keep(change(made), inputs)
+    assert not rehearsed.exists()
+    kept_receipts.keep(made, {})
+    assert not rehearsed.exists()
+    kept_receipts.keep(made, inputs)
+    assert rehearsed.exists()
 
 
 def test_other_installed_files_are_rehearsed(launch: Launch, here: Machine, rehearsed: Path) -> None:
@@ -322,9 +379,11 @@ def test_a_run_that_failed_a_check_keeps_no_receipt(
 def test_a_preflight_measures_again_and_removes_receipts_that_no_time_limit_allows(
     launch: Launch, here: Machine, rehearsed: Path
 ) -> None:
-    old = rehearsed.with_name("old.json")
-    old.touch()
-    os.utime(old, (0, time.time() - 8 * 86_400))
+    young, old = rehearsed.with_name("young.json"), rehearsed.with_name("old.json")
+    for path, hours in ((young, 167.5), (old, 168.5)):
+        path.touch()
+        os.utime(path, (0, time.time() - hours * 3600))
+    rehearsed.with_name("damaged.json").symlink_to("nowhere")
     launch("preflight", *RUN)
     assert DEAR in here.take()
-    assert list(rehearsed.parent.iterdir()) == [rehearsed]
+    assert {path.stem for path in rehearsed.parent.iterdir()} == {rehearsed.stem, "young", "damaged"}

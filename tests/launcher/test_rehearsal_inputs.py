@@ -203,7 +203,32 @@ def test_what_cannot_be_told_matches_nothing(place: Path, monkeypatch: Patch) ->
         assert rehearsal_inputs(run) == {}
 
 
-def test_a_package_whose_origin_cannot_be_read_is_compared_by_its_record(place: Path) -> None:
+@pytest.mark.parametrize(
+    "origin", ["{", "[]", "{}", '{"dir_info": {}}', '{"dir_info": {"editable": true}}', '{"dir_info": 1}']
+)
+def test_a_package_whose_origin_cannot_be_read_is_compared_by_its_record(place: Path, origin: str) -> None:
     before = rehearsal_inputs(a_run(place))
-    (place / "site/editable-1.0.dist-info/direct_url.json").write_text("{")
+    (place / "site/editable-1.0.dist-info/direct_url.json").write_text(origin)
     assert differing(before, rehearsal_inputs(a_run(place))) == {"packages"}
+
+
+def test_a_package_that_is_not_editable_is_compared_by_its_record(place: Path) -> None:
+    origin = {"url": f"file://{place / 'source'}", "dir_info": {"editable": False}}
+    (place / "site/editable-1.0.dist-info/direct_url.json").write_text(json.dumps(origin))
+    before = rehearsal_inputs(a_run(place))
+    edit_in_place(place / "source/module.py")
+    assert rehearsal_inputs(a_run(place)) == before
+
+
+def test_the_project_itself_is_compared_by_its_code(place: Path) -> None:
+    origin = {"url": f"file://{place / 'source'}", "dir_info": {"editable": True}}
+    installed(place, module.PROJECT, {"direct_url.json": json.dumps(origin)})
+    shutil.rmtree(place / "site/editable-1.0.dist-info")
+    before = rehearsal_inputs(a_run(place))
+    (place / "source" / "run.log").write_text("a file that a run leaves in the checkout")
+    assert rehearsal_inputs(a_run(place)) == before
+
+
+def test_a_record_that_cannot_be_read_matches_nothing(place: Path) -> None:
+    (place / WHEEL / "RECORD").write_bytes(b"caf\xe9")
+    assert rehearsal_inputs(a_run(place)) == {}

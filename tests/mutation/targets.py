@@ -26,13 +26,7 @@ JUDGES = tuple(
 )
 PROBES = tuple(ROOT / "neobert/probes/numerics" / f"{name}.py" for name in ("isolation", "parity", "rotary"))
 PREFLIGHT = ROOT / "launcher/preflight"
-RECEIPTS = tuple(
-    PREFLIGHT / f"{name}.py" for name in ("kept_receipts", "receipts", "rehearsal_inputs", "reused_checks")
-)
-REHEARSAL = (
-    *(PREFLIGHT / f"{name}.py" for name in ("driver_memory", "rehearsal", "rehearsal_children")),
-    ROOT / "neobert/rehearsal/warm_up.py",
-)
+RECEIPTS = tuple(PREFLIGHT / f"{name}.py" for name in ("kept_receipts", "rehearsal_inputs", "reused_checks"))
 DRAWN = "tests/validators/test_false_alarms.py"
 """Hundreds of drawn runs at a time: too slow to be asked about each mutant."""
 CODE = re.compile(r"(?<![A-Z])[A-Z]{3}\d{3}(?!\d)")
@@ -57,16 +51,6 @@ SUITES = (
             "tests/faults/test_kept_receipt.py",
             "tests/faults/test_f06_receipt.py",
             "tests/launcher/test_rehearsal_inputs.py",
-            "tests/launcher/test_preflight.py",
-        ),
-    ),
-    Suite(
-        "overlap",
-        REHEARSAL,
-        (
-            "tests/launcher/test_rehearsal.py",
-            "tests/launcher/test_waiting_child.py",
-            "tests/rehearsal/test_warm_up.py",
         ),
     ),
 )
