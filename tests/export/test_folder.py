@@ -129,7 +129,7 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
         assert report["tokens_error"] == 0.0
         assert len(report["filled"]) == 5
     card = (tmp_path / "tied-1.0" / "README.md").read_text()
-    assert "\n`import neobert.model` first needs no such trust" in card
+    assert "or `import neobert.model` first if `neobert-launch` is installed." in card
 
 
 def tune(trained: Path, tuned: Path) -> torch.nn.Module:
@@ -224,7 +224,7 @@ def test_the_card_names_the_size(make_model, tmp_path):
     assert "trust_remote_code=True" in card
 
 
-@pytest.mark.parametrize(("pooling", "words"), [("avg", "the mean of its"), ("cls", "of its first token")])
+@pytest.mark.parametrize(("pooling", "words"), [("avg", "the mean of"), ("cls", "of the first token")])
 def test_the_card_states_the_pooling_of_the_configuration(make_model, tmp_path, pooling, words):
     write_hf_folder(make_model(pooling=pooling), None, tmp_path)
     assert (
