@@ -27,6 +27,11 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*=", re.DOTALL)
 UsageError: Any = typer.BadParameter.__base__
 
 
+def is_help(error: BaseException) -> bool:
+    """Return whether the message is a help page: the parser's reply to a group without a command."""
+    return isinstance(error, UsageError) and type(error).__name__ == "NoArgsIsHelpError"
+
+
 class MisplacedArgumentError(ValueError):
     """An argument without the option or the `=` that it needs."""
 

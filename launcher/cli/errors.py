@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import sys
 import tempfile
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from launcher.cli.arguments import UsageError, split_passthrough
+from launcher.cli.arguments import UsageError, is_help, split_passthrough
 from launcher.cli.options import AnyFormat
 from launcher.io.shadowed_modules import find_shadowed
 from launcher.process.termination import TerminatedError, signal_name
@@ -20,7 +19,6 @@ from launcher.terminal import console
 from launcher.terminal.console import describe_error
 from neobert.config.errors import MOST_SHOWN, ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
-from neobert.printable import printable
 
 if TYPE_CHECKING:
     from launcher.report.report import Report
@@ -49,10 +47,8 @@ def requested_format(arguments: Sequence[str]) -> str:
 
 def deliver(error: BaseException, output_format: str) -> int:
     """Report the exception that ended a command. Returns the exit code."""
-    if isinstance(error, UsageError):
-        error.message = error.message.replace(PARSER_PREFIX, "")
-    if isinstance(error, UsageError) and output_format == "text":
-        console.tell(_usage_text(error))
+    if is_help(error) and output_format == "text":
+        console.tell(str(error))
         return EXIT_USAGE
     known = _as_project_error(error)
     if known is None and os.environ.get("NEOBERT_TRACEBACK") == "1":
@@ -60,21 +56,12 @@ def deliver(error: BaseException, output_format: str) -> int:
     return deliver_error(known or _unexpected(error), output_format)
 
 
-def _usage_text(error: Any) -> str:
-    """Return the parser's own text, with quoted parts of the command line made printable."""
-    error.message = printable(error.message)
-    shown = io.StringIO()
-    error.show(shown)
-    return shown.getvalue().rstrip("\n")
-
-
 def _as_project_error(error: BaseException) -> ProjectError | None:
     """Convert an exception to a ProjectError; None for an unexpected one."""
     if isinstance(error, ProjectError):
         return error
     if isinstance(error, UsageError):
-        command = error.ctx.command_path if error.ctx else "neobert-launch"
-        return ProjectError("usage", error.format_message(), f"see `{command} --help`", exit_code=EXIT_USAGE)
+        return _usage_error(error)
     if isinstance(error, KeyboardInterrupt):
         return ProjectError("interrupted", f"Ctrl-C: {STOPPED}", exit_code=EXIT_INTERRUPTED)
     if isinstance(error, TerminatedError):
@@ -83,6 +70,19 @@ def _as_project_error(error: BaseException) -> ProjectError | None:
     if isinstance(error, OSError | UnicodeEncodeError):
         return _system_error(error)
     return None
+
+
+def _usage_error(error: Any) -> ProjectError:
+    """Convert an error of the parser to the form of all other errors."""
+    command = error.ctx.command_path if error.ctx else "neobert-launch"
+    similar = " or ".join(sorted(getattr(error, "possibilities", None) or ()))
+    error.possibilities = None  # of an unknown option: named in the hint instead
+    error.message = error.message.replace(PARSER_PREFIX, "")
+    message = "no command is given" if is_help(error) else error.format_message()
+    hint = f"{f'did you mean {similar}? ' if similar else ''}see `{command} --help`"
+    return ProjectError(
+        "usage", f"{message[:1].lower()}{message[1:]}".rstrip("."), hint, exit_code=EXIT_USAGE
+    )
 
 
 def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:

@@ -160,9 +160,9 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["explain", "learning_rate"], "write optimizer.lr"),
         (["explain", "plan.learning_rate"], "did you mean plan.learning_rate_"),
         (["explain", "variables.steps"], "explain variables"),
-        (["plan", "-p", "cpu-demo", "--max_steps", "5"], "(Possible options: --trainer.max_steps)"),
-        (["train", "-p", "cpu-demo", "--lr=1e-3"], "(Possible options: --optimizer.lr)"),
-        (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr\n"),
+        (["plan", "-p", "cpu-demo", "--max_steps", "5"], "did you mean --trainer.max_steps? see `"),
+        (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
+        (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
         (["plan", "-c", "."], ". is a directory, not a config file"),
         (
             ["train", "-p", "cpu-demo", "--unguarded", "x"],

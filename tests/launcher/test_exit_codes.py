@@ -183,9 +183,15 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
     (finding,) = answer.json["findings"]
     assert finding["code"] == "usage"
     assert finding["message"]
-    assert finding["hint"].startswith("see `neobert-launch")
+    assert "see `neobert-launch" in finding["hint"]
     plain = command(*words)
     assert (plain.code, plain.out) == (2, "")
+    assert plain.err.startswith("Usage: " if words == ["profiles"] else "error: ")
+
+
+@pytest.mark.parametrize("words", [[], ["profiles"]])
+def test_a_group_without_a_command_prints_its_help(words: list[str], command: Callable[..., Any]) -> None:
+    assert command(*words).err.split() == command(*words, "--help").out.split()
 
 
 def test_nothing_at_all_shows_the_help(command: Callable[..., Any]) -> None:
@@ -321,7 +327,7 @@ def test_a_wrong_choice_is_named_without_the_parser(output_format: str, command:
     answer = command("init", "--size", "huge", "--output-format", output_format)
     assert answer.code == 2
     assert (
-        "Invalid value for '--size': 'huge' is not one of 'tiny', 'small', 'base'" in answer.out + answer.err
+        "invalid value for '--size': 'huge' is not one of 'tiny', 'small', 'base'" in answer.out + answer.err
     )
 
 
