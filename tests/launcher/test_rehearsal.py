@@ -225,6 +225,20 @@ def test_the_driver_is_asked_what_the_process_took(
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
+def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000),))
+    assert seen_from_outside(STANDING_STILL, {})["driver_mib"] == 21_000
+
+
+def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: ())
+    assert seen_from_outside({"pid": os.getpid()}, {})["system_rss_mib"] > 1
+    assert seen_from_outside({"pid": 2**30}, {})["system_rss_mib"] is None
+    assert seen_from_outside({}, {})["system_rss_mib"] is None
+
+
 OURS, UNSEEN = replace(OTHER, pid=7, memory_mib=20_500), replace(OTHER, pid=7, memory_mib=None)
 ANOTHER = replace(OTHER, pid=9)
 

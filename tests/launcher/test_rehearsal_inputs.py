@@ -47,7 +47,7 @@ def place(tmp_path: Path, monkeypatch: Patch) -> Path:
     for name in ("weights", "continued"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").write_bytes(b"0" * 64)
-    (tmp_path / "weights" / "newest").symlink_to("model.safetensors")
+    (tmp_path / "weights" / "newest").symlink_to("10")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cgroup").mkdir()
     monkeypatch.setattr(module, "CGROUP", tmp_path / "cgroup")
@@ -92,6 +92,11 @@ def fewer_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
 
 
+def affinity(pid: int, every: int = len(os.sched_getaffinity(0))) -> set[int]:
+    """One processor for this process, and all of them for another."""
+    return set(range(every if pid else 1))
+
+
 def replaced(path: Path) -> None:
     copy = path.with_name("copy")
     shutil.copy2(path, copy)
@@ -112,7 +117,7 @@ def written(file: str, text: str) -> Change:
 
 def led_elsewhere(place: Path, _: Patch) -> None:
     (place / "weights/newest").unlink()
-    (place / "weights/newest").symlink_to("elsewhere")
+    (place / "weights/newest").symlink_to("20")
 
 
 def with_a_variable(name: str) -> Change:
@@ -133,7 +138,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "another build of Python": ("process", patched(sys, "version", "3.11 (debug)")),
     "another user": ("process", patched(os, "geteuid", lambda: 12345)),
     "another working folder": ("process", lambda place, patch: patch.chdir(place / "weights")),
-    "fewer processors": ("process", patched(os, "sched_getaffinity", lambda _: {0})),
+    "fewer processors": ("process", patched(os, "sched_getaffinity", affinity)),
     "a limit": ("process", lambda *_: fewer_open_files()),
     "a limit of the container": ("process", written("cgroup/memory.max", "1000000")),
     "another boot": ("machine", patched(module, "boot_id", lambda: "another")),

@@ -27,6 +27,7 @@ JUDGES = tuple(
 PROBES = tuple(ROOT / "neobert/probes/numerics" / f"{name}.py" for name in ("isolation", "parity", "rotary"))
 PREFLIGHT = ROOT / "launcher/preflight"
 RECEIPTS = tuple(PREFLIGHT / f"{name}.py" for name in ("kept_receipts", "rehearsal_inputs", "reused_checks"))
+OVERLAP = (PREFLIGHT / "driver_memory.py",)
 DRAWN = "tests/validators/test_false_alarms.py"
 """Hundreds of drawn runs at a time: too slow to be asked about each mutant."""
 CODE = re.compile(r"(?<![A-Z])[A-Z]{3}\d{3}(?!\d)")
@@ -51,8 +52,10 @@ SUITES = (
             "tests/faults/test_kept_receipt.py",
             "tests/faults/test_f06_receipt.py",
             "tests/launcher/test_rehearsal_inputs.py",
+            "tests/launcher/test_reused_checks.py",
         ),
     ),
+    Suite("overlap", OVERLAP, ("tests/launcher/test_rehearsal.py", "-m", "not e2e")),
 )
 
 
