@@ -40,7 +40,7 @@ def test_a_kernel_of_gpus_is_refused_on_a_cpu(
 
 @pytest.mark.parametrize(
     ("profile", "basis"),
-    [("h200-prod", "(measured)"), ("a100-prod", "(an estimate)"), ("h100-prod", "(an estimate)")],
+    [("h200-prod", "(measured)"), ("a100-prod", "(an estimate)"), ("h100-prod", "(measured)")],
 )
 def test_a_profile_says_whether_its_rate_was_measured(
     command: Callable[..., Any], profile: str, basis: str
