@@ -1,4 +1,4 @@
-"""What the finished jobs of `glue_small.py` say: scores by arm and task, and what they are worth."""
+"""Results of the finished jobs of `glue_small.py`: scores by arm and task, with their limits."""
 
 from __future__ import annotations
 

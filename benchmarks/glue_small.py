@@ -31,7 +31,7 @@ from neobert.evaluation.glue.settings import BATCH_SIZE
 from neobert.evaluation.glue.tasks import TASKS
 
 SETTINGS = ("size", "pretraining", "batch_rows", "rows", "pairs")
-"""What all jobs in a folder of results share."""
+"""Settings that all jobs in a folder of results share."""
 TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
 RATES = (5e-5, 2e-4)
 START_S, STEP_S, BLIMP_S, COMPILE_S, MARGIN = 30.0, 0.03, 120.0, 90.0, 1.2

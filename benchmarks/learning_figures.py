@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import loss_at_equal_tokens
 import recipe_ablations
 import time_to_loss
-from trial_runner import carry_out, parse, priced_parser_of
+from trial_runner import compare
 from trials import Trial
 
 COMPARISONS = {
@@ -34,14 +34,11 @@ def report(chosen: argparse.Namespace) -> str:
     return "\n".join(COMPARISONS[name].report(chosen) for name in chosen.of)
 
 
-def main() -> None:
-    parser = priced_parser_of(__doc__)
+def add_options(parser: argparse.ArgumentParser) -> None:
     for comparison in COMPARISONS.values():
         comparison.add_options(parser)
     parser.add_argument("--of", nargs="+", choices=list(COMPARISONS), default=list(COMPARISONS))
-    chosen = parse(parser)
-    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
 
 
 if __name__ == "__main__":
-    main()
+    compare(__doc__, add_options, wanted, report)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from measurement import write_measurement
-from trial_runner import carry_out, parse, priced_parser_of
+from trial_runner import compare
 from trials import (
     CONFIG,
     INTERVALS,
@@ -98,10 +98,10 @@ def report(chosen: argparse.Namespace) -> str:
             detail,
             is_complete=is_complete,
         )
-    return "\n".join(f"{tokens:,} tokens: {told(row['difference'])}" for tokens, row in found.items())
+    return "\n".join(f"{tokens:,} tokens: {text_of(row['difference'])}" for tokens, row in found.items())
 
 
-def told(found: dict[str, Any] | None) -> str:
+def text_of(found: dict[str, Any] | None) -> str:
     return (
         "not known"
         if found is None
@@ -114,12 +114,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=float, default=1e-3, help="of the peer: the best of time_to_loss.py")
 
 
-def main() -> None:
-    parser = priced_parser_of(__doc__)
-    add_options(parser)
-    chosen = parse(parser)
-    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, add_options, wanted, report)

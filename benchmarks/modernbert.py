@@ -91,7 +91,7 @@ def documents(store: TokenStore, first: int, count: int, width: int) -> list[Ten
 
 
 def padded_width(store: TokenStore, rows: int, longest: int) -> int:
-    """Return the expected length of the longest of so many documents, rounded up to a multiple of 64.
+    """Return the expected length of the longest of a number of documents, rounded up to a multiple of 64.
 
     A collator pads every batch to its longest; one width that costs as much compiles once.
     """

@@ -1,4 +1,4 @@
-"""What each key of the recipe is worth: changes of the held-out loss and the time to it, three seeds each.
+"""Value of each key of the recipe: changes of the held-out loss and of the time to it, three seeds each.
 
     python benchmarks/recipe_ablations.py WORK RESULTS [--ablation-steps 800] [--seconds 560] [--output DIR]
 
@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any, Literal
 
 from measurement import write_measurement
-from trial_runner import carry_out, parse, priced_parser_of
+from trial_runner import compare
 from trials import (
     CONFIG,
     INTERVALS,
@@ -47,7 +47,7 @@ BASE, LONGER_BASE = "recipe", "recipe, longer"
 
 @dataclass(frozen=True)
 class Arm:
-    """What differs from the recipe.
+    """One difference from the recipe.
 
     Attributes:
         key: of a run file, which the verdict is about.
@@ -201,10 +201,10 @@ def report(chosen: argparse.Namespace) -> str:
             detail,
             is_complete=len(rows) == num_arms,
         )
-    return "\n".join([*map(told, rows), f"{len(rows)} of {num_arms} arms"])
+    return "\n".join([*map(line_of, rows), f"{len(rows)} of {num_arms} arms"])
 
 
-def told(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     found = "diverged"
     if "time" in row:
         (low, high), change = row["time"]["interval"], row["change"]["mean"]
@@ -216,12 +216,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ablation-steps", type=int, default=800)
 
 
-def main() -> None:
-    parser = priced_parser_of(__doc__)
-    add_options(parser)
-    chosen = parse(parser)
-    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, add_options, wanted, report)

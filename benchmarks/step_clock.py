@@ -36,7 +36,7 @@ class StepClock:
 
 
 def _now() -> float:
-    """Return the time when the device has done all that it was told."""
+    """Return the time once the device has finished all queued work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
     return time.perf_counter()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from measurement import write_measurement
-from trial_runner import carry_out, parse, priced_parser_of
+from trial_runner import compare
 from trials import (
     CONFIG,
     INTERVALS,
@@ -42,7 +42,7 @@ TARGET = 1 / 3
 
 
 class Setting(NamedTuple):
-    """What the peer is tuned in."""
+    """Hyperparameters in which the peer is tuned."""
 
     rate: float
     weight_decay: float
@@ -150,19 +150,19 @@ def at_equal_loss(mine: Sequence[dict[str, Any]], theirs: dict[str, Any]) -> dic
 def report(chosen: argparse.Namespace) -> str:
     """Write the figure with what it was made of, finished or not; return it for the terminal."""
     found = judge(chosen)
-    told = None if found["ratio"] is None else found["ratio"]["mean"]
+    share = None if found["ratio"] is None else found["ratio"]["mean"]
     if chosen.output:
         is_complete = found["peer"] is not None and len(found["ours"]) == len(chosen.steps)
         is_complete = is_complete and None not in found["peer_by_setting"].values()
         write_measurement(
             chosen.output / "time-to-loss.json",
-            None if told is None else round(told, 4),
+            None if share is None else round(share, 4),
             "of the peer's seconds to its loss",
             TARGET,
             found,
             is_complete=is_complete,
         )
-    return f"time to the peer's loss: {'not known' if told is None else f'{told:.3f} of its time'}"
+    return f"time to the peer's loss: {'not known' if share is None else f'{share:.3f} of its time'}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -178,12 +178,5 @@ def setting_of(word: str) -> Setting:
     return Setting(float(rate), float(weight_decay))
 
 
-def main() -> None:
-    parser = priced_parser_of(__doc__)
-    add_options(parser)
-    chosen = parse(parser)
-    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
-
-
 if __name__ == "__main__":
-    main()
+    compare(__doc__, add_options, wanted, report)

@@ -37,7 +37,7 @@ class Child:
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with what all comparisons take; `carry_out` needs `priced_parser_of`."""
+    """Return a parser with what all comparisons take; `compare` uses `priced_parser_of`."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("results", type=Path)
@@ -62,6 +62,19 @@ def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
         parser.error(f"{chosen.work.name} has no {', '.join(absent)}: see docs/learning.md")
     chosen.results.mkdir(parents=True, exist_ok=True)
     return chosen
+
+
+def compare(
+    description: str | None,
+    add_options: Callable[[argparse.ArgumentParser], None],
+    wanted: Callable[[argparse.Namespace], Iterable[Trial]],
+    report: Callable[[argparse.Namespace], str],
+) -> None:
+    """Run the program of a comparison: parse its command line, then `carry_out`."""
+    parser = priced_parser_of(description)
+    add_options(parser)
+    chosen = parse(parser)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
 
 
 def carry_out(
@@ -238,8 +251,8 @@ def outcome(child: Child, results: Path) -> Iterator[str]:
     trial, runs = child.trial, runs_of(results, child.trial.name)
     for run in runs[child.num_done :]:
         figure = finite(run, trial.figure)
-        told = "diverged" if figure is None else f"{trial.figure} {figure:.5g} after {run['seconds']} s"
-        yield f"{trial.name}: {told}"
+        outcome = "diverged" if figure is None else f"{trial.figure} {figure:.5g} after {run['seconds']} s"
+        yield f"{trial.name}: {outcome}"
     if code := child.process.returncode:
         lines = log_path(results, trial).read_text(encoding="utf-8", errors="replace").splitlines()
         tail = "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])

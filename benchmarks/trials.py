@@ -110,7 +110,7 @@ def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, An
 
 
 def seeds_of(work: Path, steps: int, size: str) -> Trial:
-    """Describe three runs of the recipe whose schedule ends after so many steps."""
+    """Describe three runs of the recipe whose schedule ends after a number of steps."""
     return ours(work, f"ours-{steps}", [{"steps": steps, "seed": seed} for seed in SEEDS], size=size)
 
 

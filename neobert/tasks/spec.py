@@ -20,6 +20,15 @@ MASKING_KEYS = (
 """Keys that only a task with masked tokens reads."""
 
 
+def unread_with_labels(unmasked: str) -> dict[str, str]:
+    """Return the keys that no task with labels reads, with the reason; `unmasked`: why no token is masked."""
+    return {
+        **dict.fromkeys(MASKING_KEYS, unmasked),
+        "trainer.z_loss": "its loss has no logits of a vocabulary",
+        "dataset.min_length": "every labelled text counts, however short",
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A number that an evaluation writes to `metrics.jsonl`.

@@ -21,8 +21,8 @@ from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
-from neobert.training.loop import steps
 from profiles.registry import resolve_run
+from tests.killed_run import killed_before
 
 NAMES = ["O", "B-PER"]
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -120,10 +120,6 @@ def test_pretraining_has_no_adapter(tmp_path):
 # --- whole runs
 
 
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
-
-
 COMPARED = """
 import json, sys
 import torch
@@ -153,9 +149,7 @@ def words(tmp_path):
     return {"path": str(tmp_path / "words.jsonl"), "cache_dir": str(tmp_path / "cache"), "eval_samples": 12}
 
 
-def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(
-    make_run, run, exact, metrics, words, monkeypatch
-):
+def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, exact, metrics, words):
     pretrained = make_run("base", trainer={"max_steps": 2, "save_steps": 0, "eval_steps": 0})
     assert run(pretrained) == 0
     base = pretrained / "checkpoints" / "2"
@@ -172,17 +166,8 @@ def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(
     assert run(whole) == 0
     assert metrics(whole)[-1]["eval/accuracy"] > 0.7, "three of five words are O"
 
-    real, count = steps.run_step, iter(range(100))
-
-    def struck(trainer):
-        if next(count) == 9:
-            raise Killed
-        real(trainer)
-
-    monkeypatch.setattr(steps, "run_step", struck)
-    with pytest.raises(Killed):
+    with killed_before(9):
         run(broken)
-    monkeypatch.setattr(steps, "run_step", real)
     assert run(broken) == 0
     assert exact(broken) == exact(whole)
     ends = [each / "checkpoints" / "24" for each in (whole, broken)]

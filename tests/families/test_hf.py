@@ -13,6 +13,7 @@ from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.build import build_masked_lm
 from neobert.families.table import shape_of
+from tests.killed_run import killed_before
 from tests.training.conftest import TINY
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
@@ -58,8 +59,7 @@ def hf_run(make_run, section, monkeypatch):
     return write
 
 
-def test_a_run_that_was_killed_resumes_to_the_last_bit(hf_run, run, exact, monkeypatch):
-    from neobert.training.loop import steps
+def test_a_run_that_was_killed_resumes_to_the_last_bit(hf_run, run, exact):
 
     whole = hf_run("whole")
     assert run(whole) == 0
@@ -67,20 +67,8 @@ def test_a_run_that_was_killed_resumes_to_the_last_bit(hf_run, run, exact, monke
     losses = [line["train/loss"] for line in expected if "train/loss" in line]
     assert losses[-1] < losses[0] - 0.2
     killed = hf_run("killed", async_save=False)
-    real = steps.run_step
-
-    class KilledError(BaseException):
-        """What no handler sees coming."""
-
-    def run_step(trainer):
-        if trainer.progress.step == 10:
-            raise KilledError
-        real(trainer)
-
-    monkeypatch.setattr(steps, "run_step", run_step)
-    with pytest.raises(KilledError):
+    with killed_before(10):
         run(killed)
-    monkeypatch.setattr(steps, "run_step", real)
     assert run(killed) == 0
     assert exact(killed) == expected
     folder = killed / "checkpoints" / "20"

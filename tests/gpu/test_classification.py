@@ -11,9 +11,9 @@ from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
 from neobert.receipt import write_receipt
-from neobert.training.loop import steps
 from neobert.training.loop.session import run_session
 from neobert.training.loop.signals import Signals
+from tests.killed_run import killed_before
 from tests.training.conftest import receipt_for
 
 pytestmark = [
@@ -22,10 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # of the compiler and of foreign kernels
 ]
 STEPS = 20
-
-
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
 
 
 @pytest.fixture(autouse=True)
@@ -98,17 +94,8 @@ def test_losses_are_those_of_fp32_and_a_killed_run_resumes(train, monkeypatch, i
     assert beat["attention_kernel"] != "triton_packed", "the blocks are the model's own modules"
     assert (beat["attention_kernel"] == "sdpa") is not is_packed
 
-    real, count = steps.run_step, iter(range(100))
-
-    def struck(trainer):
-        if next(count) == 14:
-            raise Killed
-        real(trainer)
-
-    monkeypatch.setattr(steps, "run_step", struck)
-    with pytest.raises(Killed):
+    with killed_before(14):
         train("broken", is_packed=is_packed)
-    monkeypatch.setattr(steps, "run_step", real)
     resumed, _ = train("broken", is_packed=is_packed)
     assert resumed == pytest.approx(found, rel=1e-3)
 

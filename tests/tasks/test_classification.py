@@ -35,8 +35,8 @@ from neobert.tasks.classification.objective import ClassificationObjective
 from neobert.tasks.labelled import summed_loss
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.training.guards.stopping import EarlyStopping
-from neobert.training.loop import steps
 from profiles.registry import resolve_run
+from tests.killed_run import killed_before
 from validators.core import judge
 from validators.planning import plan_run
 
@@ -285,11 +285,7 @@ def test_side_columns_come_back_with_their_tokens(tmp_path_factory, lengths):
 # --- whole runs
 
 
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
-
-
-def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, reviews, monkeypatch):
+def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, reviews):
     """Trains from published TSV, packed, keeps the best checkpoint, and resumes to the last bit."""
     more = options(reviews)
     whole, broken = make_run("whole", **more), make_run("broken", **more)
@@ -303,17 +299,8 @@ def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, re
         max(judged, key=lambda at: (judged[at], -at))
     )
 
-    real, count = steps.run_step, iter(range(100))
-
-    def struck(trainer):
-        if next(count) == 9:
-            raise Killed
-        real(trainer)
-
-    monkeypatch.setattr(steps, "run_step", struck)
-    with pytest.raises(Killed):
+    with killed_before(9):
         run(broken)
-    monkeypatch.setattr(steps, "run_step", real)
     assert run(broken) == 0
     assert exact(broken) == exact(whole)
     assert [line.get("eval/mcc") for line in metrics(broken)] == [line.get("eval/mcc") for line in lines]

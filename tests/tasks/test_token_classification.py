@@ -36,7 +36,7 @@ from neobert.tasks.token_classification.examples import (
 )
 from neobert.tasks.token_classification.metrics import Tagging, TagMetrics
 from neobert.tasks.token_classification.objective import TokenClassificationObjective
-from neobert.training.loop import steps
+from tests.killed_run import killed_before
 
 NAMES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 BIOES = ("O", *(f"{mark}-{kind}" for mark in "BIES" for kind in ("PER", "LOC")))
@@ -354,11 +354,7 @@ def test_packed_words_have_the_logits_and_the_metrics_of_padded_ones():
 # --- whole runs
 
 
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
-
-
-def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, news, monkeypatch):
+def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, news):
     """Trains from published files, packed, keeps the best checkpoint, and resumes to the last bit."""
     whole, broken = make_run("whole", **options(news)), make_run("broken", **options(news))
     assert run(whole) == 0
@@ -370,17 +366,8 @@ def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, ne
         max(judged, key=lambda at: (judged[at], -at))
     )
 
-    real, count = steps.run_step, iter(range(100))
-
-    def struck(trainer):
-        if next(count) == 9:
-            raise Killed
-        real(trainer)
-
-    monkeypatch.setattr(steps, "run_step", struck)
-    with pytest.raises(Killed):
+    with killed_before(9):
         run(broken)
-    monkeypatch.setattr(steps, "run_step", real)
     assert run(broken) == 0
     assert exact(broken) == exact(whole)
     assert [line.get("eval/f1") for line in metrics(broken)] == [line.get("eval/f1") for line in lines]

@@ -10,17 +10,13 @@ import pytest
 from launcher.run.summary import conclude
 from launcher.run.summary_text import summary_text
 from neobert.errors import ProjectError
-from neobert.training.loop import steps
+from tests.killed_run import killed_before
 from tests.training.conftest import read_lines, train, write_run
 
 PLATEAU = 8
 STABLE = {"scheduler": {"warmup_steps": 2, "decay_steps": 4, "name": "linear", "final_lr_ratio": 0.0}}
 SOURCE = {**STABLE, "trainer": {"save_steps": 4, "eval_steps": 4, "save_total_limit": 0}}
 TIMES = ("time/", "perf/", "train/tokens_per_sec")
-
-
-class Killed(BaseException):
-    """What no handler sees coming, as SIGKILL."""
 
 
 def rows(run_dir):
@@ -87,20 +83,11 @@ def test_weights_step_and_schedule_are_the_sources_and_the_data_begins(continued
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_killed_and_resumed_it_is_the_run_that_was_not(continued, run, monkeypatch, number):
+def test_killed_and_resumed_it_is_the_run_that_was_not(continued, run, number):
     whole, cut = continued("whole"), continued("cut")
     assert run(whole) == 0
-    real, calls = steps.run_step, iter(range(100))
-
-    def struck(trainer):
-        if next(calls) == number:
-            raise Killed
-        real(trainer)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(steps, "run_step", struck)
-        with pytest.raises(Killed):
-            run(cut)
+    with killed_before(number):
+        run(cut)
     assert run(cut) == 0
     assert rows(cut) == rows(whole)
     for name in ("model.safetensors", "trainer_state/optimizer.safetensors"):

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from neobert.config.schedules import moments
-from neobert.training.loop import assembly, steps
+from neobert.training.loop import assembly
+from tests.killed_run import killed_before
 
 RECIPES: dict[str, dict[str, Any]] = {
     "masks over the decay": {
@@ -40,36 +41,13 @@ def with_cadence(name: str) -> dict[str, Any]:
     return RECIPES[name] | {"trainer": RECIPES[name]["trainer"] | {"save_steps": 3, "logging_steps": 1}}
 
 
-class Killed(BaseException):
-    """A kill as no handler sees it coming."""
-
-
-@pytest.fixture
-def killed_before(run, monkeypatch):
-    """Run a session that is killed before the n-th optimizer step of this session."""
-
-    def run_and_kill(run_dir, number):
-        real, calls = steps.run_step, iter(range(10**6))
-
-        def strike(trainer):
-            if next(calls) == number:
-                raise Killed
-            real(trainer)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(steps, "run_step", strike)
-            with pytest.raises(Killed):
-                run(run_dir)
-
-    return run_and_kill
-
-
 @pytest.mark.parametrize("name", RECIPES)
-def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run, killed_before, exact):
+def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run, exact):
     recipe = with_cadence(name)
     whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
     assert run(whole) == 0
-    killed_before(killed, 8)  # saved at 6, in the middle of decay, warm-up or growth
+    with killed_before(8):  # saved at 6, in the middle of decay, warm-up or growth
+        run(killed)
     assert exact(killed) != exact(whole)
     assert run(killed) == 0
     assert exact(killed) == exact(whole)
@@ -80,12 +58,13 @@ def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run,
         assert (first / file).read_bytes() == (second / file).read_bytes()
 
 
-def test_a_schedule_that_begins_again_at_a_resume_is_seen(make_run, run, killed_before, exact, monkeypatch):
+def test_a_schedule_that_begins_again_at_a_resume_is_seen(make_run, run, exact, monkeypatch):
     """The negative control: masks drawn as in step 0 after the resume."""
     recipe = with_cadence("masks over the decay")
     whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
     assert run(whole) == 0
-    killed_before(killed, 8)
+    with killed_before(8):
+        run(killed)
     monkeypatch.setattr(assembly, "moments", lambda config, steps, first_step: moments(config, steps, 0))
     assert run(killed) == 0
     assert exact(killed) != exact(whole)

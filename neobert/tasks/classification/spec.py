@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import MASKING_KEYS, Head, Labels, Metric, TaskSpec
+from neobert.tasks.spec import Head, Labels, Metric, TaskSpec, unread_with_labels
 
 LOSS = Metric("eval/loss", is_higher_better=False)
 OF_CLASSES = (
@@ -69,10 +69,6 @@ CLASSIFICATION = TaskSpec(
     labels=labels_of,
     labels_texts=True,
     own_sections=frozenset({"classification", "adapter"}),
-    unread={
-        **dict.fromkeys(MASKING_KEYS, NO_MASKS),
-        "trainer.z_loss": "its loss has no logits of a vocabulary",
-        "dataset.min_length": "every labelled text counts, however short",
-    },
+    unread=unread_with_labels(NO_MASKS),
     reports=reports,
 )

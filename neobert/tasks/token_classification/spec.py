@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import MASKING_KEYS, Head, Labels, Metric, TaskSpec
+from neobert.tasks.spec import Head, Labels, Metric, TaskSpec, unread_with_labels
 
 OUTSIDE = "O"
 PREFIXES = ("B-", "I-", "E-", "S-")
@@ -65,10 +65,6 @@ TOKEN_CLASSIFICATION = TaskSpec(
     head=classifier,
     labels=labels_of,
     own_sections=frozenset({"token_classification", "adapter"}),
-    unread={
-        **dict.fromkeys(MASKING_KEYS, NO_MASKS),
-        "trainer.z_loss": "its loss has no logits of a vocabulary",
-        "dataset.min_length": "every labelled text counts, however short",
-    },
+    unread=unread_with_labels(NO_MASKS),
     reports=reports,
 )
