@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ def test_an_edit_in_place_of_an_imported_file_changes_the_digest(
     file = tmp_path / "installed_by_hand.py"
     file.write_text("VALUE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
+    forget("installed_by_hand", monkeypatch)
     unloaded = loaded_files()
     assert not import_error("installed_by_hand")
     before = loaded_files()
@@ -31,7 +33,13 @@ def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path: Path, monkeypatch:
     file = tmp_path / "gone_by_now.py"
     file.write_text("")
     monkeypatch.syspath_prepend(tmp_path)
+    forget("gone_by_now", monkeypatch)
     assert not import_error("gone_by_now")
     before = loaded_files()
     file.unlink()
     assert loaded_files() != before
+
+
+def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a module be imported anew, also where this process ran the test before."""
+    monkeypatch.delitem(sys.modules, name, raising=False)
