@@ -23,7 +23,7 @@ EVAL_LOSS = "eval/loss"
 BETWEEN = "  "
 HEAD = ("run", "state", "step", "loss", "eval", "tokens/s", "seen", "best")
 LEFT = ("run", "state", "best")
-FIRST_TO_GO = ("best", "tokens/s")
+FIRST_TO_GO = ("eval", "tokens/s", "best")
 """Columns dropped first on a terminal too narrow for the names and all columns."""
 SHORTEST_NAME = 12
 COLOURS = {

@@ -8,10 +8,13 @@ from pathlib import Path
 
 from launcher.commands.status import require_run
 from launcher.report.run_view import Terminal, page
+from launcher.rundir.directory import is_run_directory
 from launcher.rundir.run_reader import RunReader
 from launcher.terminal import console
+from launcher.terminal.fold import fold
 from launcher.terminal.screen import full_screen
 from neobert.errors import EXIT_OK
+from neobert.printable import printable
 
 REDRAW_S = 1.0
 PIPE_SIZE = 100, 60
@@ -19,7 +22,16 @@ QUIT = "q"
 
 
 def run(folder: Path) -> int:
-    """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal."""
+    """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal.
+
+    A launch creates the folder after its checks: on a terminal, one that does not exist yet is waited for.
+    """
+    if console.is_terminal(sys.stdout) and not folder.exists():
+        try:
+            if not _wait_for(folder):
+                return EXIT_OK
+        except KeyboardInterrupt:
+            return EXIT_OK
     require_run(folder)
     reader = RunReader(folder)
     snapshot = reader.read()
@@ -32,6 +44,17 @@ def run(folder: Path) -> int:
         snapshot = reader.read()
     console.write("\n".join(page(snapshot, _terminal())))
     return EXIT_OK
+
+
+def _wait_for(folder: Path) -> bool:
+    """Wait until a launch has created its run directory; return False if the user quits before that."""
+    waiting = printable(f"{folder} does not exist yet: a launch creates it when its checks have passed")
+    with full_screen() as screen:
+        while not is_run_directory(folder):
+            screen.draw([*fold(waiting, _terminal().width).splitlines(), console.paint("q quits", "dim")])
+            if QUIT in screen.key(REDRAW_S):
+                return False
+    return True
 
 
 def _follow(reader: RunReader) -> bool:

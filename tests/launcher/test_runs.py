@@ -259,7 +259,10 @@ def test_rows_fit_the_terminal(
 ) -> None:
     beat = {**BEAT, "step": 123_456, "max_steps": 1_000_000, "tokens_per_second": 623_456.0}
     make("sweeps/optimizer.lr=0.0003,scheduler.warmup_steps=2000,seed=1", beat=beat)
-    make("short")
+    by_accuracy = {"max_steps": 1_000_000, "metric_for_best_model": "eval/accuracy"}
+    tuned = {"task": "classification", "trainer": by_accuracy}
+    rows = [{"step": 123_456, "eval/accuracy": 0.7741, "eval/loss": 0.4567}]
+    make("tuned", config=tuned, beat=beat, rows=rows, outcome={"status": "interrupted", "step": 123_456})
     monkeypatch.setattr(console, "width", lambda: columns)
     shown = command("runs").out.splitlines()
     assert max(map(len, shown)) <= max(columns, 62)

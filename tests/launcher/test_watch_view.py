@@ -289,6 +289,19 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
         watching.wait_for("finished")
 
 
+@pytest.mark.child
+def test_a_run_that_a_launch_is_still_checking_is_waited_for(
+    run_dir: Path, tmp_path: Path, shell: Callable[..., Shell]
+) -> None:
+    later = tmp_path / "later"
+    watching = shell("watch", later)
+    watching.wait_for("does not exist yet")
+    run_dir.rename(later)
+    watching.wait_for("q quits; the run continues")
+    os.write(watching.ours, b"q")
+    assert watching.child.wait(timeout=60) == 0
+
+
 @given(st.lists(st.none() | st.floats(), max_size=60), st.integers(1, 5), st.booleans())
 def test_a_curve_has_one_column_per_value(values: list[float | None], height: int, is_unicode: bool) -> None:
     rows = spark(values, height, is_unicode=is_unicode)
