@@ -49,6 +49,7 @@ class LogitMeter:
         """
         encoder, config = self._encoder, self._encoder.config
         x = F.embedding(inputs["input_ids"], full_tensor(encoder.encoder.weight))
+        x = x * config.embedding_multiplier
         rotation = None
         if encoder.positional_embedding is None:
             rotation = rotation_at(inputs["position_ids"], config.dim_head, config.rope_theta)

@@ -186,9 +186,10 @@ def test_measuring_changes_neither_weights_nor_gradients(make_model, make_packed
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_the_pass_of_the_meter_is_the_models_own(make_model, make_packed):
+@pytest.mark.parametrize("changes", [{}, {"embedding_multiplier": 5.0}, {"hidden_act": "gelu"}])
+def test_the_pass_of_the_meter_is_the_models_own(make_model, make_packed, changes):
     """What it attends to is what the model attends to: the last block's logits depend on all before it."""
-    model, inputs = make_model(), make_packed(LENGTHS, NUM_TOKENS)
+    model, inputs = make_model(**changes), make_packed(LENGTHS, NUM_TOKENS)
     contexts = []
     model.model.transformer_encoder[1].wo.register_forward_hook(lambda _, args, __: contexts.append(args[0]))
     with torch.no_grad():

@@ -94,6 +94,23 @@ def test_killed_and_resumed_it_is_the_run_that_was_not(continued, run, number):
         assert (cut / "checkpoints/12" / name).read_bytes() == (whole / "checkpoints/12" / name).read_bytes()
 
 
+def test_a_resume_does_not_compare_the_evaluation_before_training(continued, run):
+    """The new text is first seen at its worst: as a metric that should rise, this loss falls from there."""
+    trainer = {
+        "eval_steps": 1,
+        "metric_for_best_model": "eval/loss",
+        "greater_is_better": True,
+        "early_stopping_patience": 2,
+    }
+    whole, cut = continued("whole", trainer=trainer), continued("cut", trainer=trainer)
+    assert run(whole) == 0
+    with killed_before(2):
+        run(cut)
+    assert run(cut) == 0
+    assert [row["step"] for row in rows(whole)] == [8, 9, 10, 11]
+    assert rows(cut) == rows(whole)
+
+
 def test_without_the_source_text_there_is_one_evaluation(continued, run):
     run_dir = continued(trainer={"eval_source_text": False, "max_steps": 9})
     assert run(run_dir) == 0

@@ -103,8 +103,11 @@ class EarlyStopping:
             trainer.max_steps = step
 
 
-def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
-    """Build early stopping from the evaluations in metrics.jsonl; None if the config has none."""
+def early_stopping_of(config: RunConfig, run_dir: Path, first_step: int) -> EarlyStopping | None:
+    """Build early stopping from the evaluations in metrics.jsonl; None if the config has none.
+
+    `first_step` is the step at which the run begins.
+    """
     settings = config.trainer
     if settings.early_stopping_patience is None or settings.metric_for_best_model is None:
         return None
@@ -117,6 +120,6 @@ def early_stopping_of(config: RunConfig, run_dir: Path) -> EarlyStopping | None:
     path = run_dir / METRICS
     for row in read_rows(path) if path.exists() else ():
         # As in an uninterrupted run: the evaluation before training is not compared.
-        if row["step"] and stopping.metric in row:
+        if row["step"] > first_step and stopping.metric in row:
             stopping.note(row[stopping.metric])
     return stopping

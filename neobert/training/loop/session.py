@@ -234,7 +234,8 @@ def build_hooks(
 
 def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
     """Return early stopping in its state at the resume step; a run that had stopped early stops again."""
-    stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir))
+    first_step = trainer.progress.first_step
+    stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir, first_step))
     if stopping is None:
         return []
     stopping.end(trainer)
