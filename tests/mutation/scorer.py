@@ -96,8 +96,7 @@ class Scorer:
             started = time.perf_counter()
             with watching(str(file) for file in self.suite.files) as lines:
                 reports = runtestprotocol(item, log=False, nextitem=None)
-            if any(report.failed for report in reports):
-                self.failing.append(item.nodeid)
+            self.failing += [f"{item.nodeid}\n{report.longreprtext}" for report in reports if report.failed]
             codes = frozenset(CODE.findall(item.nodeid))
             seen.append(Seen(item, lines, time.perf_counter() - started, codes))
         if self.failing:

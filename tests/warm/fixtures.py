@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+# All that keep the interpreter's path: loaded by a test with another path, they would keep that one.
+from launcher.probes import gpus, ranks, trials  # noqa: F401
+
 ROOT = Path(__file__).parents[2]
 CLIENT = Path(__file__).with_name("client.py")
 WARM_PATIENCE_S = 300
@@ -58,5 +61,4 @@ def warm(warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of a test as forks; those that are no Python of ours start as ever."""
     monkeypatch.setattr(sys, "executable", warm_python)
     monkeypatch.setenv("PYTHON_EXEC", warm_python)  # which torchrun starts its ranks with
-    for module in ("launcher.probes.trials", "launcher.probes.trials"):
-        monkeypatch.setattr(f"{module}.PYTHON", (warm_python, "-P", "-m"))
+    monkeypatch.setattr(trials, "PYTHON", (warm_python, "-P", "-m"))
