@@ -86,7 +86,7 @@ def train(task: GlueTask, seed: int, options: argparse.Namespace) -> dict[str, A
         found = (
             scores_of(logits.reshape(-1), labels)
             if task.is_regression
-            else classes_of(logits.argmax(-1).astype(np.float64), labels)
+            else classes_of(logits.argmax(-1).astype(np.float64), labels, len(task.labels))
         )
         return {name.removeprefix("eval/"): value or 0.0 for name, value in found.items()}
 

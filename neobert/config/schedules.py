@@ -144,7 +144,8 @@ class MaskingRates:
         if moment is None:
             return self.evaluation
         start, end = self._line(moment.schedule)
-        done = 1.0 if moment.step >= end else max(0, moment.step - start) / (end - start)
+        # A line of no steps is a jump at its end.
+        done = 1.0 if moment.step >= end else max(0, moment.step - start) / max(1, end - start)
         return self.first + (self.last - self.first) * done
 
     def mean(self, schedule: Schedule, max_steps: int) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from neobert.config.schedules import (
@@ -126,19 +126,21 @@ def test_without_a_final_rate_every_step_masks_alike_and_evaluations_have_their_
     assert masking_rates(DataCollatorConfig(mlm_probability_eval=0.15)).at(None) == 0.15
 
 
+@example(first=0.3, last=0.15, over="decay", total=10, decay=0, max_steps=12)
 @given(
     first=st.floats(0.01, 1),
     last=st.floats(0.01, 1),
     over=st.sampled_from(["run", "decay"]),
     total=st.integers(1, 150),
-    decay=st.integers(1, 150),
+    decay=st.integers(0, 150),
     max_steps=st.integers(1, 200),
 )
 def test_the_mean_masking_rate_is_that_of_the_steps(first, last, over, total, decay, max_steps):
     rates = masking_rates(
         DataCollatorConfig(mlm_probability=first, mlm_probability_final=last, mlm_probability_over=over)
     )
-    schedule = schedule_of(SchedulerConfig(total_steps=total, decay_steps=min(decay, total)), max_steps)
+    percent = 100 * min(decay, total) / total
+    schedule = schedule_of(SchedulerConfig(total_steps=total, decay_percent=percent), max_steps)
     each = [rates.at(Moment(step, schedule)) for step in range(max_steps)]
     assert all(min(first, last) - 1e-9 <= rate <= rates.largest + 1e-9 for rate in each)
     # A step's rate is that of its beginning: half a step's share of the way apart from the line's mean.

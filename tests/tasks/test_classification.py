@@ -172,12 +172,15 @@ def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, 
 
 def test_metrics_are_those_of_the_definitions():
     guessed, true = np.array([1, 1, 0, 0, 1, 0]), np.array([1, 0, 0, 0, 1, 1])
-    assert f1(guessed, true) == pytest.approx(2 / 3)
+    assert f1(guessed, true, 2) == pytest.approx(2 / 3)
+    # Of three classes, without the third one in these texts: the mean over the classes as before.
+    assert f1(guessed, true, 3) == pytest.approx((2 / 3 + 2 / 3) / 2)
+    assert f1(np.array([0, 0, 1]), np.array([0, 1, 1]), 2) == pytest.approx(2 / 3)
     assert matthews(guessed, true) == pytest.approx((2 * 2 - 1 * 1) / math.sqrt(3 * 3 * 3 * 3))
     assert matthews(np.zeros(4, int), np.array([0, 1, 0, 1])) == 0
     assert matthews(np.array([0, 1]), np.array([1, 1])) is None
     many = np.array([0, 1, 2, 2])
-    assert (f1(many, many), matthews(many, many)) == (1, 1)
+    assert (f1(many, many, 3), matthews(many, many)) == (1, 1)
     assert ranks(np.array([3.0, 1.0, 3.0])).tolist() == [2.5, 1.0, 2.5]
     assert pearson(np.array([1.0, 2, 4]), np.array([-1.0, -2, -4])) == pytest.approx(-1)
     assert pearson(np.ones(3), np.arange(3.0)) is None

@@ -20,11 +20,11 @@ class PredictionMetrics:
     def __init__(self, device: torch.device) -> None:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self._kept: list[Floats] = [np.empty((0, 2))]
-        self._is_regression = False
+        self._is_regression, self._num_classes = False, 0
 
     def add(self, score: Predictions, batch: Batch) -> None:  # noqa: ARG002  (slots without a text are in the labels)
         """Add a microbatch: the predicted class or score of each labelled text, and its label."""
-        self._is_regression = score.labels.is_floating_point()
+        self._is_regression, self._num_classes = score.labels.is_floating_point(), score.logits.shape[-1]
         is_text = ~score.labels.isnan() if self._is_regression else score.labels >= 0
         predicted = score.logits.squeeze(-1) if self._is_regression else score.logits.argmax(-1)
         pairs = torch.stack([predicted.double(), score.labels.double()], dim=1)
@@ -39,18 +39,23 @@ class PredictionMetrics:
         def compute() -> dict[str, float | None]:
             pairs = np.concatenate([np.frombuffer(each).reshape(-1, 2) for each in gathered])
             loss = loss_sum / len(pairs) if len(pairs) else None
-            compared = scores_of if self._is_regression else classes_of
-            return {"eval/loss": loss, **compared(pairs[:, 0], pairs[:, 1])}
+            predicted, labels = pairs[:, 0], pairs[:, 1]
+            found = (
+                scores_of(predicted, labels)
+                if self._is_regression
+                else classes_of(predicted, labels, self._num_classes)
+            )
+            return {"eval/loss": loss, **found}
 
         return world.on_main(compute)
 
 
-def classes_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
-    """Return accuracy, F1 and Matthews correlation of predicted classes."""
+def classes_of(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
+    """Return accuracy, F1 and Matthews correlation of predicted classes, of `num_classes` that there are."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
         "eval/accuracy": float((guessed == true).mean()) if len(true) else None,
-        "eval/f1": f1(guessed, true),
+        "eval/f1": f1(guessed, true, num_classes),
         "eval/mcc": matthews(guessed, true),
     }
 
@@ -63,16 +68,16 @@ def scores_of(predicted: Floats, labels: Floats) -> dict[str, float | None]:
     }
 
 
-def f1(guessed: Classes, true: Classes) -> float | None:
-    """Return F1 of class 1 for labels 0 and 1, else the macro average over the classes; None without labels.
+def f1(guessed: Classes, true: Classes, num_classes: int) -> float | None:
+    """Return F1 of class 1 if there are two classes, else the macro average; None without labels.
 
-    A class that is neither predicted nor present counts 0, as in scikit-learn.
+    As in scikit-learn, the average is over the classes that are predicted or present, and F1 of class 1 is 0
+    if it is neither.
     """
     if not len(true):
         return None
-    classes = np.union1d(guessed, true)
-    if classes.max() <= 1:
-        classes = np.array([1])
+    # By the number of classes, not by those present: the definition must not change between evaluations.
+    classes = np.array([1]) if num_classes <= 2 else np.union1d(guessed, true)
     return float(np.mean([_f1_of(guessed == each, true == each) for each in classes]))
 
 
