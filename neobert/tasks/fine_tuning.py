@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
+
+import torch
 
 from neobert.adapters.lora import AdapterTask, add_adapter, saved_config
 from neobert.config.schema import RunConfig
@@ -17,6 +20,7 @@ from neobert.objectives import StepKernels
 from neobert.objectives.build import compile_encoder, refuse_loop
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
+from neobert.runfiles.model_folder import CONFIG, read_json
 from neobert.tasks.rank_data import RankData, describe
 from neobert.tasks.weights import start_from_weights, vocabulary_rows
 from neobert.training.loop.task import Task
@@ -38,7 +42,8 @@ def build_model(
     """Build an encoder with a head, and choose the kernels of its step.
 
     A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
-    checkpoint has one of this shape. With `adapter.type` the encoder is frozen and adapters are added.
+    checkpoint has one of this shape: see `load_encoder_and_head`. With `adapter.type` the encoder is frozen
+    and adapters are added.
     `head` contains the head's settings, as arguments of `NeoBERTConfig`.
     Raises `ProjectError` as `start_from_weights`, `vocabulary_rows` and `add_adapter` do.
     """
@@ -47,8 +52,7 @@ def build_model(
     model, kernels = build_for_training(model_class, config, tokenizer, vocab_size, world, **head)
     log.info("model: %s parameters, %d labels", f"{model.num_parameters():,}", model.num_labels)
     if is_fresh:
-        load = partial(load_initial_weights, model, may_lack=model.fresh_parts)
-        start_from_weights(config, tokenizer, load)
+        start_from_weights(config, tokenizer, partial(load_encoder_and_head, model))
     if config.adapter.type is not None:
         add_adapter(model, config)
         log.info("adapter: %s trained parameters", f"{model.num_parameters(only_trainable=True):,}")
@@ -56,6 +60,31 @@ def build_model(
         refuse_loop(config, kernels)
         compile_encoder(model.model, config.trainer.torch_compile_backend, is_alone=world.size == 1)
     return model, kernels
+
+
+def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
+    """Load the encoder and, if the checkpoint has one of this shape, its head, in place.
+
+    The classes of the head are reordered if the checkpoint has the same label names in another order: MNLI
+    numbers neutral 1, CB contradiction.
+    """
+    load_initial_weights(model, path, may_lack=model.fresh_parts)
+    file = (path if path.is_dir() else path.parent) / CONFIG
+    if not file.is_file():
+        return
+    there, here = label_names(read_json(file, code="EXP005")), label_names(model.config.to_dict())
+    if there == here or sorted(there) != sorted(here):
+        return
+    rows = torch.tensor([there.index(name) for name in here])
+    with torch.no_grad():
+        for parameter in model.get_submodule("classifier").parameters():
+            parameter.copy_(parameter[rows])
+
+
+def label_names(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of `id2label` in a config.json, in the order of their numbers; empty without any."""
+    names = settings.get("id2label") or {}
+    return [str(name) for _, name in sorted((int(number), name) for number, name in names.items())]
 
 
 def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:

@@ -24,6 +24,7 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, SplitWriter, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.errors import ProjectError
+from neobert.export.folder import write_hf_folder
 from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.runfiles.checkpoint import folders
@@ -32,6 +33,7 @@ from neobert.tasks.classification.examples import LabelledTexts, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
 from neobert.tasks.labelled import summed_loss
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.training.guards.stopping import EarlyStopping
@@ -364,6 +366,32 @@ def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
     shared = before.keys() & after.keys()
     assert {name.split(".")[0] for name in before.keys() ^ after.keys()} == {"decoder", "dense", "classifier"}
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in shared)
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (("entailment", "contradiction", "neutral"), [0, 2, 1]),
+        (("entailment", "neutral", "contradiction"), [0, 1, 2]),
+        (("bad", "fine", "good"), [0, 1, 2]),
+        (("yes", "no"), None),
+    ],
+)
+def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names, rows):
+    def head(names):
+        shape = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+        settings = NeoBERTConfig(**shape, num_labels=len(names), **label_settings(names))
+        return NeoBERTForSequenceClassification(settings)
+
+    source, model = head(("entailment", "neutral", "contradiction")), head(names)
+    torch.nn.init.normal_(source.classifier.bias)
+    write_hf_folder(source, None, tmp_path)
+    fresh = model.classifier.weight.clone()
+    load_encoder_and_head(model, tmp_path)
+    expected = fresh if rows is None else source.classifier.weight[rows]
+    assert torch.equal(model.classifier.weight, expected)
+    assert rows is None or torch.equal(model.classifier.bias, source.classifier.bias[rows])
+    assert torch.equal(model.dense.weight, source.dense.weight)
 
 
 @pytest.mark.parametrize(
