@@ -103,7 +103,7 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     rows = draw(st.sampled_from([8, 16, 24])) * 1024 // longest
     accumulation = draw(st.integers(48, 96))
     max_steps = draw(st.integers(60_000, 200_000))
-    warmup = draw(st.integers(0, 5_000))
+    warmup, save_steps = draw(st.integers(0, 5_000)), draw(st.integers(10, 50))
     return name, {
         "seed": draw(st.integers(0, 2**31)),
         "model": {
@@ -133,9 +133,9 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
             "per_device_train_batch_size": rows,
             "gradient_accumulation_steps": accumulation,
             "global_batch_size": rows * accumulation * profile.distributed.nproc_per_node,
-            "save_steps": draw(st.integers(10, 50)),
+            "save_steps": save_steps,
             "save_total_limit": draw(st.sampled_from([0, 2, 5])),
-            "save_keep_every": draw(st.sampled_from([0, 10_000])),
+            "save_keep_every": draw(st.sampled_from([0, 200 * save_steps])),
             "gradient_clipping": draw(st.sampled_from([None, 0.5, 1.0])),
             "logging_steps": draw(st.integers(1, 100)),
             "torch_compile": draw(st.booleans()),

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.validators.judging import found, run_of
+from tests.validators.judging import found, run_of, with_facts
 from validators.planning import plan_run
 
 VALUES = re.compile(r"set ([a-z_]+\.[a-z_]+) to (\d+)")
@@ -106,3 +106,18 @@ def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
 def test_the_optimizer_that_reads_the_key_is_named(override: str, reader: str) -> None:
     run = run_of("optimizer.name=lion", f"optimizer.{override}", profile="cpu-demo")
     assert [one.hint.partition(",")[0] for one in found("OPT003", run)] == [f"set optimizer.name to {reader}"]
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ({}, "this run has ended: raise trainer.max_steps to continue it, or set another trainer.output_dir"),
+        ({"is_elsewhere": True}, "raise trainer.max_steps, or resume from an earlier checkpoint"),
+        ({"is_elsewhere": True, "is_continued": True}, "raise trainer.max_steps, which counts the steps of "),
+    ],
+)
+def test_a_run_that_has_ended_is_told_both_ways_on(place: dict[str, bool], hint: str) -> None:
+    run = run_of("trainer.resume_from_checkpoint=auto", "trainer.max_steps=800")
+    ended = {"exists": True, "is_verified": True, "target": "runs/first/checkpoints/800", "step": 800}
+    (one,) = found("CKP007", run, with_facts("resume", **ended, **place))
+    assert one.hint.startswith(hint)

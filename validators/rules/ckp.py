@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import lcm
+
 from neobert.plan import Plan
 from neobert.plan.saves import MIN_KEPT
+from neobert.tasks import known_metrics
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -182,3 +185,76 @@ def _matching_steps(save_steps: int, eval_steps: int) -> str:
     if multiple:
         return f"set {SAVE_STEPS} to {multiple}, a multiple of trainer.eval_steps"
     return f"set trainer.eval_steps to {save_steps}, the value of {SAVE_STEPS}, or a divisor of it"
+
+
+@rule("CKP014", "worst-kept-as-best", severity=Severity.FAIL, level=Level.STATIC)
+def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A direction of the best-checkpoint metric that keeps the worst checkpoint.
+
+    ## What it does
+    Compares `trainer.greater_is_better` with the direction of `trainer.metric_for_best_model`: a lower
+    `eval/loss` is better, and more of every other metric.
+
+    ## Why is this bad?
+    `checkpoints/best` is then the worst checkpoint that was evaluated, `trainer.save_total_limit` deletes the
+    good ones, and early stopping ends the run because it improves.
+
+    ## Example
+    ```yaml
+    trainer:
+      metric_for_best_model: eval/loss
+      greater_is_better: true   # copied from a run that selected by accuracy
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      metric_for_best_model: eval/loss
+      greater_is_better: null
+    ```
+    """
+    trainer, path = run.config.trainer, "trainer.greater_is_better"
+    metric, requested = trainer.metric_for_best_model, trainer.greater_is_better
+    if metric is None or requested is None or requested == known_metrics()[metric].is_higher_better:
+        return
+    message = f"{path} is {str(requested).lower()}, but {'less' if requested else 'more'} {metric} is better"
+    yield Violation(path, message, f"remove {path}: it follows the metric")
+
+
+@rule("CKP015", "kept-steps-never-saved", severity=Severity.WARN, level=Level.STATIC)
+def kept_steps_never_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Checkpoints to keep at steps that are not saved.
+
+    ## What it does
+    If `trainer.save_keep_every` and `trainer.save_steps` are both set, warns unless one is a multiple of the
+    other: only common multiples of both are saved and kept.
+
+    ## Why is this bad?
+    The checkpoints that were meant to stay, to compare them or to continue from the plateau, are deleted by
+    `trainer.save_total_limit`, and nobody notices before they are needed.
+
+    ## Example
+    ```yaml
+    trainer:
+      save_steps: 2000
+      save_keep_every: 5000   # keeps 10,000, 20,000, ...
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      save_steps: 2500
+      save_keep_every: 5000
+    ```
+    """
+    save_steps, keep_every = run.config.trainer.save_steps, run.config.trainer.save_keep_every
+    if not (save_steps and keep_every) or lcm(save_steps, keep_every) in (save_steps, keep_every):
+        return
+    path, kept = "trainer.save_keep_every", lcm(save_steps, keep_every)
+    nearest = save_steps * max(1, round(keep_every / save_steps))
+    yield Violation(
+        path,
+        f"{path} is {keep_every:,}, but checkpoints are saved every {save_steps:,} steps: only multiples of "
+        f"{kept:,} are kept",
+        f"set {path} to {nearest}, a multiple of {SAVE_STEPS}",
+    )

@@ -210,13 +210,25 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(
             path,
             f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
-            "raise trainer.max_steps",
+            _hint_past_the_end(resume),
         )
     for skipped in resume.passed_by:
         message = f"checkpoint {skipped}; the run resumes from step {resume.step:,} and repeats those steps"
         yield Violation(
             path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
         )
+
+
+def _hint_past_the_end(resume: ResumeFacts) -> str:
+    """Name both ways on from a run that has ended; another run's checkpoint does not show that."""
+    if resume.is_continued:
+        return "raise trainer.max_steps, which counts the steps of the continued run too"
+    if resume.is_elsewhere:
+        return "raise trainer.max_steps, or resume from an earlier checkpoint"
+    return (
+        "this run has ended: raise trainer.max_steps to continue it, or set another trainer.output_dir for a "
+        "new run"
+    )
 
 
 def _start_from(checkpoint: str) -> str:
