@@ -249,6 +249,16 @@ def test_links_are_followed_and_dead_ones_named(tmp_path):
     assert refused("DAT001", "broken link", path=str(here)).place == str(here / "dead.jsonl")
 
 
+def test_the_records_of_a_run_below_its_text_are_no_text(tmp_path):
+    write_jsonl(tmp_path / "a.jsonl", ["own"])
+    run = write_jsonl(tmp_path / "runs" / "first" / "metrics.jsonl", ["a line of metrics"]).parent
+    assert texts(corpus(tmp_path).train) == ["own", "a line of metrics"]
+    for name in ("resolved.json", "manifest.json"):
+        (run / name).write_text("{}", encoding="utf-8")
+    assert texts(corpus(tmp_path).train) == ["own"]
+    assert texts(corpus(run).train) == ["a line of metrics"]
+
+
 def test_a_stream_has_no_percent(tmp_path):
     path = str(write_jsonl(tmp_path / "a.jsonl", TEXTS))
     refused("DAT001", "length of a stream is unknown", path=path, streaming=True, train_split="train[:1%]")
