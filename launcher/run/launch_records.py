@@ -63,19 +63,24 @@ def write_run(
 ) -> None:
     """Write all files of a run, and last the receipt, which other nodes wait for.
 
+    A launcher may be killed between any two of them. The config is the first, by which the folder is a run
+    directory, and before it the outcome of the launch before is removed: next to another config it would
+    report that run as finished.
+
     Args:
         files: run files as given, the last one wins.
         staging: folder in which preflight stored the diff of the working tree.
         launch: further entries of the manifest for this launch.
     """
-    run = examination.run
+    run, earlier_outcome = examination.run, read_json(folder / OUTCOME)
+    with writing(folder / OUTCOME):
+        (folder / OUTCOME).unlink(missing_ok=True)
+    write_json(folder / RESOLVED, to_dict(run.config))
     make_folder(folder / LOGS)
     _write_given(run, files, folder)
-    write_json(folder / RESOLVED, to_dict(run.config))
     write_json(folder / "provenance.json", provenance(run))
     diff = _keep_diff(staging / DIFF, folder, examination)
-    write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff})
-    (folder / OUTCOME).unlink(missing_ok=True)
+    write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff}, earlier_outcome)
     write_results(examination, folder)
 
 
@@ -129,13 +134,13 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
     }
 
 
-def write_manifest(folder: Path, launch: Mapping[str, Any]) -> None:
-    """Write the entry of this launch, followed by earlier ones with their outcomes."""
+def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Mapping[str, Any]) -> None:
+    """Write the entry of this launch, followed by earlier ones, the last of them with its outcome."""
     before = read_json(folder / MANIFEST)
     earlier = list_in(before, "earlier")
     before.pop("earlier", None)
     if before:
-        earlier = [*earlier, {**before, "outcome": read_json(folder / OUTCOME)}]
+        earlier = [*earlier, {**before, "outcome": earlier_outcome}]
     write_json(folder / MANIFEST, {**launch, "earlier": earlier})
 
 

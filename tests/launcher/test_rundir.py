@@ -191,15 +191,14 @@ def test_an_earlier_outcome_says_nothing_of_this_launch(written: Path) -> None:
 
 def test_earlier_launches_are_kept(tmp_path: Path) -> None:
     for number in range(3):
-        write_manifest(tmp_path, {"number": number})
-        (tmp_path / "outcome.json").write_text(json.dumps({"step": number}), encoding="utf-8")
+        write_manifest(tmp_path, {"number": number}, {"step": number - 1})
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["number"] == 2
     assert [(one["number"], one["outcome"]["step"]) for one in manifest["earlier"]] == [(0, 0), (1, 1)]
 
 
 def test_alive_or_not(tmp_path: Path) -> None:
-    write_manifest(tmp_path, {"hostname": os.uname().nodename})
+    write_manifest(tmp_path, {"hostname": os.uname().nodename}, {})
     record_trainer(tmp_path, os.getpid())
     manifest = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
     assert is_alive(manifest) is True
@@ -209,7 +208,7 @@ def test_alive_or_not(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_is_set_anew_ends_no_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_manifest(tmp_path, {"hostname": os.uname().nodename})
+    write_manifest(tmp_path, {"hostname": os.uname().nodename}, {})
     record_trainer(tmp_path, os.getpid())
     boot_s = psutil.boot_time()
     monkeypatch.setattr("psutil._psplatform.boot_time", lambda: boot_s + 3600)
@@ -222,6 +221,6 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(ProjectError, match="No space left on device") as caught:
-        write_manifest(tmp_path, {})
+        write_manifest(tmp_path, {}, {})
     assert caught.value.exit_code == 1
     assert list(tmp_path.iterdir()) == []

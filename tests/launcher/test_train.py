@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launcher.run import launch_records
 from launcher.rundir.records import read_json
 from neobert.training.checkpoint.publish import publish
 
@@ -57,6 +58,23 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., A
     assert answer.code == 0
     assert "this run is already finished" in answer.out
     assert "finished at step" in answer.out
+
+
+def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(
+    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    longer = (*TRAIN, "--resume", "auto", "--trainer.max_steps", "1000")
+    with monkeypatch.context() as patched:
+        patched.setattr(launch_records, "make_folder", killed)
+        launch(*longer, fake="finish")
+    assert launch(*TRAIN, "--resume", "auto", fake="finish").code == 0  # in the folder with a config alone
+    with monkeypatch.context() as patched:
+        patched.setattr(launch_records, "write_manifest", killed)
+        launch(*longer, fake="finish")
+    assert "this run is already finished" not in launch(*longer, fake="finish").out
 
 
 def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable[..., Any]) -> None:
