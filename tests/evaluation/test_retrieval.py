@@ -65,6 +65,20 @@ def test_a_collection_keeps_judged_queries_and_counts_the_rest(beir):
     assert (found.num_unjudged, found.num_unknown) == (1, 2)
 
 
+def test_a_query_does_not_find_itself(beir, settings):
+    """Queries of ArguAna are documents of its corpus; BEIR leaves each out of its own ranking."""
+    corpus = {"same": "the model", "number": "the model reads"}
+    rows = [json.dumps({"_id": name, "text": text}) for name, text in corpus.items()]
+    (beir / "corpus.jsonl.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    rows = [json.dumps({"_id": name, "text": "the model"}) for name in corpus]
+    (beir / "queries.jsonl").write_text("\n".join(rows))
+    (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nsame\tnumber\t1\nnumber\tnumber\t1\n")
+    found = evaluate_folder(beir, settings)
+    assert found["queries_in_corpus"] == 1, "an equal id of another text is a coincidence"
+    assert found["metrics"]["mrr@10"] == (1 + 1 / 2) / 2
+    assert found["metrics"]["recall@100"] == 1
+
+
 def test_a_title_is_read_once(beir):
     rows = [
         {"_id": 1, "title": "On wings", "text": "On wings . they lift"},
@@ -132,7 +146,7 @@ def test_search_is_exact(monkeypatch):
     draw = np.random.default_rng(0)
     queries, corpus = (draw.normal(size=(size, 8)).astype(np.float32) for size in (7, 300))
     queries, corpus = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus))
-    wanted = np.argsort(-(queries @ corpus.T), axis=1)[:, :100]
+    wanted = np.argsort(-(queries @ corpus.T), axis=1)[:, :101]
     assert rank(queries, corpus, torch.device("cpu")) == wanted.tolist()
 
 

@@ -28,6 +28,8 @@ from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
 
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
 QUERIES_AT_ONCE = 256
+FOUND = DEPTH + 1
+"""Documents found for a query: one more than are judged, since the query itself may be among them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +55,10 @@ def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
     corpus = _corpus_embeddings(collection, encoder, settings)
     names = list(collection.corpus)
     ranked = rank(queries, corpus, encoder.model.device)
+    own = collection.own_documents
     rankings = {
-        query: [names[index] for index in row] for query, row in zip(collection.queries, ranked, strict=True)
+        query: [names[index] for index in row if not (query in own and names[index] == query)]
+        for query, row in zip(collection.queries, ranked, strict=True)
     }
     metrics = mean_metrics(rankings, collection.relevance)
     figures = [Figure(name=data.name, metric=name, value=value) for name, value in metrics.items()]
@@ -69,6 +73,7 @@ def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
         "documents": len(corpus),
         "unjudged_queries": collection.num_unjudged,
         "unknown_judgements": collection.num_unknown,
+        "queries_in_corpus": len(own),
         "truncated": encoder.counts.truncated,
         **describe(encoder, model),
         "seconds": round(time.perf_counter() - started_s, 3),
@@ -111,7 +116,7 @@ def _encode_missing(
 
 
 def rank(queries: Embeddings, corpus: Embeddings, device: torch.device) -> list[list[int]]:
-    """Return the indices of the documents with the highest cosine, the best first, for each query.
+    """Return the indices of the `FOUND` documents with the highest cosine, the best first, for each query.
 
     queries [Q, D] and corpus [N, D] have length 1.
     """
@@ -119,5 +124,5 @@ def rank(queries: Embeddings, corpus: Embeddings, device: torch.device) -> list[
     found: list[list[int]] = []
     for part in torch.from_numpy(queries).split(QUERIES_AT_ONCE):
         scores = part.to(device) @ documents.T
-        found += scores.topk(min(DEPTH, len(documents)), dim=-1).indices.tolist()
+        found += scores.topk(min(FOUND, len(documents)), dim=-1).indices.tolist()
     return found

@@ -7,7 +7,7 @@ qrels.tsv       query-id, corpus-id, score; also qrels/test.tsv. A score of 0 or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class Collection:
     Attributes:
         corpus, queries: texts by id, in the order of the files; only queries with a relevant document.
         relevance: graded judgements above 0, by query and document.
+        own_documents: queries that are documents of the corpus too, with the same id and the same text.
         num_unjudged: queries without a relevant document.
         num_unknown: judgements of documents or queries that are not in the files.
         identity: describes the content of the files.
@@ -40,6 +41,7 @@ class Collection:
     corpus: dict[str, str]
     queries: dict[str, str]
     relevance: dict[str, dict[str, int]]
+    own_documents: frozenset[str]
     num_unjudged: int
     num_unknown: int
     identity: list[Any]
@@ -48,7 +50,14 @@ class Collection:
 def read_collection(folder: Path) -> Collection:
     """Read a BEIR folder. Raises `ProjectError` for a missing file, a repeated id, or no judgement at all."""
     files = [_file(folder, ("corpus.jsonl",)), _file(folder, ("queries.jsonl",)), _file(folder, JUDGEMENTS)]
-    corpus, queries = (_texts(file) for file in files[:2])
+    queries = {name: _with_title(title, text) for name, title, text in _texts(files[1])}
+    corpus: dict[str, str] = {}
+    own: set[str] = set()
+    for name, title, text in _texts(files[0]):
+        corpus[name] = _with_title(title, text)
+        # Equal ids alone mean nothing: many collections number queries and documents from 1.
+        if name in queries and queries[name].strip() == text.strip():
+            own.add(name)
     relevance: dict[str, dict[str, int]] = {}
     num_unknown = 0
     for query, document, score in _judgements(files[2]):
@@ -61,7 +70,10 @@ def read_collection(folder: Path) -> Collection:
         raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
     identity = [whole_digest(file) for file in files]
-    return Collection(corpus, judged, relevance, len(queries) - len(judged), num_unknown, identity)
+    own_documents = frozenset(own & judged.keys())
+    return Collection(
+        corpus, judged, relevance, own_documents, len(queries) - len(judged), num_unknown, identity
+    )
 
 
 def _file(folder: Path, names: tuple[str, ...]) -> Path:
@@ -73,24 +85,24 @@ def _file(folder: Path, names: tuple[str, ...]) -> Path:
     return found
 
 
-def _texts(file: Path) -> dict[str, str]:
-    texts: dict[str, str] = {}
+def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield id, title and text of each row."""
+    seen: set[str] = set()
     with opened(file) as handle:
         for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
             name, text = row.get("_id"), row.get("text")
             if not isinstance(name, str | int) or not isinstance(text, str):
                 raise ProjectError(CODE, "has no _id and text", "write one object per line", place)
-            if str(name) in texts:
+            if str(name) in seen:
                 raise ProjectError(
                     CODE, f"_id {printable(str(name))} is repeated", "give each row its own _id", place
                 )
-            texts[str(name)] = _with_title(row, text)
-    return texts
+            seen.add(str(name))
+            yield str(name), str(row.get("title") or "").strip(), text
 
 
-def _with_title(row: Mapping[str, Any], text: str) -> str:
+def _with_title(title: str, text: str) -> str:
     """Put the title before the text, unless the text begins with it already."""
-    title = str(row.get("title") or "").strip()
     return text if not title or text.startswith(title) else f"{title} {text}".strip()
 
 
