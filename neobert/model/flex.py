@@ -40,16 +40,18 @@ def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
 
 
 def row_mask(mask: Tensor) -> BlockMask:
-    """Hide keys of padded rows: a mask [B, 1, 1 or S, S] that is True where a query attends."""
+    """Hide keys of padded rows: a mask [B, 1 or N, 1 or S, S] that is True where a query attends."""
     if mask.dtype != torch.bool:
         raise ValueError("flex_attention takes an attention_mask of 0 and 1, not one that is added to scores")
-    rows, length = mask.shape[0], mask.shape[-1]
-    is_open = mask[:, 0].expand(-1, length, -1)
+    rows, heads, _, length = mask.shape
+    is_open = mask.expand(-1, -1, length, -1)
 
-    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:  # noqa: ARG001
-        return is_open[batch, query, key]
+    def attends(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return is_open[batch, head if heads > 1 else 0, query, key]
 
-    return create_block_mask(attends, rows, None, length, length, device=str(mask.device))
+    return create_block_mask(
+        attends, rows, heads if heads > 1 else None, length, length, device=str(mask.device)
+    )
 
 
 # An operator, because inductor of torch 2.11 reads wrong tiles where it compiles their arithmetic together

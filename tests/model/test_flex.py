@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
-from neobert.model.flex import TILE, document_mask
+from neobert.model.flex import TILE, document_mask, row_mask
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_compiler"),
@@ -47,6 +48,16 @@ def test_flex_gives_what_sdpa_gives(make_model, pack, dense, lengths):
         wanted = model(**run.inputs()).logits
         model.config.attn_backend = model.model.config.attn_backend = "flex"
         torch.testing.assert_close(model(**run.inputs()).logits, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 1, 9), (2, 1, 9, 9), (2, 4, 1, 9), (2, 4, 9, 9)])
+def test_a_mask_of_rows_hides_what_it_hides_in_sdpa(shape):
+    draw = torch.Generator().manual_seed(0)
+    q, k, v = torch.randn(3, 2, 4, 9, 16, generator=draw)
+    mask = torch.rand(shape, generator=draw) > 0.5
+    mask[..., 0] = True
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    torch.testing.assert_close(flex_attention(q, k, v, block_mask=row_mask(mask)), wanted)
 
 
 def test_a_planted_leak_moves_the_output(make_model, pack, dense):
