@@ -119,6 +119,8 @@ class ResumeFacts:
             `structural_differences` are then those of model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
+        numeric_differences: keys of the loss and its updates that differ, with both values, without those of
+            the schedule.
         way_out: fix for `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -137,6 +139,7 @@ class ResumeFacts:
     is_continued: bool = False
     stable_steps: tuple[int, int] | None = None
     tokenizer_digest: str = ""
+    numeric_differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,7 @@ class DataFacts:
 
     `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none.
     `cache_reason` is why there is no cache folder for prepared data.
+    `is_plain` is whether all files are local text without compression: their size is that of the text.
     """
 
     source: str
@@ -192,3 +196,4 @@ class DataFacts:
     weights: str = ""
     weights_reason: str = ""
     cache_reason: str = ""
+    is_plain: bool = False

@@ -11,6 +11,7 @@ from typing import Literal
 from launcher.probes.probe import IncompleteError, Subject
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import DatasetConfig, TokenizerConfig
+from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
@@ -36,6 +37,7 @@ class Text:
     num_files: int = 0
     size_bytes: int = 0
     reason: str = ""
+    is_plain: bool = False
 
 
 def probe_data(subject: Subject) -> DataFacts:
@@ -55,6 +57,7 @@ def probe_data(subject: Subject) -> DataFacts:
         weights=weights or "",
         cache_reason=_why_no_cache(subject.config.dataset),
         weights_reason="" if weights is None else _why_no_weights(Path(weights)),
+        is_plain=text.is_plain,
     )
 
 
@@ -87,6 +90,7 @@ def _all_of(texts: Sequence[Text]) -> Text:
         is_readable=True,
         num_files=sum(text.num_files for text in texts),
         size_bytes=sum(text.size_bytes for text in texts),
+        is_plain=all(text.is_plain for text in texts),
     )
 
 
@@ -106,12 +110,14 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 def _local(path: Path) -> Text:
     if not path.exists():
         return Text(str(path), False, False, reason="no such file or folder")
-    num_files, size_bytes, unreadable = 0, 0, ""
+    num_files, size_bytes, unreadable, is_plain = 0, 0, "", True
     for file in _files(path):
         num_files += 1
         size_bytes += file.stat().st_size
         unreadable = unreadable or _why_unreadable(file)
-    return Text(str(path), True, num_files > 0 and not unreadable, num_files, size_bytes, unreadable)
+        is_plain = is_plain and kind_of(file) != PARQUET and file.suffix.lower() not in COMPRESSIONS
+    is_readable = num_files > 0 and not unreadable
+    return Text(str(path), True, is_readable, num_files, size_bytes, unreadable, is_plain)
 
 
 def _files(path: Path) -> Iterator[Path]:

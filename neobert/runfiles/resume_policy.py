@@ -22,6 +22,7 @@ MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node
 
 FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
 WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm-up)"
+SCHEDULE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping_patience")
 ABSENT = "absent"
 
 
@@ -45,6 +46,18 @@ def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any])
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs that do not prevent a resume."""
     return tuple(each for each in _differences(saved, current) if not is_structural(each.key))
+
+
+def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return the differences that change the loss or its updates from the next step on.
+
+    Not the keys of the schedule, whose effect is the learning rate of that step and is compared as such.
+    """
+    return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
+
+
+def _is_numeric(key: str) -> bool:
+    return effect_of(key) == "numerics" and key not in SCHEDULE and not key.startswith("scheduler.")
 
 
 def is_structural(key: str) -> bool:

@@ -298,8 +298,9 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
 
 def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
-    other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7})
+    numerics = {"optimizer.weight_decay": 0.5, "optimizer.lr": 0.5, "scheduler.warmup_steps": 9}
+    other = configured({SELECTOR: "auto", "model.hidden_size": 384, "trainer.logging_steps": 7} | numerics)
     was = subject.config.model.hidden_size
-    assert probe_resume(other).structural_differences == (
-        f"model.hidden_size: {was} in the checkpoint, 384 in this run",
-    )
+    found = probe_resume(other)
+    assert found.structural_differences == (f"model.hidden_size: {was} in the checkpoint, 384 in this run",)
+    assert found.numeric_differences == ("optimizer.weight_decay: 0.01 in the checkpoint, 0.5 in this run",)

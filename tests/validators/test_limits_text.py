@@ -182,6 +182,8 @@ def test_labels_of_training_and_evaluation(
         (("trainer.eval_steps=0",), ["trainer.eval_steps"]),
         (("trainer.eval_steps=1",), []),
         (("trainer.metric_for_best_model=null",), ["trainer.early_stopping_patience"]),
+        (("trainer.eval_steps=1000", "trainer.max_steps=3000"), ["trainer.early_stopping_patience"]),
+        (("trainer.eval_steps=1000", "trainer.max_steps=3001"), []),
         (("trainer.early_stopping_patience=null", "trainer.eval_steps=0"), []),
     ],
 )

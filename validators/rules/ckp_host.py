@@ -219,6 +219,46 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         )
 
 
+@rule(
+    "CKP016",
+    "resumed-with-other-numerics",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("resume",),
+    inapplicable=why_not_resumed,
+)
+def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that resumes a checkpoint which was trained with other settings.
+
+    ## What it does
+    Lists the keys of optimizer, precision, regularization and initial weights whose values differ from those
+    in the checkpoint. SCH005 compares the learning rate; other data or another model are rejected (CKP007).
+
+    ## Why is this bad?
+    With `trainer.resume_from_checkpoint: auto`, a run file that was edited for a new run continues the old
+    one, with its weights and its history: the result is neither of the two experiments.
+
+    ## Example
+    ```text
+    optimizer.weight_decay: 0.1 in the checkpoint, 0.01 in this run
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      output_dir: runs/second   # the new settings from the first step
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    if resume.numeric_differences:
+        yield Violation(
+            "trainer.resume_from_checkpoint",
+            f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",
+            "restore these keys, or set another trainer.output_dir for a new run",
+        )
+
+
 def _hint_past_the_end(resume: ResumeFacts) -> str:
     """Name both ways on from a run that has ended; another run's checkpoint does not show that."""
     if resume.is_continued:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
 from neobert.plan import Plan
+from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -11,6 +12,9 @@ from validators.rule import Violations, rule
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
+BYTES_PER_TOKEN = 4
+HARMLESS_PASSES, MOST_PASSES = 4.0, 40.0
+"""Those of DAT004."""
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -206,6 +210,71 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if corpus.path is None and corpus.name in BUILDER_NAMES:
             path = "dataset.mixture" if dataset.mixture else "dataset.name"
             yield Violation(path, describe_builder(corpus.name), USE_PATH)
+
+
+def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
+    """Return why the passes over the text are not estimated from the size of its files."""
+    dataset = run.config.dataset
+    if dataset.path is None or dataset.streaming:
+        return "the text is not a local file or folder"
+    if run.is_production:
+        return "DAT004 judges the prepared text of production runs"
+    assert run.profile is not None
+    return "a smoke run lasts minutes, whatever it reads" if run.profile.kind == "smoke" else ""
+
+
+@rule(
+    "DAT025",
+    "text-learned-by-heart",
+    tasks=("pretrain",),
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("data",),
+    inapplicable=_is_counted_elsewhere,
+)
+def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A development run that reads a small text many times.
+
+    ## What it does
+    Divides the tokens of all steps by the size of the text at 4 bytes per token, as in English. Warns above
+    40 passes, the limit of production runs, whose text is prepared and counted (DAT004). Compressed files and
+    parquet are not judged, because their size is not that of the text.
+
+    ## Why is this bad?
+    The loss of a text that is read a hundred times falls until the model has learned it by heart, and looks
+    like learning. A run of hours on a text for minutes is better spent on more text.
+
+    ## Example
+    ```yaml
+    dataset:
+      path: notes.txt     # 60 kB: 15,000 tokens
+    trainer:
+      max_steps: 20000
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: notes.txt
+    trainer:
+      max_steps: 200
+    ```
+    """
+    data = facts.data
+    assert data is not None
+    if not data.is_plain or not data.size_bytes:
+        return
+    tokens = data.size_bytes / BYTES_PER_TOKEN
+    passes = plan.total_tokens.value / tokens
+    if passes > MOST_PASSES:
+        enough = max(1, int(HARMLESS_PASSES * tokens / plan.tokens_per_step.value))
+        yield Violation(
+            "trainer.max_steps",
+            f"the run reads the text about {passes:,.0f} times: {plan.total_tokens.value:,} tokens in "
+            f"{plan.max_steps.value:,} steps, about {tokens:,.0f} in {data.source}",
+            f"add text, or lower trainer.max_steps: {counted(enough, 'step')} read this text at most "
+            f"{HARMLESS_PASSES:g} times",
+        )
 
 
 @rule("DAT016", "masked-share-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)

@@ -67,6 +67,43 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         )
 
 
+@rule("DAT026", "evaluation-split-of-training", severity=Severity.FAIL, level=Level.STATIC)
+def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """An evaluation split that is part of the training split.
+
+    ## What it does
+    Compares `dataset.train_split` with `dataset.eval_split`: fails if they are the same, or if one is a slice
+    of the other. Two slices of one split are not compared here; the rehearsal compares their text (DAT006).
+
+    ## Why is this bad?
+    The evaluation loss is then a training loss: it falls while the model memorizes, and selects the
+    checkpoint that has memorized most.
+
+    ## Example
+    ```yaml
+    dataset:
+      train_split: train
+      eval_split: train[:1%]
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      train_split: train
+      validation_split: 0.01
+    ```
+    """
+    for corpus in corpora_of(run.config.dataset):
+        train, evaluation = corpus.train_split, corpus.eval_split
+        if evaluation is None:
+            continue
+        is_same_split = train.partition("[")[0] == evaluation.partition("[")[0]
+        if evaluation == train or (is_same_split and not ("[" in train and "[" in evaluation)):
+            message = f"dataset.eval_split {evaluation} is also trained on: dataset.train_split is {train}"
+            hint = "set dataset.validation_split instead of dataset.eval_split, or name a separate split"
+            yield Violation("dataset.eval_split", message, hint)
+
+
 @rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
 def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that is never evaluated, because no text is held out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
@@ -49,6 +50,8 @@ FIELDS = {
     "work_at_risk_min": NUMBER,
     "eta_s": (*NUMBER, "null"),
 }
+USUAL_TIMEOUT = 10
+"""Times the duration of a step, as the timeouts that the watchdog learns from a run."""
 HINT = "report this as a bug: _mib is bytes // 2**20, _gib is _mib / 1024 (telemetry/memory.py)"
 
 
@@ -125,6 +128,41 @@ def _system(telemetry: TelemetryFacts) -> Iterator[str]:
             f"process memory is {telemetry.host_rss_mib:,.0f} MiB in the heartbeat, but "
             f"{telemetry.system_rss_mib:,.0f} MiB in the operating system"
         )
+
+
+@rule("TEL003", "timeout-below-a-step", severity=Severity.FAIL, level=Level.STATIC)
+def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A watchdog that takes every step for a hang.
+
+    ## What it does
+    Compares `watchdog.compile_limit_s` and `watchdog.step_limit_s` with the step time (measured, or derived
+    from FLOPs and the expected MFU of the profile).
+
+    ## Why is this bad?
+    A step makes no progress that the watchdog sees before it ends. A shorter timeout kills a healthy run in
+    its first minutes, again after the restart, and for good after that: the night is lost.
+
+    ## Example
+    ```yaml
+    watchdog:
+      step_limit_s: 5   # a step takes 12 s
+    ```
+
+    ## Use instead
+    ```yaml
+    watchdog:
+      step_limit_s: 120
+    ```
+    """
+    limits, step_s = run.config.watchdog, plan.step_time_s
+    for key in ("compile_limit_s", "step_limit_s"):
+        limit_s = getattr(limits, key)
+        if limit_s <= step_s.value:
+            yield Violation(
+                f"watchdog.{key}",
+                f"watchdog.{key} is {limit_s:g}, but a step takes {step_s.value:,.3g} s ({step_s.reason})",
+                f"set watchdog.{key} to {ceil(USUAL_TIMEOUT * step_s.value)} or more",
+            )
 
 
 @rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)

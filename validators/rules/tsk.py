@@ -100,7 +100,7 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
     ## What it does
     Requires `trainer.metric_for_best_model` and `trainer.eval_steps` where `trainer.early_stopping_patience`
-    is set.
+    is set. Warns if the run has too few evaluations for patience to run out before the last step.
 
     ## Why is this bad?
     The run would train to its last step, although its config requests a stop when it no longer improves.
@@ -133,6 +133,17 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
             "trainer.eval_steps",
             "early_stopping_patience is set, but eval_steps is 0: there is one evaluation, at the end",
             "set trainer.eval_steps, or trainer.early_stopping_patience to null",
+        )
+        return
+    # The first evaluation is the best so far, and patience counts those after it.
+    earliest = trainer.eval_steps * (trainer.early_stopping_patience + 1)
+    if earliest >= plan.max_steps.value:
+        yield Violation(
+            "trainer.early_stopping_patience",
+            f"early stopping could act at step {earliest:,} at the earliest, but the run has "
+            f"{plan.max_steps.value:,} steps",
+            "lower trainer.early_stopping_patience or trainer.eval_steps, or set the former to null",
+            Severity.WARN,
         )
 
 
