@@ -37,7 +37,7 @@ from launcher.preflight.rehearsal_facts import Ranks, facts_of
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.host import probe_host
 from launcher.probes.probe import IncompleteError, Subject, UnsupportedError, nearest_existing
-from launcher.process.process_tree import kill_all, kill_tree, tree_of
+from launcher.process.process_tree import kill_tree
 from launcher.rundir.records import last_beat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
@@ -142,15 +142,12 @@ def is_out_of_memory(rest: Future[EndOfFresh]) -> bool:
 def _resume(stage: Stage, *, has_room: bool) -> tuple[Ranks, Ranks]:
     """Resume from the checkpoint of the uninterrupted run, kill that process, and resume from its checkpoint.
 
-    `has_room`: the second may start while the driver still takes back the memory of the first.
+    `has_room`: the second, and the trainer after it, may start while the driver still takes back memory.
     """
-    with running(stage, RESUMED) as child:
+    with running(stage, RESUMED, has_room=has_room) as child:
         first = wait_for(stage, RESUMED, child)
-        kill_all(tree_of(child))
-        if not has_room:
-            kill_tree(child)
-        with running(stage, RESUMED_AGAIN) as again:
-            return first, wait_for(stage, RESUMED_AGAIN, again)
+    with running(stage, RESUMED_AGAIN, has_room=has_room) as again:
+        return first, wait_for(stage, RESUMED_AGAIN, again)
 
 
 def go_on(stage: Stage) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 import psutil
 
@@ -39,6 +39,15 @@ def kill_tree(child: subprocess.Popen[bytes]) -> int:
     with suppress(subprocess.TimeoutExpired):
         child.communicate(timeout=REAPING_S)
     return len(psutil.wait_procs(family, timeout=REAPING_S)[1])
+
+
+def kill_without_wait(child: subprocess.Popen[bytes]) -> None:
+    """Kill a child and all its descendants; a thread reaps it.
+
+    A driver takes seconds to take back the memory of a killed process.
+    """
+    kill_all(tree_of(child))
+    Thread(target=child.wait, daemon=True).start()
 
 
 @contextmanager

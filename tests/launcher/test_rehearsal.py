@@ -324,6 +324,22 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
+@pytest.mark.parametrize("has_room", [True, False])
+def test_memory_of_a_killed_part_is_waited_for_only_without_room(
+    stage: Stage, has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    waited_for: list[Any] = []
+    monkeypatch.setattr(rehearsal_children, "start_part", lambda *_: child)
+    monkeypatch.setattr(rehearsal_children, "kill_tree", waited_for.append)
+    with rehearsal_children.running(stage, "resumed", has_room=has_room):
+        pass
+    assert waited_for == ([] if has_room else [child])
+    if not has_room:
+        child.kill()
+    assert child.wait(5) == -9
+
+
 def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
     elsewhere = f"ours-{2**22 + 1}-17-e"
     for name in (f"ours-{2**22 + 1}-a", f"ours-{os.getpid()}-b", "ours-c", f"other-{2**22 + 1}-d", elsewhere):
