@@ -110,13 +110,13 @@ def _size_of(path: Path) -> int:
 def common_positions(histories: Sequence[Series], last: int, most: int) -> list[int]:
     """Return up to `most` positions, at most `last`, at which runs compare.
 
-    Those that all series share; without two of them, those of the series with the fewest; without any value,
-    equal parts.
+    Those that all series share; without two of them, those of the series with the fewest, but some; without
+    any value, equal parts.
     """
     positions = [{each for each in series.positions if 0 < each <= last} for series in histories]
     shared = sorted(set.intersection(*positions)) if positions else []
     if len(shared) < 2:
-        shared = sorted(min(positions, key=lambda each: len(each)) if positions else ())
+        shared = sorted(min(filter(None, positions), key=len, default=()))
     if not shared:
         shared = sorted({max(1, last * part // most) for part in range(1, most + 1)}) if last else []
     every = -(-len(shared) // most) if shared else 1

@@ -81,7 +81,7 @@ def test_a_data_set_is_looked_for_in_the_cache_only(server, monkeypatch):
 
 def test_the_client_is_quiet_while_it_loads_and_not_after(caplog):
     client = logging.getLogger("huggingface_hub.utils._http")
-    with hub.quiet_client():
+    with hub.quiet():
         client.warning("Retrying in 1s")
     assert caplog.records == []
     client.warning("Rate limited")

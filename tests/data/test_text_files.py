@@ -237,7 +237,8 @@ def test_gzip_in_name_only(tmp_path):
     ids=["gzip", "zstd"],
 )
 def test_packed_whatever_the_name_says(tmp_path, content, says, way_out):
-    assert way_out in refused(put(tmp_path / "a.txt", content), "DAT001", says).hint
+    hint = refused(put(tmp_path / "a.txt", content), "DAT001", says).hint
+    assert way_out in hint.replace(f"{tmp_path}/", "")
 
 
 def test_rows_of_parquet_that_are_broken_are_named(tmp_path):

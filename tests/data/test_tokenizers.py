@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import shutil
 import time
 from collections import Counter
@@ -81,6 +82,21 @@ def test_saving_and_loading_changes_nothing(tokenizer_dir, tmp_path):
     again = load(tmp_path)
     assert (again.digest, again.vocab_size, again.num_tokens) == (found.digest, 128, NUM_TOKENS)
     assert np.array_equal(again.random_ids, found.random_ids)
+
+
+def test_the_folder_of_a_checkpoint_loads_without_a_warning(tokenizer_dir, tmp_path):
+    """Transformers warns of a model type that is not its own: `... is otherwise not supported`."""
+    load(tokenizer_dir).save(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "not-of-transformers"}', encoding="utf-8")
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logging.getLogger("transformers").addHandler(handler)
+    try:
+        assert load(tmp_path).num_tokens == NUM_TOKENS
+    finally:
+        logging.getLogger("transformers").removeHandler(handler)
+    assert [record.getMessage() for record in records] == []
 
 
 def test_a_bare_tokenizer_json_is_known_by_its_special_tokens(tokenizer_dir, tmp_path):

@@ -98,6 +98,10 @@ def test_what_is_interpolated_is_marked(make: Callable[..., Path], command: Call
     shown = command("runs", "compare", make("a", longer, every=4), make("b", longer, every=3)).out
     table = shown.partition("eval loss at equal steps\n")[2].splitlines()
     assert table[1].split()[1:3] == ["17.0000", "~17.0000"], "step 12 alone is shared: step 4 is one of a's"
+    short = {step: longer[step] for step in range(1, 9)}
+    shown = command("runs", "compare", make("c", longer, every=12), make("d", short, every=3)).out
+    table = shown.partition("eval loss at equal steps\n")[2].splitlines()
+    assert [line.split()[0] for line in table[1:3]] == ["3", "6"], "c has none within d: those of d are shown"
 
 
 @pytest.mark.parametrize("columns", [80, 120])

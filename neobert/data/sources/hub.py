@@ -49,15 +49,15 @@ def is_out_of_reach() -> bool:
 
 
 @contextmanager
-def quiet_client() -> Iterator[None]:
-    """Silence the hub client's retry messages; the error that follows reports the cause."""
-    client = logging.getLogger("huggingface_hub")
-    level = client.level
-    client.setLevel(logging.ERROR)
+def quiet(library: str = "huggingface_hub") -> Iterator[None]:
+    """Silence a library's warnings, by default the hub client's retries; an error still has the cause."""
+    logger = logging.getLogger(library)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        client.setLevel(level)
+        logger.setLevel(level)
 
 
 def is_saved_dataset(path: Path) -> bool:
@@ -118,7 +118,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
 def _on_hub(name: str) -> Iterator[bool]:
     """Use only the cache of `datasets` if the Hub is out of reach, and yield whether it is."""
     is_cut_off = not Path(name).exists() and is_out_of_reach()
-    with quiet_client(), _offline(is_cut_off):
+    with quiet(), _offline(is_cut_off):
         yield is_cut_off
 
 

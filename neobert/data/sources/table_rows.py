@@ -15,7 +15,13 @@ from neobert.config.text_formats import CONLL
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
 from neobert.data.sources.rows import Row, RowFormat
-from neobert.data.sources.unreadable import MARK_BYTES, PARQUET_MARK, check_start, unreadable
+from neobert.data.sources.unreadable import (
+    MARK_BYTES,
+    PARQUET_MARK,
+    check_start,
+    other_delimiter,
+    unreadable,
+)
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
@@ -24,6 +30,7 @@ _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
 _PLAIN_TSV = "remove tabs and line ends from fields, or set dataset.tsv_quotes to true if they are quoted"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_SEPARATING = re.compile("[,;\t|]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
 _SEPARATORS = {
@@ -93,7 +100,7 @@ def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: Row
     lines = (line for _, line in whole_lines(pieces, path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     try:
-        header = list(rows.column_names) if rows.column_names is not None else next(reader, [])
+        header = _header(reader, path, delimiter) if rows.column_names is None else list(rows.column_names)
         for fields in filter(None, reader):
             place = f"{path}:{reader.line_num}"
             if len(fields) != len(header):
@@ -103,6 +110,14 @@ def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: Row
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", hint) from error
+
+
+def _header(reader: Iterator[list[str]], path: Path, delimiter: str) -> list[str]:
+    """Read the first line. Raises DAT001 if it is one field that holds another delimiter."""
+    header = next(reader, [])
+    if len(header) == 1 and (found := _SEPARATING.search(header[0])):
+        raise other_delimiter(path, header[0], found[0], delimiter)
+    return header
 
 
 class _Taken(NamedTuple):

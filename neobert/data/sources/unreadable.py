@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -94,6 +95,19 @@ def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
     return None if found is None else (found[0], _for_file(found[1], path))
 
 
+def other_delimiter(path: Path, column: str, found: str, expected: str) -> ProjectError:
+    """Return DAT001 for a table whose fields another character separates than its suffix says."""
+    program = (
+        "import csv, sys; csv.field_size_limit(2**26); "
+        f"csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter={json.dumps(found)}))"
+    )
+    return unreadable(
+        path,
+        f"its fields are separated by {found!r}, not by {expected!r}: the header is one column, {column!r}",
+        _for_file(f"convert the table: python -c '{program}' < {{name}} > {{stem}}.commas.csv", path),
+    )
+
+
 def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) -> None:
     """Raise DAT001 if the first bytes are the magic number of a format other than the expected one."""
     if start[_TAR_MARK_OFFSET:].startswith(_TAR_MARK):
@@ -127,7 +141,7 @@ def _is_binary(raw: bytes) -> bool:
 
 
 def _for_file(hint: str, path: Path) -> str:
-    """Insert the names, quoted for a shell, so that none is read as an option."""
-    name, stem = path.name, path.name.partition(".")[0] or "text"
-    words = (f"./{word}" if word.startswith("-") else word for word in (name, stem))
+    """Insert the path, whole and without suffixes, quoted for a shell, so that none is read as an option."""
+    stem = path.with_name(path.name.partition(".")[0] or "text")
+    words = (f"./{word}" if word.startswith("-") else word for word in map(str, (path, stem)))
     return hint.format_map(dict(zip(("name", "stem"), map(shlex.quote, words), strict=True)))

@@ -190,15 +190,17 @@ def _from_hub(name: str, config: TokenizerConfig) -> Any:
     is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
     no_connection = "no connection to the hub: set tokenizer.path to a folder"
     hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
-    with hub.quiet_client():
+    with hub.quiet():
         return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
 
 
 def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
     try:
-        return AutoTokenizer.from_pretrained(
-            name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
-        )
+        # A config.json of a model that is not transformers' own, such as a checkpoint here, draws a warning.
+        with hub.quiet("transformers.configuration_utils"):
+            return AutoTokenizer.from_pretrained(
+                name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
+            )
     except Exception as error:  # every kind: a broken file raises plain Exception
         raise _refused_by_library(name, error, hint) from error
 
