@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.encoding import Encoder
+from neobert.encoding.job import model_identity
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.runfiles.evaluation_report import WEIGHTS
 from neobert.runfiles.model_folder import model_folder, weights_digest
@@ -32,6 +33,16 @@ def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
         "query_prefix": model.query_prefix,
         "document_prefix": model.document_prefix,
         "kernels": encoder.model.kernels,
+    }
+
+
+def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
+    """Return what the embedding of a text depends on, prefixes aside, as JSON values."""
+    return {
+        **model_identity(Path(model.folder)),
+        "pooling": encoder.pooling,
+        "max_length": encoder.tokenizer.max_length,
+        "dtype": model.dtype,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from launcher.cli import app
 from launcher.commands import evaluation
 from neobert.encoding import Encoder
+from neobert.evaluation.embedder import identity_of, load_embedder
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.__main__ import evaluate
-from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, text_length
+from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, revision_of, text_length
 
 
 def test_without_mteb_the_extra_is_named(monkeypatch):
@@ -70,6 +72,18 @@ def test_averages_are_by_type():
     assert averages({}, types)["mean_of_tasks"] is None
 
 
+def test_results_of_other_settings_are_not_taken_over(model_folder):
+    def revision(**changes):
+        model = EmbeddingModel(folder=str(model_folder), device="cpu", **changes)
+        prefixes = (model.query_prefix, model.document_prefix)
+        return revision_of(identity_of(load_embedder(model), model), prefixes)
+
+    changes = [{"pooling": "cls"}, {"max_length": 9}, {"dtype": "bf16"}]
+    changes += [{"query_prefix": "a "}, {"document_prefix": "a "}]
+    assert len({revision(), *(revision(**each) for each in changes)}) == 1 + len(changes)
+    assert revision() == revision(pooling="avg"), "the folder's own pooling"
+
+
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")  # of mteb's bitext mining
 def test_every_kind_of_task_runs(model_folder):
     mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed")
@@ -96,3 +110,6 @@ def test_results_are_kept_and_not_repeated(model_folder, tmp_path, monkeypatch):
     assert (list(found["types"]), found["failed"]) == (["STS"], {})
     monkeypatch.setattr(Encoder, "encode", lambda *_: pytest.fail("encoded again"))
     assert run.evaluate_tasks(settings)["scores"] == pytest.approx(found["scores"])
+    other = replace(settings, model=replace(model, pooling="cls"))
+    monkeypatch.setattr(Encoder, "encode", lambda *_: 1 / 0)
+    assert list(run.evaluate_tasks(other)["failed"]) == list(found["scores"])

@@ -13,12 +13,17 @@ import mteb
 from mteb.cache import ResultCache
 
 from neobert.encoding import Encoder
-from neobert.encoding.job import model_identity
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.embedder import describe, load_embedder, prompts_note
+from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.mteb_suite.model import MtebModel, name_of
-from neobert.evaluation.mteb_suite.summary import averages, estimated_seconds, figures, missing_note
+from neobert.evaluation.mteb_suite.summary import (
+    averages,
+    estimated_seconds,
+    figures,
+    missing_note,
+    revision_of,
+)
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, summary
 
@@ -32,7 +37,8 @@ class Settings:
 
     Attributes:
         benchmark, tasks: name of an MTEB benchmark, or names of tasks; exactly one of the two.
-        cache: folder for mteb's results; a task that has one is not repeated.
+        cache: folder for mteb's results; a task that has one for this model and these settings is not
+            repeated.
     """
 
     model: EmbeddingModel
@@ -45,8 +51,8 @@ def evaluate_tasks(settings: Settings) -> dict[str, Any]:
     """Run the tasks without a result, and return the scores. Raises `ProjectError` for an unknown name."""
     tasks = _tasks(settings)
     encoder, folder = load_embedder(settings.model), Path(settings.model.folder)
-    revision = "-".join(each[-1] for each in model_identity(folder)["weights"]) or "unknown"
     prefixes = (settings.model.query_prefix, settings.model.document_prefix)
+    revision = revision_of(identity_of(encoder, settings.model), prefixes)
     model = MtebModel(encoder, name_of(folder), revision, prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
     _announce(tasks, estimate_s)

@@ -1,12 +1,20 @@
-"""Sizes of mteb's tasks, and averages of their scores. Does not import mteb."""
+"""Revision of a model, sizes of mteb's tasks, and averages of their scores. Does not import mteb."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
 from statistics import fmean
 from typing import Any
 
 from neobert.runfiles.evaluation_report import Figure
+
+
+def revision_of(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
+    """Return a digest of everything that scores depend on: mteb repeats a task of another revision."""
+    content = json.dumps([identity, list(prefixes)], sort_keys=True)
+    return sha256(content.encode()).hexdigest()[:32]
 
 
 def estimated_seconds(tasks: Iterable[Any], rate: float) -> dict[str, float | None]:

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 
 from neobert.encoding import Encoder
 from neobert.encoding.encoder import Embeddings
-from neobert.encoding.job import model_identity
 from neobert.encoding.shards import Shards
 from neobert.encoding.tokens import TextCounts
-from neobert.evaluation.embedder import describe, load_embedder, prompts_note
+from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection, read_collection
 from neobert.evaluation.retrieval.metrics import DEPTH, mean_metrics
@@ -85,10 +84,7 @@ def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Setti
     model = settings.model
     identity = {
         "texts": collection.identity[0],
-        **model_identity(Path(model.folder)),
-        "pooling": encoder.pooling,
-        "max_length": encoder.tokenizer.max_length,
-        "dtype": model.dtype,
+        **identity_of(encoder, model),
         "prefix": model.document_prefix,
         "texts_per_shard": settings.texts_per_shard,
     }
