@@ -172,8 +172,8 @@ def _report(suite: Suite) -> dict[str, Any]:
     request = suite.request
     tasks = {}
     for name in request.tasks:
-        runs = [suite.finished[name, seed] for seed in range(request.seeds) if (name, seed) in suite.finished]
-        if runs:
+        results = (suite.result(suite.point(TASKS[name], seed)) for seed in range(request.seeds))
+        if runs := [result for result in results if result is not None]:
             tasks[name] = task_summary(name, suite.files[name], runs)
     missing = [name for name in request.tasks if _num_runs(tasks, name) < request.seeds]
     return {

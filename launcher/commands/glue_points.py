@@ -141,10 +141,14 @@ class Suite:
         source = self.request.source_of(task.name)
         return None if source is None else self.point(TASKS[source], seed)
 
+    def result(self, point: Point) -> dict[str, Any] | None:
+        """Return the recorded result of a run; None for one of other weights, data or settings."""
+        found = self.finished.get((point.task.name, point.seed))
+        return found if found is not None and found.get("digest") == point.digest else None
+
     def is_finished(self, point: Point) -> bool:
         """Return whether a run is recorded, and has the checkpoint that an unfinished one starts from."""
-        found = self.finished.get((point.task.name, point.seed))
-        if found is None or found.get("digest") != point.digest:
+        if self.result(point) is None:
             return False
         own, source_of = point.task.name, self.request.source_of
         later = (self.point(TASKS[name], point.seed) for name in self.request.tasks if source_of(name) == own)

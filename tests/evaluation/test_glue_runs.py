@@ -90,6 +90,19 @@ def test_more_seeds_and_other_settings_are_trained_only(trained, evaluate):
     assert names(trained)[2:] == [("cola", 0)]
 
 
+def test_results_of_other_settings_are_not_reported(trained, evaluate, monkeypatch, tmp_path):
+    evaluate("--tasks", "cola,rte", "--seeds", "1")
+    finish, codes = evaluate_glue.train.run, iter([0, EXIT_PREEMPTED])
+    monkeypatch.setattr(evaluate_glue.train, "run", lambda *arguments: next(codes) or finish(*arguments))
+    words = ("--tasks", "cola,rte", "--seeds", "1", "--set", "optimizer.lr=1e-3")
+    evaluate(*words, code=EXIT_PREEMPTED)
+    report = json.loads((tmp_path / "out" / "glue.json").read_text())
+    assert (list(report["tasks"]), report["missing"]) == (["cola"], ["rte"])
+    monkeypatch.setattr(evaluate_glue.train, "run", lambda *_: EXIT_TRAINING_FAILED)
+    report = evaluate(*words, code=EXIT_TRAINING_FAILED)
+    assert (list(report["tasks"]), report["missing"]) == (["cola"], ["rte"])
+
+
 def test_other_data_is_trained_again(trained, evaluate, glue_data):
     evaluate("--tasks", "cola", "--seeds", "1")
     file = glue_data / "CoLA" / "train.tsv"
