@@ -1,6 +1,6 @@
 """Time to the held-out loss that `transformers.Trainer` reaches: this trainer's seconds over the peer's.
 
-    python benchmarks/time_to_loss.py WORK RESULTS [--steps 3071] [--seconds 560] [--output DIR]
+    python benchmarks/time_to_loss.py WORK RESULTS [--steps 3071 3200] [--seconds 560] [--output DIR]
 
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). The
 peer (`peer_trainer.py`) gets one run at each setting and two more seeds at the best; this trainer
@@ -35,7 +35,7 @@ from trials import (
     summary,
 )
 
-STEPS = (3_071,)
+STEPS = (3_071, 3_200)
 PEER_STEPS = 5_538
 """Of 32,768 tokens: 300 s of the Trainer on an H200. Larger steps end higher (docs/learning.md)."""
 TARGET = 1 / 3
