@@ -165,6 +165,7 @@ def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
 
 
 def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monkeypatch):
+    settings = replace(settings, model=replace(settings.model, max_length=4))
     right, encoded = Encoder.encode, []
 
     def encode(self, texts, *rest):
@@ -182,6 +183,7 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
     monkeypatch.undo()
     again = evaluate_folder(beir, replace(settings, output=settings.output.with_name("other.npy")))
     assert found["metrics"] == again["metrics"]
+    assert found["truncated"] == again["truncated"] > 1, "of every session"
 
 
 def test_prefixes_change_the_embeddings(beir, settings):

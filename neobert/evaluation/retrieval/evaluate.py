@@ -80,7 +80,7 @@ def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
 
 
 def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Settings) -> Embeddings:
-    """Encode what is missing of the corpus."""
+    """Encode what is missing of the corpus, and count all of its texts."""
     model = settings.model
     identity = {
         "texts": collection.identity[0],
@@ -103,11 +103,13 @@ def _encode_missing(
     num_missing = sum(len(groups[number]) for number in missing)
     progress = Progress("encoding the corpus", "documents", len(texts))
     progress.skip(len(texts) - num_missing)
+    of_queries = encoder.counts
     for number in missing:
-        before = encoder.counts
         encoder.counts = TextCounts()
         shards.write(number, encoder.encode(groups[number], progress.advance), encoder.counts)
-        encoder.counts.add(before)
+    # Earlier sessions may have encoded some of the shards.
+    encoder.counts = shards.counts(len(groups))
+    encoder.counts.add(of_queries)
     return np.concatenate([shards.read(number) for number in range(len(groups))])
 
 
