@@ -37,7 +37,7 @@ from launcher.preflight.rehearsal_facts import Ranks, facts_of
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.host import probe_host
 from launcher.probes.probe import IncompleteError, Subject, UnsupportedError, nearest_existing
-from launcher.process.process_tree import kill_tree
+from launcher.process.process_tree import kill_tree, kill_without_wait
 from launcher.rundir.records import last_beat, read_json
 from launcher.rundir.stalls import Watchdog
 from neobert.config import digest, to_dict
@@ -118,7 +118,8 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
             elif room >= ALL_AT_ONCE:
                 for child in (stage.waiting.get(RESUMED_AGAIN), subject.trainer):
                     warm_up(child, subject.config, stage.resolved)
-            resumes = () if is_out_of_memory(rest) else _resume(stage, has_room=room > 2)
+            trains_next = subject.trainer is not None
+            resumes = () if is_out_of_memory(rest) else _resume(stage, room=room, trains_next=trains_next)
             end = rest.result()
         leave_out_others(end.results, before)
         if end.is_out_of_memory:
@@ -139,15 +140,21 @@ def is_out_of_memory(rest: Future[EndOfFresh]) -> bool:
     return rest.done() and rest.result().is_out_of_memory
 
 
-def _resume(stage: Stage, *, has_room: bool) -> tuple[Ranks, Ranks]:
+def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
     """Resume from the checkpoint of the uninterrupted run, kill that process, and resume from its checkpoint.
 
-    `has_room`: the second, and the trainer after it, may start while the driver still takes back memory.
+    Args:
+        room: processes that fit. With three, one may start while the driver takes back the memory of another.
+        trains_next: what follows is the trainer, not another command, which would find the device in use.
     """
-    with running(stage, RESUMED, has_room=has_room) as child:
+    has_room = room > 2
+    leaves = has_room and trains_next
+    with running(stage, RESUMED, has_room=leaves) as child:
         first = wait_for(stage, RESUMED, child)
-    with running(stage, RESUMED_AGAIN, has_room=has_room) as again:
-        return first, wait_for(stage, RESUMED_AGAIN, again)
+        end = kill_without_wait if has_room else kill_tree
+        end(child)
+        with running(stage, RESUMED_AGAIN, has_room=leaves) as again:
+            return first, wait_for(stage, RESUMED_AGAIN, again)
 
 
 def go_on(stage: Stage) -> None:

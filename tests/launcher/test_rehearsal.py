@@ -22,6 +22,7 @@ from launcher.preflight.rehearsal import earlier_pace, probe_rehearsal, remove_a
 from launcher.preflight.rehearsal_children import Stage
 from launcher.preflight.rehearsal_facts import compare, facts_of
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError, UnsupportedError
+from launcher.process import process_tree
 from neobert.config import digest
 from neobert.rehearsal import __main__ as parts
 from neobert.rehearsal.__main__ import remove_if_orphaned
@@ -324,20 +325,35 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
-@pytest.mark.parametrize("has_room", [True, False])
-def test_memory_of_a_killed_part_is_waited_for_only_without_room(
-    stage: Stage, has_room: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("room", "trains_next", "waited_for"),
+    [
+        (3, True, []),
+        (3, False, ["resumed_again", "resumed"]),
+        (2, True, ["resumed", "resumed_again", "resumed"]),
+    ],
+)
+def test_a_trainer_with_room_does_not_wait_for_memory_of_killed_parts(
+    stage: Stage, room: int, trains_next: bool, waited_for: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    waited_for: list[Any] = []
-    monkeypatch.setattr(rehearsal_children, "start_part", lambda *_: child)
-    monkeypatch.setattr(rehearsal_children, "kill_tree", waited_for.append)
-    with rehearsal_children.running(stage, "resumed", has_room=has_room):
-        pass
-    assert waited_for == ([] if has_room else [child])
-    if not has_room:
-        child.kill()
-    assert child.wait(5) == -9
+    children: dict[str, subprocess.Popen[bytes]] = {}
+    waits: list[str] = []
+
+    def start_part(_: Stage, name: str) -> subprocess.Popen[bytes]:
+        assert all(child.poll() is not None or room > 2 for child in children.values())
+        return children.setdefault(name, subprocess.Popen(["sleep", "600"], start_new_session=True))
+
+    def kill_tree(child: subprocess.Popen[bytes]) -> None:
+        waits.extend(name for name, each in children.items() if each is child)
+        process_tree.kill_tree(child)
+
+    monkeypatch.setattr(rehearsal_children, "start_part", start_part)
+    monkeypatch.setattr(rehearsal, "wait_for", lambda *_: [])
+    for module in (rehearsal, rehearsal_children):
+        monkeypatch.setattr(module, "kill_tree", kill_tree)
+    rehearsal._resume(stage, room=room, trains_next=trains_next)
+    assert waits == waited_for
+    assert [child.wait(5) for child in children.values()] == [-9, -9]
 
 
 def test_what_a_killed_launcher_left_is_removed(tmp_path: Path) -> None:
