@@ -54,6 +54,15 @@ def test_the_nearest_way_to_hold_out_text_holds(layered: Callable[..., Resolutio
     assert (dataset.eval_samples, dataset.validation_split) == (None, 0.1)
 
 
+def test_the_nearest_length_of_a_warm_up_holds(layered: Callable[..., Resolution]) -> None:
+    percent = "scheduler: {warmup_percent: 6, decay_percent: 20}\n"
+    near = layered(percent, "scheduler: {warmup_steps: 0, decay_steps: 50}\n").config.scheduler
+    assert (near.warmup_steps, near.warmup_percent) == (0, None)
+    assert (near.decay_steps, near.decay_percent) == (50, None)
+    near = layered("scheduler: {warmup_steps: 9}\n", percent).config.scheduler
+    assert (near.warmup_steps, near.warmup_percent) == (0, 6)
+
+
 def test_what_one_layer_gives_together_stays_together(layered: Callable[..., Resolution]) -> None:
     both = "dataset: {path: near, name: near}\n"
     assert layered(FAR, both).config.dataset.name == "near"

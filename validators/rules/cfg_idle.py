@@ -40,8 +40,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `dataset.revision` if the data does not come from the Hub,
-    `dataset.validation_split` if `dataset.eval_samples` is set, keys of `adapter` without `adapter.type`, and
-    keys that the task does not read.
+    `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
+    next to a percentage, keys of `adapter` without `adapter.type`, and keys that the task does not read.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -89,6 +89,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
+    yield from _of_percentages(config)
     yield from _of_no_adapter(config)
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
     if dataset.revision is not None and not is_on_hub:
@@ -96,6 +97,14 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"
+
+
+def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    for name in ("warmup", "decay"):
+        percent, steps = (getattr(config.scheduler, f"{name}_{unit}") for unit in ("percent", "steps"))
+        if percent is not None and steps:
+            path, reason = f"scheduler.{name}_steps", f"scheduler.{name}_percent is set and takes precedence"
+            yield path, reason, f"set scheduler.{name}_percent to null"
 
 
 def _of_no_adapter(config: RunConfig) -> Iterator[tuple[str, str, str]]:

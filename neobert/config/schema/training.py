@@ -82,17 +82,24 @@ class SchedulerConfig:
         "Shape of the decay. After a fraction x of the decay, the rate above the minimum is scaled by "
         "sqrt(1 - x) for sqrt and by 1 - sqrt(x) for 1-sqrt (arXiv:2405.18392).",
     )
-    warmup_steps: NonNegativeInt = key(0, "Steps of linear warm-up, from 1e-4 of the peak.")
+    warmup_steps: NonNegativeInt = key(
+        0, "Steps of linear warm-up, from 1e-4 of the peak.", replaces=("warmup_percent",)
+    )
     warmup_percent: Percent | None = key(
-        None, "Warm-up in percent of the steps; takes precedence over warmup_steps."
+        None,
+        "Warm-up in percent of the steps; takes precedence over warmup_steps.",
+        replaces=("warmup_steps",),
     )
     decay_steps: PositiveInt | None = key(
         None,
         "Number of decay steps at the end of the schedule (not the step at which the decay ends); null: all "
         "steps after the warm-up.",
+        replaces=("decay_percent",),
     )
     decay_percent: Percent | None = key(
-        None, "Decay in percent of the steps; takes precedence over decay_steps."
+        None,
+        "Decay in percent of the steps; takes precedence over decay_steps.",
+        replaces=("decay_steps",),
     )
     total_steps: PositiveInt | None = key(
         None, "Step at which the minimum is reached; null: trainer.max_steps."
