@@ -134,12 +134,16 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
     folder = run_directory(resolved)
     node = NodeLaunch(request, resolved, topology, folder, output_format, begun_s, forwarder)
     if is_finished(resolved, folder):
-        if output_format == "text":
-            console.write("this run is already finished")
-        return _deliver(already_finished(folder), output_format)
+        return _already_finished(node)
     if request.dry_run:
         return _dry_run(node)
     return _join(node) if topology.node_rank else _lead(node)
+
+
+def _already_finished(node: NodeLaunch) -> int:
+    if node.output_format == "text":
+        console.write("this run is already finished")
+    return _deliver(already_finished(node.folder), node.output_format)
 
 
 def _lead(node: NodeLaunch) -> int:
@@ -147,6 +151,8 @@ def _lead(node: NodeLaunch) -> int:
     request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
+        if held is not None and is_finished(resolved, folder):  # while this launch waited for the lock
+            return _already_finished(node)
         refuse_halted(folder)
         if held is not None and node.topology.nnodes > 1:
             withdraw_receipt(folder, resolved.digest, request.receipt)

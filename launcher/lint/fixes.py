@@ -24,7 +24,7 @@ MOST_FIXES = 200
 FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
-UNLIMITED, STEPS = "max_steps", "trainer.max_steps"
+UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
 """Hugging Face's key, whose -1 leaves the end to the epochs, and ours, which always has a value."""
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ Issues = tuple[ConfigIssue, ...]
 class Fixed:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
-    `note`: the value that decides the length of the run in place of a removed one; empty for none.
+    `note`: the value that ends the run although the file left the end to the epochs; empty for none.
     """
 
     done: tuple[str, ...]
@@ -82,17 +82,20 @@ def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> 
 
 
 def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
-    """Return the number of steps that holds after the removal of `max_steps: -1`, which has none."""
-    is_removed = any(
-        key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED) for (_, key), each in done.items()
+    """Return the number of steps that holds where the end was left to the epochs."""
+    was_open = any(
+        EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
+        for (_, key), each in done.items()
     )
-    if not is_removed:
+    if not was_open:
         return ""
     try:
         run = resolve_run(None, [path])
     except ProjectError:
         return ""  # with problems left: the steps may be one of them
     limits, origin = run.config.trainer, run.origin(STEPS)
+    if origin.file == str(path):
+        return ""
     source = "the default" if origin.kind == "default" else f"from {Path(origin.file).name}:{origin.line}"
     epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} epochs"
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")

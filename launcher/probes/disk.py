@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,8 +136,17 @@ def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
             allocate(file.fileno(), int(size_mib * BYTES_PER_MIB))
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        return Reservation("refused" if error.errno in NO_ROOM else "unsupported", reason)
+        is_refused = error.errno in NO_ROOM or (error.errno == errno.EFBIG and _is_limited())
+        return Reservation("refused" if is_refused else "unsupported", reason)
     return Reservation("done")
+
+
+def _is_limited() -> bool:
+    """Return whether this process may only write files up to a size (`ulimit -f`), as the trainer would.
+
+    Without that, one file may be too large for the file system where the several of a checkpoint are not.
+    """
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 def allocate(descriptor: int, size_bytes: int) -> None:

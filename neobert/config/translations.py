@@ -64,6 +64,11 @@ def _held_out_percent(value: Any) -> Translation | None:
     return None if number is None else _held_out(number / 100) if number < 100 else None
 
 
+def _clipping(value: Any) -> Translation | None:
+    """Translate 0, which turns clipping off; other values keep their unit."""
+    return Translation("trainer.gradient_clipping", None) if _number(value) == 0 else None
+
+
 def _tokenizer(value: Any) -> Translation | None:
     """Translate a name of the Hub; a bare name may be a folder as well."""
     if not isinstance(value, str):
@@ -96,6 +101,7 @@ TRANSLATIONS: dict[str, Callable[[Any], Translation | None]] = {
     "tokenizer_name_or_path": _tokenizer,
     "tokenizer_config": _tokenizer,
     "report_to": _trackers,
+    "max_grad_norm": _clipping,
     "optim": OPTIMIZER,
     "save_strategy": _chosen("trainer.save_steps", {"no": 0}),
     "eval_strategy": _chosen("trainer.eval_steps", {"no": 0}),

@@ -56,6 +56,8 @@ CARRIED = [
     ("trainer:\n  save_every: 9\n  save_strategy: steps\n", "trainer.save_total_limit", 3),
     ("model:\n  dim: 128\n  hidden_size: 256\n", "model.hidden_size", 256),
     ("train:\n  warmup_ratio: 0.1\n  lr: 1e-3\n", "scheduler.warmup_percent", 10),
+    ("train:\n  max_grad_norm: 0\n  lr: 1e-3\n", "trainer.gradient_clipping", None),
+    ("train:\n  max_grad_norm: 0.5\n  lr: 1e-3\n", "trainer.gradient_clipping", 0.5),
     ("train:\n  num_train_epochs: 3\n  lr: 1e-3\n", "trainer.max_steps", 50_000),
     ("model:\n  dim: 128\n  rope: perhaps\n", "model.rope", True),
     ("train:\n  lr: 1e-3\noptimizer:\n  betas: [0.5, 1]\n", "optimizer.betas", (0.9, 0.95)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,6 +83,12 @@ def test_a_reservation_that_is_refused(
     assert (found.status, found.error) == (status, os.strerror(code))
     assert reserve(tmp_path, 0.0, "nfs").status == "not tried"
     assert reserve(tmp_path, 1.0, "tmpfs").status == "not tried"
+
+
+def test_a_limit_on_files_refuses_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "allocate", refuse_with(errno.EFBIG))
+    monkeypatch.setattr("resource.getrlimit", lambda _: (5 * 2**20, resource.RLIM_INFINITY))
+    assert reserve(tmp_path, 6.0, "ext4").status == "refused"
 
 
 @pytest.mark.parametrize(

@@ -525,7 +525,10 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
         path = run_file(f"{others}max_steps: -1\n")
         told = command("lint", "--fix", path).err
         assert f"note: {path}: the run ends at trainer.max_steps {end}\n" in told
-    assert "note:" not in command("lint", "--fix", run_file("profile: cpu-demo\nfp16: false\n" + epochs)).err
+    path = run_file("profile: cpu-demo\nfp16: false\n" + epochs)
+    assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
+    ended = f"profile: cpu-demo\ntrainer:\n  max_steps: 50\n  {epochs}"
+    assert "note:" not in command("lint", "--fix", run_file(ended)).err
 
 
 HF_TRAINER = {

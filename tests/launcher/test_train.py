@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from launcher.commands import train
 from launcher.run import launch_records
 from launcher.rundir.records import read_json
 from neobert.training.checkpoint.publish import publish
@@ -58,6 +59,16 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., A
     assert answer.code == 0
     assert "this run is already finished" in answer.out
     assert "finished at step" in answer.out
+
+
+def test_a_run_that_finishes_while_a_launch_waits_for_it_is_finished(
+    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch(*TRAIN, fake="finish")
+    answers = iter([False, True])
+    monkeypatch.setattr(train, "is_finished", lambda *_: next(answers))
+    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
+    assert (answer.code, answer.out.splitlines()[0]) == (0, "this run is already finished")
 
 
 def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(

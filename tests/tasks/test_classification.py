@@ -348,6 +348,10 @@ def test_epochs_end_the_run(make_run, run, metrics, reviews):
     run_dir = make_run(**more)
     assert run(run_dir) == 0
     assert metrics(run_dir)[-1]["step"] == 30, "240 texts in rows of 4, half of them"
+    shorter = make_run("shorter", **options(reviews, trainer=trainer | {"max_steps": 1}))
+    assert run(shorter) == 0
+    beats = (shorter / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")
+    assert "trainer.max_steps 1 ends the run before trainer.max_epochs 0.5" in beats
 
 
 def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):

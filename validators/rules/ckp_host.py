@@ -21,7 +21,8 @@ CONTINUE = "trainer.continue_from"
 FILES_PER_CHECKPOINT = 64
 TRIAL_MIB = 4
 QUOTA_HINT = (
-    "raise the quota (`quota -s`, `lfs quota`), free disk space, or set trainer.output_dir to another disk"
+    "raise the quota (`quota -s`, `lfs quota`) or the limit on files (`ulimit -f`), free disk space, or set "
+    "trainer.output_dir to another disk"
 )
 UNCHECKED_HINT = "compare your quota with that size: `quota -s`, or `lfs quota` on Lustre"
 VOLATILE = ("tmpfs", "ramfs", "overlay", "overlayfs")

@@ -114,7 +114,8 @@ def build_trainer(
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
     module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
-    max_steps, decay = count_steps(config, task, world), config.trainer.ema_decay
+    limits, in_epochs = config.trainer, steps_of_epochs(config, task, world)
+    max_steps = limits.max_steps if in_epochs is None else min(limits.max_steps, in_epochs)
     progress = _progress(start, run_dir, world.device)
     trainer = Trainer(
         config=config,
@@ -137,28 +138,26 @@ def build_trainer(
             config.guard,
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
-        average=None if decay is None else WeightAverage(task.model, decay),
+        average=None if limits.ema_decay is None else WeightAverage(task.model, limits.ema_decay),
         source=None if start is None else start.source,
     )
     if start is not None:
         restore(trainer, start.folder, start.state, is_other_text=start.is_other_text)
+    if in_epochs is not None and in_epochs > max_steps:
+        ends = f"trainer.max_steps {max_steps:,} ends the run before trainer.max_epochs {limits.max_epochs:g}"
+        trainer.state.warn("epochs_cut_short", f"{ends} ({in_epochs:,} steps)")
     return trainer
 
 
-def count_steps(config: RunConfig, task: Task, world: World) -> int:
-    """Return the optimizer steps of the run: `max_steps`, or the steps of `max_epochs` if fewer."""
-    most, epochs = config.trainer.max_steps, config.trainer.max_epochs
+def steps_of_epochs(config: RunConfig, task: Task, world: World) -> int | None:
+    """Return the optimizer steps of `max_epochs`; None without it, or if an epoch has no known size."""
+    epochs = config.trainer.max_epochs
     microbatches = None if epochs is None else task.microbatches_per_epoch()
-    if epochs is None or microbatches is None:
-        return most
+    if microbatches is None:
+        return None
     steps = epoch_steps(config.trainer, microbatches, world.size)
-    if steps > most:
-        log.warning(
-            "trainer.max_steps %d ends the run before trainer.max_epochs %g (%d steps)", most, epochs, steps
-        )
-    else:
-        log.info("%g epochs of %d microbatches: %d steps", epochs, microbatches, steps)
-    return min(steps, most)
+    log.info("%g epochs of %d microbatches: %d steps", epochs, microbatches, steps)
+    return steps
 
 
 def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progress:
