@@ -109,6 +109,12 @@ def test_the_lead_of_a_signal(size_mib, count):
     assert [violation.severity is None for violation in found] == [bool(count)]
 
 
+def test_a_job_that_has_ended_is_that_of_another_shell():
+    over = with_scheduler(walltime_left_s=-7200.0, signal_lead_s=0.0, end_is_known=True)
+    (one,) = violations("HST005", over, eta_s=60.0)
+    assert (one.severity, "ended 2.0 hours ago" in one.message) == (None, True)
+
+
 def test_a_job_that_outlasts_the_run_needs_no_signal():
     exactly = with_scheduler(walltime_left_s=7200.0, signal_lead_s=0.0)
     assert violations("HST005", exactly, eta_s=7200.0) == []

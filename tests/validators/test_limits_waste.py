@@ -143,7 +143,7 @@ def test_the_pull_of_a_z_loss(pull: float, severities: list[Severity | None]) ->
      ("warmup_percent=0.0", False), ("decay_percent=0.1", True), ("decay_percent=20.0", False)],
 )  # fmt: skip
 def test_a_percentage_that_looks_like_a_share(key: str, is_share: bool) -> None:
-    said = found("SCH001", run_of(f"scheduler.{key}", "scheduler.warmup_steps=0"))
+    said = found("SCH001", run_of("scheduler.warmup_steps=0", f"scheduler.{key}"))
     assert [one.severity for one in said if "of 50,000 steps is" in one.message] == [Severity.WARN] * is_share
 
 

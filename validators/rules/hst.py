@@ -264,7 +264,8 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     the kill, early enough for three saves at an assumed 200 MiB/s. If it does, a time limit below the
     predicted duration is a warning: the job must be requeued. The same holds if Slurm reports the end of the
     job (`SLURM_JOB_END_TIME`): the trainer then stops in time by the clock. For a run that resumes from a
-    verified checkpoint, only the remaining steps count. Without a scheduler the rule does not apply.
+    verified checkpoint, only the remaining steps count. Fails for a job that has ended, whose variables
+    are left in this environment. Without a scheduler the rule does not apply.
 
     ## Why is this bad?
     A killed job loses everything since its last save, possibly each time it is requeued.
@@ -283,6 +284,11 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     assert scheduler is not None
     left_s, needed_s = scheduler.walltime_left_s, seconds_left(plan, facts)
     if not scheduler.name or left_s is None or left_s >= needed_s:
+        return
+    if left_s <= 0:
+        message = f"job {scheduler.job_id} ended {-left_s / 3600:.1f} hours ago: the run would stop at once"
+        hint = "unset SLURM_JOB_ID and SLURM_JOB_END_TIME, which are from another job"
+        yield Violation("guard.walltime_limit_hours", message, hint)
         return
     lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
     takes = f"{remaining_part(facts)} takes {needed_s / 3600:.1f} hours"
