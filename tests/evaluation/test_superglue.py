@@ -245,7 +245,7 @@ def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for split, label in (("validation", 2), ("train", 0), ("test", -1)):
             row = {"premise": f"{split} it rains", "hypothesis": "it is wet", "label": label}
             (folder / "data").mkdir(parents=True, exist_ok=True)
-            Dataset.from_list([row], features=features).to_parquet(
+            Dataset.from_list([row, row | {"label": None}], features=features).to_parquet(
                 folder / "data" / f"{name}_{split}.parquet"
             )
             lines += [f"  - split: {split}", f"    path: data/{name}_{split}.parquet"]
@@ -257,7 +257,7 @@ def test_a_copy_of_a_repository_is_read_by_its_configurations(hub_copy, tmp_path
     report = prepare_task(TASKS["cb"], hub_copy, tmp_path / "out")
     assert rows_in(tmp_path / "out") == [{"text": "train it rains", "pair": "it is wet", "label": "neutral"}]
     assert rows_in(tmp_path / "out", "dev")[0]["label"] == "entailment"
-    assert report["dev"]["source"] == f"{hub_copy}, validation"
+    assert (report["dev"]["source"], report["dev"]["unlabelled"]) == (f"{hub_copy}, validation", 1)
 
 
 def test_a_missing_configuration_is_named(hub_copy):

@@ -113,7 +113,9 @@ def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
         if {str(name).casefold() for name in getattr(feature, "names", None) or ()} == {*task.labels}
     }
     for number, row in enumerate(table, 1):
-        named = {column: known[row[column]] for column, known in names.items() if (row[column] or 0) >= 0}
+        # Rows without a gold label have -1 or null.
+        classes = {column: -1 if row[column] is None else row[column] for column in names}
+        named = {column: names[column][value] for column, value in classes.items() if value >= 0}
         yield f"{label}, row {number}", {**row, **named}
 
 
