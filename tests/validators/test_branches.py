@@ -147,6 +147,8 @@ ROWS: list[Row] = [
      "facts.resume.structural_differences", ["model.hidden_size: 1 in it"], [], "model.hidden_size: 1 in it"),
     ("TEL003", {"measured.step_time_s": 12.0},
      "config.watchdog.compile_limit_s", 12.0, 12.5, "watchdog.compile_limit_s is 12"),
+    ("DAT027", {"config.dataset.validation_split": 0.9},
+     "config.dataset.eval_samples", None, 100, "holds out more text"),
     ("DAT026", {"config.dataset.eval_split": "train"},
      "config.dataset.train_split", "train[:90%]", "test", "is also trained on"),
     ("DAT026", {"config.dataset.eval_split": "train[90%:]"},

@@ -15,6 +15,7 @@ from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
 from validators.rules.dat_prepared import HARMLESS_EPOCHS, prepared_of
 
+MOST_HELD_OUT = 0.5
 MOST_SHARED = 0.05
 """Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
 
@@ -102,6 +103,38 @@ def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> 
             message = f"dataset.eval_split {evaluation} is also trained on: dataset.train_split is {train}"
             hint = "set dataset.validation_split instead of dataset.eval_split, or name a separate split"
             yield Violation("dataset.eval_split", message, hint)
+
+
+@rule("DAT027", "more-held-out-than-trained", severity=Severity.WARN, level=Level.STATIC)
+def more_held_out_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A share of held-out text that leaves less for training than for evaluation.
+
+    ## What it does
+    Warns if `dataset.validation_split` is above 0.5 and decides what is held out: `dataset.eval_split` and
+    `dataset.eval_samples` take precedence.
+
+    ## Why is this bad?
+    The key is the share for evaluation, not that for training. With 0.9 a run trains on a tenth of its text,
+    and every evaluation reads nine times as much.
+
+    ## Example
+    ```yaml
+    dataset:
+      validation_split: 0.95
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      validation_split: 0.05
+    ```
+    """
+    dataset, path = run.config.dataset, "dataset.validation_split"
+    share = dataset.validation_split
+    is_used = dataset.eval_split is None and dataset.eval_samples is None
+    if is_used and share is not None and share > MOST_HELD_OUT:
+        message = f"{path} {share:g} holds out more text than it leaves for training"
+        yield Violation(path, message, f"set {path} to {1 - share:.2g} if the share for training was meant")
 
 
 @rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
