@@ -135,6 +135,7 @@ def _train(
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(context.obj),
     )
+    Selection.of(profile, config, overrides).check_named()  # --resume alone names no run
     all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
     chosen = Selection.of(profile, config, all_overrides)
     reason = require_reason(unguarded)

@@ -51,6 +51,11 @@ class Selection:
     def require(self) -> ResolvedRun:
         """Resolve the run. Raises ProjectError if the command line names none."""
         require_working_directory()
+        self.check_named()
+        return self.resolve()
+
+    def check_named(self) -> None:
+        """Raise ProjectError if the command line names no run."""
         if self.is_empty:
             raise ProjectError(
                 code="no-run",
@@ -59,7 +64,6 @@ class Selection:
                 "(--profile cpu-demo; `neobert-launch profiles list` shows them)",
                 exit_code=EXIT_USAGE,
             )
-        return self.resolve()
 
 
 def require_working_directory() -> None:

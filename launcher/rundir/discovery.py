@@ -9,10 +9,10 @@ from pathlib import Path
 
 from launcher.rundir.records import parse_json
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
+from neobert.runfiles.run_dir import METRICS, RESOLVED
 
-TRACES = (RESOLVED, MANIFEST, METRICS)
-"""A folder with one of these is or was a run directory."""
+TRACES = (RESOLVED, METRICS)
+"""A folder with one of these is or was a run directory. Other folders, as of `encode`, have a manifest too."""
 DEEPEST = 4
 MOST_FOLDERS = 20_000
 """Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""

@@ -145,6 +145,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
         (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
         (["plan"], "no profile or run file is given"),
+        (["train", "--resume", "auto", "--dry-run"], "no profile or run file is given"),
         (["plan", "-p", "cpu-demo", "--set", "seed", "9"], "Did you mean '--set seed=9'?"),
         (["plan", "-p", "cpu-demo", "--set", "seed="], "write seed=VALUE, or omit the argument"),
         (["plan", "-p", "cpu-demo", "--trainer.max_steps"], "write section.key=value"),

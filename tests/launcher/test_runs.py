@@ -170,6 +170,16 @@ def test_what_cannot_be_read_is_one_row(
     assert shown.out.splitlines()[1].startswith("good")
 
 
+def test_folders_of_other_commands_are_no_runs(
+    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    make("good")
+    parts = tmp_path / "runs" / "embeddings.npy.parts"
+    parts.mkdir()
+    (parts / "manifest.json").write_text("{}", encoding="utf-8")
+    assert [Path(each["run"]).name for each in command("runs", "--json").json["runs"]] == ["good"]
+
+
 def test_no_permission_is_one_row(
     make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +201,7 @@ def test_names_and_values_from_outside_are_shown_as_text(
 ) -> None:
     make("red\x1b[31m\nrow", outcome={"status": "\x1b[2J"}, beat={**BEAT, "phase": "\x1b]0;x\x07"})
     os.mkdir(os.fsencode(tmp_path / "runs") + b"/\xff")
-    (tmp_path / "runs" / os.fsdecode(b"\xff") / "manifest.json").write_text("", encoding="utf-8")
+    (tmp_path / "runs" / os.fsdecode(b"\xff") / "metrics.jsonl").write_text("", encoding="utf-8")
     shown = command("runs")
     assert shown.code == 0
     assert len(shown.out.splitlines()) == 3
