@@ -12,7 +12,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.run_dir import METRICS, RESOLVED
 
 TRACES = (RESOLVED, METRICS)
-"""A folder with one of these is or was a run directory. Other folders, as of `encode`, have a manifest too."""
+"""A folder with one of these is or was a run directory. A manifest alone may be that of `encode`."""
 DEEPEST = 4
 MOST_FOLDERS = 20_000
 """Limit of searched folders, so that searching a home directory fails early instead of taking minutes."""

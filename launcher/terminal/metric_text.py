@@ -13,8 +13,8 @@ def label_of(name: str) -> str:
 
 
 def value_text(name: str, value: float) -> str:
-    """Format a value of a metric: 0.5123, 81.20%."""
-    metric = known_metrics().get(name)
+    """Format a value of a metric: 0.5123, 81.20%. The text of the run before has the same metrics."""
+    metric = known_metrics().get(name.replace("eval/source_", "eval/", 1))
     return f"{value:.4f}" if metric is None else metric.show(value)
 
 

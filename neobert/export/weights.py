@@ -165,6 +165,6 @@ def _listing(label: str, names: Iterable[str]) -> str:
 def _hint(missing: Iterable[str], reshaped: list[str]) -> str:
     if set(missing) == {DECODER, DECODER_BIAS}:
         return "set model.tie_word_embeddings to true: the checkpoint's decoder is its embedding"
-    if reshaped and reshaped[0].startswith((DECODER, DECODER_BIAS, EMBEDDING)):
+    if reshaped and all(each.startswith((DECODER, DECODER_BIAS, EMBEDDING)) for each in reshaped):
         return "set model.vocab_size to the number of rows of the checkpoint's embedding"
     return "compare the section model with the checkpoint's config.json"

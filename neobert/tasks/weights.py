@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def start_from_weights(
         return
     weights = Path(starts_from)
     refuse_other_vocabulary(tokenizer, weights)
-    refuse_other_arithmetic(config, weights)
+    refuse_other_model(config, weights)
     load(weights)
 
 
@@ -66,10 +67,13 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
         )
 
 
-# No tensor's shape shows these; a key that config.json lacks has the value of the published model. rope_theta
-# is left out: training on longer rows may raise it.
-_ARITHMETIC = {
+# A key that config.json lacks has the value of the published model. rope_theta is left out: training on
+# longer rows may raise it.
+_PUBLISHED = {
+    "hidden_size": 768,
+    "num_hidden_layers": 28,
     "num_attention_heads": 12,
+    "intermediate_size": 3072,
     "rope": True,
     "rms_norm": True,
     "norm_eps": 1e-5,
@@ -78,20 +82,22 @@ _ARITHMETIC = {
 }
 
 
-def refuse_other_arithmetic(config: RunConfig, weights: Path) -> None:
+def refuse_other_model(config: RunConfig, weights: Path) -> None:
     """Raise `ProjectError` EXP005 if a NeoBERT's config.json contradicts the section `model`."""
     file = (weights if weights.is_dir() else weights.parent) / "config.json"
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
     trained = read_json(file, code="EXP005")
-    for name, default in _ARITHMETIC.items():
-        requested, value = getattr(config.model, name), trained.get(name, default)
-        value = value.lower() if isinstance(value, str) else value
-        if value != requested:
-            raise ProjectError(
-                "EXP005",
-                f"model.{name} is {requested}, but the weights in {file.parent} were trained with "
-                f"{printable(str(value))}",
-                f"set model.{name} to {printable(str(value))}",
-                f"model.{name}",
-            )
+    values = {name: trained.get(name, default) for name, default in _PUBLISHED.items()}
+    values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
+    other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
+    if other:
+        here = ", ".join(f"model.{name} is {getattr(config.model, name)}" for name in other)
+        there = ", ".join(printable(str(each)) for each in other.values())
+        edits = ", ".join(f"model.{name} to {printable(json.dumps(each))}" for name, each in other.items())
+        raise ProjectError(
+            "EXP005",
+            f"{here}, but the weights in {file.parent} were trained with {there}",
+            f"set {edits}",
+            f"model.{next(iter(other))}",
+        )

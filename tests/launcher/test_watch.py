@@ -22,6 +22,7 @@ from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
 from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.terminal import console
+from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import show_count, show_duration, show_mib
 from neobert.clock import boot_id
 
@@ -184,6 +185,7 @@ def test_a_classifier_shows_its_metrics_at_80_columns(
     lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").split("\n")
     assert "step 10/10000  eval loss 3.5000  accuracy 81.25%  f1 0.5000  mcc 0.3125" in map(str.strip, lines)
     assert any("1000/10000  loss 2.5  mcc 0.3125" in line for line in lines)
+    assert metric_text("eval/source_accuracy", 0.25) == "source_accuracy 25.00%"
 
 
 @pytest.mark.parametrize("width", [80, 100])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import time
 from dataclasses import replace
@@ -249,6 +250,12 @@ def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, r
     with pytest.raises(ProjectError, match=f"model.{key} is {value}") as caught:
         run(make_run("next", model={"pretrained_checkpoint": weights, key: value}))
     assert (caught.value.code, caught.value.place) == ("EXP005", f"model.{key}")
+    sizes = {"hidden_size": 64, "num_hidden_layers": 3}
+    with pytest.raises(
+        ProjectError, match=r"model\.hidden_size is 64, model\.num_hidden_layers is 3"
+    ) as caught:
+        run(make_run("larger", model={"pretrained_checkpoint": weights, **sizes}))
+    assert re.fullmatch(r"set model.hidden_size to \d+, model.num_hidden_layers to \d+", caught.value.hint)
 
 
 @pytest.mark.parametrize("spelling", ["12", "12/model.safetensors"])
