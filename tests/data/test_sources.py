@@ -249,7 +249,7 @@ def test_links_are_followed_and_dead_ones_named(tmp_path):
     assert refused("DAT001", "broken link", path=str(here)).place == str(here / "dead.jsonl")
 
 
-def test_the_records_of_a_run_below_its_text_are_no_text(tmp_path):
+def test_what_a_run_writes_below_its_text_is_no_text(tmp_path):
     write_jsonl(tmp_path / "a.jsonl", ["own"])
     run = write_jsonl(tmp_path / "runs" / "first" / "metrics.jsonl", ["a line of metrics"]).parent
     assert texts(corpus(tmp_path).train) == ["own", "a line of metrics"]
@@ -257,6 +257,11 @@ def test_the_records_of_a_run_below_its_text_are_no_text(tmp_path):
         (run / name).write_text("{}", encoding="utf-8")
     assert texts(corpus(tmp_path).train) == ["own"]
     assert texts(corpus(run).train) == ["a line of metrics"]
+    cache = write_jsonl(tmp_path / "cache" / "0123" / "manifest.jsonl", ["a manifest"]).parent
+    assert texts(corpus(tmp_path).train) == ["own", "a manifest"]
+    for name in ("manifest.json", "train.tokens"):
+        (cache / name).write_text("{}", encoding="utf-8")
+    assert texts(corpus(tmp_path).train) == ["own"]
 
 
 def test_a_stream_has_no_percent(tmp_path):

@@ -24,7 +24,8 @@ from neobert.plurals import counted
 from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
 TABLES = {".csv", ".tsv", ".json", ".conll"}
-RUN_RECORDS = {RESOLVED, MANIFEST}
+OUTPUTS = ({RESOLVED, MANIFEST}, {"manifest.json", "train.tokens"})
+"""Files by which a run directory, and a folder of prepared data, are known."""
 ALREADY_READ = "another name of a file that is read"
 
 
@@ -111,14 +112,14 @@ def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
 def _listed_files(root: Path) -> Iterator[Path]:
     """Yield the files of a folder and of the folders that it links to, each real folder once.
 
-    Run directories below it are left out: a run next to its text would read its own records as text when it
-    resumes, and so find other text than it was started with.
+    Run directories and prepared data below it are left out: a run next to its text would read its own records
+    as text when it resumes, and so find other text than it was started with.
     """
     pending, seen = deque([str(root)]), set()
     while pending:
         for folder, folders, names in os.walk(pending.popleft(), onerror=_raise):
             real = os.path.realpath(folder)
-            if folder != str(root) and RUN_RECORDS.issubset(names):
+            if folder != str(root) and any(each.issubset(names) for each in OUTPUTS):
                 folders.clear()
                 continue
             folders[:] = sorted(name for name in folders if not name.startswith(".") and real not in seen)
