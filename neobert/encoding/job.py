@@ -113,7 +113,9 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
 def model_identity(path: Path) -> dict[str, Any]:
     """Return sizes and digests of the model files that determine its outputs."""
     folder = model_folder(path)
-    declared = ("config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json")
+    declared = (
+        "config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json", "sentence_bert_config.json",
+    )  # fmt: skip
     return {
         "weights": [[file.name, file.stat().st_size, digest_of_ends(file)] for file in _weights(folder)],
         "model files": [whole_digest(folder / name) for name in declared if (folder / name).is_file()],

@@ -76,7 +76,7 @@ def test_a_killed_job_continues_to_the_same_bytes(request_of, tmp_path, monkeypa
     assert Path(request_of.output).read_bytes() == Path(whole.output).read_bytes()
 
 
-@pytest.mark.parametrize("change", ["texts", "model", "settings"])
+@pytest.mark.parametrize("change", ["texts", "model", "settings", "declared length"])
 def test_shards_of_another_job_are_refused(request_of, model_folder, monkeypatch, change):
     kept = Shards.write
     monkeypatch.setattr(Shards, "write", lambda *arguments: (kept(*arguments), _interrupt()))
@@ -87,6 +87,8 @@ def test_shards_of_another_job_are_refused(request_of, model_folder, monkeypatch
     elif change == "model":
         config = json.loads((model_folder / "config.json").read_text())
         (model_folder / "config.json").write_text(json.dumps(config | {"rope_theta": 20_000.0}))
+    elif change == "declared length":
+        (model_folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
     else:
         request_of = replace(request_of, max_length=9)
     with pytest.raises(ProjectError, match=r"shards belong to another job: .* changed"):
