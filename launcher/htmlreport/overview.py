@@ -11,6 +11,7 @@ from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.units import SECONDS_PER_HOUR
 
 LETTERS = "AB"
+STATES = {True: "running", False: "died", None: "no outcome"}
 
 
 def heading(run: RunRecord) -> str:
@@ -48,10 +49,12 @@ def launches(run: RunRecord) -> str:
     """Return the launches with their outcomes, and the restarts within each."""
     rows = []
     for place, launch in enumerate(run.launches, 1):
-        outcome = run.outcome if place == len(run.launches) else mapping(launch.get("outcome"))
+        is_last = place == len(run.launches)
+        outcome = run.outcome if is_last else mapping(launch.get("outcome"))
+        ended = _outcome(dict(outcome), is_alive=run.is_alive if is_last else False)
         argv = " ".join(["neobert-launch", *map(str, list_in(launch, "argv")[1:])])
         command = f"<code>{text(argv)}</code>"
-        rows.append([str(place), utc(launch.get("started_utc")), _outcome(dict(outcome)), command])
+        rows.append([str(place), utc(launch.get("started_utc")), ended, command])
         for restart in records(launch, "restarts"):
             source = f"restart from {text(restart.get('from', ''))}"
             rows.append(["", utc(restart.get("ts_utc")), source, text(restart.get("why", ""))])
@@ -85,7 +88,7 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 def _phase(run: RunRecord) -> str:
     beat = run.ranks[0].last if run.ranks else {}
-    return f"no outcome, last phase: {beat.get('phase', 'unknown')}"
+    return f"{STATES[run.is_alive]}, last phase: {beat.get('phase', 'unknown')}"
 
 
 def _cost(run: RunRecord) -> str:
@@ -117,8 +120,9 @@ def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield "warning", f"memory of the first {len(run.ranks)} of {run.num_ranks} ranks is shown"
 
 
-def _outcome(outcome: Record) -> str:
+def _outcome(outcome: Record, *, is_alive: bool | None) -> str:
     if not outcome:
-        return "no outcome written (killed, or still running)"
+        unknown = "no outcome written (killed, or still running)"
+        return {True: "running", False: "no outcome written (killed)", None: unknown}[is_alive]
     ended, step, code = (outcome.get(name, "?") for name in ("status", "step", "exit_code"))
     return text(f"{ended} at step {step}, exit {code}")

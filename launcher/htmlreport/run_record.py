@@ -11,6 +11,7 @@ from typing import Any
 from launcher.htmlreport.decimation import PIXELS, Series
 from launcher.htmlreport.jsonl import read_document
 from launcher.htmlreport.reader import History, Rank, read_history, read_ranks, saved_steps
+from launcher.rundir.directory import is_alive
 from launcher.rundir.records import Record, list_in
 from neobert.config.canonical import flatten
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
@@ -37,6 +38,7 @@ class RunRecord:
         config: resolved values by dotted key.
         launches: entries of the manifest, oldest first; each with its `outcome`, except that of the last.
         num_ranks: ranks with a heartbeat; `ranks` holds the first of them only.
+        is_alive: whether the trainer runs; None if that cannot be known, as on another host.
     """
 
     name: str
@@ -51,6 +53,7 @@ class RunRecord:
     facts: Record
     outcome: Record
     saved: set[int]
+    is_alive: bool | None
 
     @property
     def series(self) -> dict[str, Series]:
@@ -123,6 +126,7 @@ def read_run(folder: Path) -> RunRecord:
         facts=read_document(folder, "facts.json"),
         outcome=read_document(folder, OUTCOME),
         saved=saved_steps(folder),
+        is_alive=is_alive(manifest),
     )
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tracemalloc
 from collections.abc import Callable
@@ -16,16 +17,19 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from launcher.htmlreport import decimation, jsonl
 from launcher.htmlreport.decimation import Decimator
+from launcher.htmlreport.overview import heading, launches
 from launcher.htmlreport.page import write_page
 from launcher.htmlreport.panels import panels_of
 from launcher.htmlreport.reader import read_history
 from launcher.htmlreport.run_record import read_run
+from launcher.rundir.directory import after_boot_s
 from neobert.tasks import TASKS, Metric
 
 BREAKOUT = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>'
@@ -147,6 +151,26 @@ def write(folder: Path, name: str, content: Any) -> None:
 def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
     lines = "".join(f"{json.dumps(each)}\n" for each in rows)
     (folder / "metrics.jsonl").write_text(lines, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("hostname", "pid", "shown", "of_launch"),
+    [
+        (socket.gethostname(), os.getpid(), "running, last phase: ", "running"),
+        (socket.gethostname(), 0, "died, last phase: ", "no outcome written (killed)"),
+        ("elsewhere", 1, "no outcome, last phase: ", "no outcome written (killed, or still running)"),
+    ],
+)
+def test_a_run_without_an_outcome_is_running_or_not(
+    hostname: str, pid: int, shown: str, of_launch: str, run_dir: Path
+) -> None:
+    (run_dir / "outcome.json").unlink()
+    started_s = after_boot_s(psutil.Process(pid)) if pid else 0
+    trainer = {"hostname": hostname, "trainer_pid": pid, "trainer_started_after_boot_s": started_s}
+    write(run_dir, "manifest.json", {"argv": ["x", "train"], **trainer})
+    run = read_run(run_dir)
+    assert shown in heading(run)
+    assert f">{of_launch}</td>" in launches(run)
 
 
 def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> None:
