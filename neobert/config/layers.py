@@ -118,16 +118,17 @@ SectionsRead = Mapping[str, Collection[str]]
 def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
     """Yield each section that a run file or an argument sets, but that the task does not read.
 
-    Values equal to the default do not count, nor do those of a profile, which may serve several tasks.
+    Values equal to the default count only if no task is named: a resolved config, which names its task, has
+    them all. Values of a profile do not count, since it may serve several tasks.
     """
-    task = _task(root)
+    task, is_named = _task(root), find(root, TASK) is not None
     if task not in sections_read:
         return
     for name in sections():
         section = find(root, (name,))
         if section is None or name in sections_read[task]:
             continue
-        place = next((node for key, node in children(section) if _is_set(name, key, node)), None)
+        place = next((node for key, node in children(section) if _is_set(name, key, node, is_named)), None)
         if place is not None:
             readers = [f"task: {other}" for other, read in sections_read.items() if name in read]
             choice = f", or write {' or '.join(readers)}" if readers else ""
@@ -141,6 +142,7 @@ def _task(root: Node) -> str:
     return str(info.default if node is None else node.value)
 
 
-def _is_set(section: str, key: str | int, node: Node) -> bool:
+def _is_set(section: str, key: str | int, node: Node, may_be_default: bool) -> bool:
     info = describe_field((section, key))
-    return node.key.kind in GIVEN and (info is None or to_plain(info.default) != plain(node))
+    is_other = not may_be_default or info is None or to_plain(info.default) != plain(node)
+    return node.key.kind in GIVEN and is_other

@@ -91,7 +91,8 @@ READ = {"pretrain": frozenset(sections()) - {"scheduler", "watchdog"}, "other": 
     [
         ("scheduler: {warmup_steps: 5}\n", (), "section scheduler is not used by task pretrain"),
         ("{}\n", ("scheduler.name=linear",), "section scheduler is not used by task pretrain"),
-        ("scheduler: {warmup_steps: 0}\n", (), ""),
+        ("scheduler: {warmup_steps: 0}\n", (), "section scheduler is not used by task pretrain"),
+        ("task: pretrain\nscheduler: {warmup_steps: 0}\n", (), ""),
         ("trainer: {max_steps: 5}\n", (), ""),
     ],
 )
