@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validators.finding import Severity
+from validators.finding import Severity, Status
 
 RESUME = {
     "config.trainer.resume_from_checkpoint": "auto",
@@ -340,6 +340,12 @@ def test_fused_blocks_need_their_package_and_their_card(judge_situation):
     ]
     on_ampere = said(**{"facts.software.packages": packages})
     assert any("fused needs compute capability 9.x" in message for message in on_ampere)
+
+
+def test_a_smoke_run_may_waste_text(judge_situation):
+    padded = {"facts.inspection.prepared.fill": 0.1}
+    assert judge_situation(padded).of("DAT005")
+    assert judge_situation(padded | {"profile": "gpu-smoke"}).status("DAT005") is Status.SKIP
 
 
 def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
