@@ -160,6 +160,7 @@ def write_rows(folder: Path, rows: list[dict[str, Any]]) -> None:
         (socket.gethostname(), 0, "died, last phase: ", "no outcome written (killed)"),
         ("elsewhere", 1, "no outcome, last phase: ", "no outcome written (killed, or still running)"),
     ],
+    ids=["running", "died", "elsewhere"],
 )
 def test_a_run_without_an_outcome_is_running_or_not(
     hostname: str, pid: int, shown: str, of_launch: str, run_dir: Path
