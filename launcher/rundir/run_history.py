@@ -10,6 +10,7 @@ from typing import Literal
 
 from launcher.rundir.live_state import EVALUATION, LOSS
 from launcher.rundir.records import Record, iterate_lines, metrics_of
+from neobert.runfiles.json_values import is_count
 
 Axis = Literal["step", "tokens"]
 TOKENS = "train/tokens_total"
@@ -63,10 +64,12 @@ class RunHistory:
     @classmethod
     def read(cls, path: Path, axis: Axis) -> RunHistory:
         """Read all evaluations and a sample of the training losses, in bounded memory."""
-        history, tokens = cls(), 0
-        for record in _sampled(path):
-            tokens = record.get(TOKENS, tokens)
-            history.add(record, record["step"] if axis == "step" else tokens)
+        history, records = cls(), _sampled(path)
+        tokens = _tokens_by_step(records)
+        for record in records:
+            position = record["step"] if axis == "step" else tokens.at(record["step"])[0]
+            if position is not None:
+                history.add(record, round(position))
         return history
 
     def add(self, record: Record, position: int) -> None:
@@ -98,6 +101,15 @@ def _sampled(path: Path) -> list[Record]:
         if number % every == 0 or b'"eval/' in line
     )
     return [record for record in lines if record and "step" in record]
+
+
+def _tokens_by_step(records: Sequence[Record]) -> Series:
+    """Return the tokens seen by step: an evaluation between two training lines has no count of its own."""
+    tokens = Series([0], [0])
+    for record in records:
+        if is_count(record.get(TOKENS)):
+            tokens.add(record["step"], record[TOKENS])
+    return tokens
 
 
 def _size_of(path: Path) -> int:
