@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from neobert.config.schedules import Moment
 from neobert.data.batches.targets import Segments, Targets
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder
+from neobert.plurals import counted
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +79,10 @@ class StoredLabels:
         """Return the unchanged tokens, and their labels in int64 or float32."""
         labels: NDArray[Any] = segments.columns[self.label.name]
         return Targets(segments.ids, labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))
+
+
+def warn_of_empty(label: str, counts: Counts) -> None:
+    """Warn of rows of a split that have no text, and so teach and measure nothing."""
+    if counts.empty:
+        verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
+        log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)

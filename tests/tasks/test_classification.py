@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -352,6 +353,28 @@ def test_epochs_end_the_run(make_run, run, metrics, reviews):
     assert run(shorter) == 0
     beats = (shorter / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")
     assert "trainer.max_steps 1 ends the run before trainer.max_epochs 0.5" in beats
+
+
+def test_rows_without_text_are_left_out_of_training_and_evaluation(make_run, run, tmp_path, caplog):
+    text = tmp_path / "text"
+    text.mkdir()
+    rows = [{"sentence": text, "label": label} for text, label in labelled(80, 5)]
+    empty = [{"sentence": None, "label": 1}, {"sentence": "", "label": 0}]
+    for name, own in (("train", rows[:60] + empty), ("dev", rows[60:] + empty[:1])):
+        (text / f"{name}.jsonl").write_text("\n".join(map(json.dumps, own)), encoding="utf-8")
+    dataset = {"path": str(text), "cache_dir": str(tmp_path), "long_documents": "truncate"}
+    trainer = {"max_steps": 2, "eval_steps": 2, "metric_for_best_model": None}
+    config = options(dataset | {"eval_samples": None, "max_seq_length": 24}, trainer=trainer)
+    run_dir = make_run(**config)
+    assert run(run_dir) == 0
+    assert re.search(r"\(train, 1 file\): 2 rows have no text and are left out", caplog.text)
+    assert re.search(r"\(dev, 1 file\): 1 row has no text and is left out", caplog.text)
+    prepared = prepare(from_dict(json.loads((run_dir / "resolved.json").read_text(encoding="utf-8"))))
+    for split, store, kept in (("train", prepared.train, 60), ("eval", prepared.eval, 20)):
+        counts = prepared.report[split]
+        assert (len(store), counts["segments"], sum(counts["labels"].values())) == (kept, kept, kept)
+        assert counts["documents"] == kept + counts["empty"]
+        assert np.diff(store.offsets).min() > 2, "more than the two special tokens"
 
 
 def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):

@@ -18,7 +18,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.spec import is_regression, num_labels
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 
 PAIR, LABEL = "pair", "label"
 LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
@@ -78,7 +78,8 @@ class LabelledTexts:
         return {LABEL: generator.integers(num_labels(self.config), size=len(lengths))}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Accept every split: rows were checked when they were read, and rules judge the classes."""
+        """Warn of rows without text. Labels were checked when they were read, and rules judge the classes."""
+        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Describe the task and how labels are read."""
@@ -87,6 +88,7 @@ class LabelledTexts:
             "task": "classification",
             "problem": section.problem,
             "labels": list(section.label_names) if section.label_names else num_labels(self.config),
+            "empty_texts": "left out",  # earlier prepared data has them
         }
 
 
@@ -121,10 +123,12 @@ class LabelledEncoder(LabelEncoder):
         return self.encoded(tokens, lengths, values, counts, too_long)
 
     def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
-        """Count a row; return its texts cut to the context, or None if it is dropped."""
+        """Count a row; return its texts cut to the context, or None if it is dropped or has no text."""
         counts.documents += 1
         counts.histogram[(length - 1).bit_length()] += 1
-        counts.empty += not any(parts)
+        if not any(parts):
+            counts.empty += 1
+            return None
         if length <= self.max_length:
             return parts
         if self.texts.long_documents != "truncate":

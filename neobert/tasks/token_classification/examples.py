@@ -25,7 +25,7 @@ from neobert.data.tokenize.encoding import (
     segment_encoder,
 )
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, TagList, WordList, check_row
 
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
@@ -66,7 +66,8 @@ class LabelledWords:
         return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(LABELS.dtype)}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Accept every split: rows were checked when they were read, and rules judge the labels."""
+        """Warn of rows without text. Labels were checked when they were read, and rules judge them."""
+        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Describe the task and its labels."""
