@@ -72,13 +72,14 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     history, max_steps = run.history, run.config.get("trainer.max_steps")
     tokens = number(history.last.get("train/tokens_total"))
     seconds = history.clock.step_seconds
+    pace = (tokens - history.clock.start_tokens) / seconds if tokens and seconds else None
     yield "status", str(run.outcome.get("status") or _phase(run))
     yield "step", f"{run.last_step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
     yield "tokens", show_count(tokens)
     yield "training loss", show_number(number(history.last.get("train/loss")))
     if "eval/loss" in history.series:
         yield "evaluation loss", show_number(history.series["eval/loss"].last)
-    yield "mean throughput", f"{show_count(tokens / seconds)} tokens/s" if tokens and seconds else "-"
+    yield "mean throughput", "-" if pace is None else f"{show_count(pace)} tokens/s"
     yield "training time", show_duration(history.clock.elapsed_s)
     yield "restarts", str(len(run.restarts()))
     yield "launches", str(len(run.launches))

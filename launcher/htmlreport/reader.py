@@ -18,7 +18,8 @@ from neobert.units import MIB_PER_GIB
 MAX_RANKS = 8
 """A chart has eight colors."""
 EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
-TOKENS, STEP_MS, EVALUATION_MS = "train/tokens_total", "time/step_ms", "time/evaluation_ms"
+TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
+STEP_MS, EVALUATION_MS = "time/step_ms", "time/evaluation_ms"
 LONGEST_MS = 1e12
 """No step takes 31 years: sums of shorter times are finite."""
 GPU_MEMORY, HOST_MEMORY = "gpu_mem_reserved_gib", "host_rss_mib"
@@ -30,18 +31,26 @@ STARTING = "start"
 class Clock:
     """Tokens and training time by step: one entry per pixel.
 
-    Training time is the measured time of steps and evaluations. It excludes the time between sessions.
+    Training time is the measured time of steps and evaluations. It excludes the time between sessions, and
+    the steps of a run that this one continues: their tokens count, their time does not.
+
+    Attributes:
+        start_tokens: tokens that this run began with; above 0 if it continues another.
     """
 
     steps: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    start_tokens: int = 0
     step_seconds: float = 0.0
     _elapsed_s: float = 0.0
     _last_step: int = 0
+    _is_started: bool = False
 
     def add(self, steps: list[int], rows: list[Record]) -> None:
         """Add the rows of one pixel, in order."""
+        if not self._is_started:
+            self._note_start(rows)
         ends, times_ms = _times(steps, rows, STEP_MS)
         if ends:
             counts = map(sub, ends, [min(self._last_step, ends[0]), *ends[:-1]])
@@ -55,6 +64,19 @@ class Clock:
             self.steps.append(steps[-1])
             self.tokens.append(tokens or 0)
             self.seconds.append(round(self._elapsed_s, 3))
+
+    def _note_start(self, rows: list[Record]) -> None:
+        """Note where the run began: at the evaluation before its first line of training, if there is one."""
+        if not self.steps and TOKENS not in rows[0]:
+            self._last_step = rows[0]["step"]
+        first = next((row for row in rows if is_count(row.get(TOKENS))), None)
+        if first is None:
+            return
+        self._is_started = True
+        if self._last_step and is_number(first.get(PACE)) and is_number(first.get(STEP_MS)):
+            trained = first[PACE] * first[STEP_MS] / 1000 * (first["step"] - self._last_step)
+            self.start_tokens = max(0, round(first[TOKENS] - trained))
+            self.tokens = [self.start_tokens for _ in self.tokens]
 
     @property
     def elapsed_s(self) -> float:
