@@ -180,7 +180,8 @@ class SchedulerFacts:
 class DataFacts:
     """Availability of data, tokenizer and initial weights.
 
-    `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none.
+    `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
+    keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
     `cache_reason` is why there is no cache folder for prepared data.
     `is_plain` is whether all files are local text without compression: their size is that of the text.
     """
@@ -195,5 +196,7 @@ class DataFacts:
     reason: str = ""
     weights: str = ""
     weights_reason: str = ""
+    weights_key: str = ""
+    weights_hint: str = ""
     cache_reason: str = ""
     is_plain: bool = False

@@ -10,9 +10,10 @@ from typing import Literal
 
 from launcher.probes.probe import IncompleteError, Subject
 from neobert.config.corpora import corpora_of
-from neobert.config.schema import DatasetConfig, TokenizerConfig
+from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
 from neobert.errors import ProjectError
+from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
 from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.model_folder import why_no_model
@@ -45,6 +46,7 @@ def probe_data(subject: Subject) -> DataFacts:
     text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
+    problem = None if weights is None else _problem_of_weights(subject.config, Path(weights))
     return DataFacts(
         source=text.source,
         exists=text.exists,
@@ -56,7 +58,9 @@ def probe_data(subject: Subject) -> DataFacts:
         reason=text.reason,
         weights=weights or "",
         cache_reason=_why_no_cache(subject.config.dataset),
-        weights_reason="" if weights is None else _why_no_weights(Path(weights)),
+        weights_reason="" if problem is None else problem.message,
+        weights_key="" if problem is None else problem.place,
+        weights_hint="" if problem is None else problem.hint,
         is_plain=text.is_plain,
     )
 
@@ -149,6 +153,19 @@ def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)
     return "", True
+
+
+def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
+    """Return why the trainer would refuse the weights: their files, or sizes in their config.json."""
+    if reason := _why_no_weights(path):
+        return ProjectError("DAT001", reason)
+    try:
+        refuse_other_model(config, path)
+    except ProjectError as error:
+        if error.hint:  # the edits of the section; else config.json is damaged
+            return error
+        return ProjectError("DAT001", f"{error.place} {error.message}")
+    return None
 
 
 def _why_no_weights(path: Path) -> str:

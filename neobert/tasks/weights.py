@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
-from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
+from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights, requested_rows
-from neobert.printable import printable
-from neobert.runfiles.model_folder import read_json
 
 
 def start_from_weights(
@@ -64,40 +62,4 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
             "another id here, or none",
             f"set tokenizer.path to {folder}",
             "tokenizer",
-        )
-
-
-# A key that config.json lacks has the value of the published model. rope_theta is left out: training on
-# longer rows may raise it.
-_PUBLISHED = {
-    "hidden_size": 768,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "rope": True,
-    "rms_norm": True,
-    "norm_eps": 1e-5,
-    "hidden_act": "swiglu",
-    "embedding_multiplier": 1.0,
-}
-
-
-def refuse_other_model(config: RunConfig, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 if a NeoBERT's config.json contradicts the section `model`."""
-    file = (weights if weights.is_dir() else weights.parent) / "config.json"
-    if not isinstance(config.model, ModelConfig) or not file.is_file():
-        return
-    trained = read_json(file, code="EXP005")
-    values = {name: trained.get(name, default) for name, default in _PUBLISHED.items()}
-    values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
-    other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
-    if other:
-        here = ", ".join(f"model.{name} is {getattr(config.model, name)}" for name in other)
-        there = ", ".join(printable(str(each)) for each in other.values())
-        edits = ", ".join(f"model.{name} to {printable(json.dumps(each))}" for name, each in other.items())
-        raise ProjectError(
-            "EXP005",
-            f"{here}, but the weights in {file.parent} were trained with {there}",
-            f"set {edits}",
-            f"model.{next(iter(other))}",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import socket
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.launch_context import deadlines_of
 from neobert.errors import ProjectError
+from neobert.families.neobert.trained_settings import PUBLISHED
 from profiles.registry import resolve_run
 
 
@@ -193,6 +196,35 @@ def test_weights_are_looked_for_where_the_trainer_looks(
     with pytest.raises(ProjectError) as refusal:  # an empty file is found, and is not readable all the same
         read_weights(Path(name))
     assert ("in this folder" in refusal.value.message) == bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("content", "key", "reason", "hint"),
+    [
+        (
+            {"hidden_size": 384, "num_hidden_layers": 7},
+            "model.hidden_size",
+            r"model\.hidden_size is \d+, model\.num_hidden_layers is \d+, .* were trained with 384, 7",
+            "set model.hidden_size to 384, model.num_hidden_layers to 7",
+        ),
+        ({}, "", "", ""),
+        ([], "", r"config\.json is not a JSON object", ""),
+        ("x" * 2**20, "", r"config\.json is larger than 1,048,576 bytes", ""),
+    ],
+)
+def test_weights_of_another_size_are_found_with_the_values_to_set(
+    configured: Any, tmp_path: Path, content: Any, key: str, reason: str, hint: str
+) -> None:
+    (tmp_path / "ckpt").mkdir()
+    (tmp_path / "ckpt" / "model.safetensors").touch()
+    subject = configured({"model.pretrained_checkpoint": "ckpt"})
+    if isinstance(content, dict):
+        own = {name: getattr(subject.config.model, name) for name in PUBLISHED}
+        content = own | content
+    (tmp_path / "ckpt" / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    found = probe_data(subject)
+    assert (found.weights_key, found.weights_hint) == (key, hint)
+    assert re.search(reason, found.weights_reason) if reason else not found.weights_reason
 
 
 def test_packages_and_folders_of_all_trackers(

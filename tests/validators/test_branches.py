@@ -386,6 +386,14 @@ def test_weights_that_are_not_there_fail_at_their_key(judge_situation):
             "DAT001"
         )
         assert (finding.path, finding.severity) == ("model.pretrained_checkpoint", Severity.FAIL)
+    edits = {
+        "facts.data.weights_key": "model.hidden_size",
+        "facts.data.weights_hint": "set model.hidden_size",
+    }
+    (finding,) = judge_situation(edits | {"facts.data.weights_reason": "model.hidden_size is 64"}).of(
+        "DAT001"
+    )
+    assert (finding.path, finding.hint) == ("model.hidden_size", "set model.hidden_size")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `tokenizer.path` or `tokenizer.name`; and
-    `model.pretrained_checkpoint`. For a run that resumes from its own checkpoint, missing initial weights are
-    a warning only, because they are not used.
+    `model.pretrained_checkpoint`, whose config.json must have the sizes of the section `model`. For a run
+    that resumes from its own checkpoint, problems of initial weights are a warning only: they are not used.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.
@@ -60,9 +60,10 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(path, message, f"correct {path}, or remove that key to train a tokenizer on the data")
     if data.weights_reason:
         yield Violation(
-            "model.pretrained_checkpoint",
+            data.weights_key or "model.pretrained_checkpoint",
             f"cannot start from the weights in {data.weights}: {data.weights_reason}",
-            "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
+            data.weights_hint
+            or "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
