@@ -50,8 +50,9 @@ class BackgroundTracker:
         if waited_s > LONGEST_WAIT_S:
             self._drop(f"did not accept a line for {waited_s:.0f} s (limit {LONGEST_WAIT_S:.0f} s)")
             return
-        values = {name: value for name, value in row.items() if value is not None and name != "step"}
-        self._lines.put((row["step"], values))
+        null = self._tracker.null
+        values = {name: null if value is None else value for name, value in row.items() if name != "step"}
+        self._lines.put((row["step"], {name: value for name, value in values.items() if value is not None}))
 
     def close(self) -> None:
         """End the session, within a time limit. A thread that hangs is left to the end of the process."""

@@ -50,8 +50,10 @@ class PrometheusSession:
         self._write(is_training=True)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write the newest values."""
-        self._values |= values
+        """Write the newest values. NaN replaces a value, but is not exported for what never had one."""
+        self._values |= {
+            name: value for name, value in values.items() if name in self._values or not math.isnan(value)
+        }
         self._step = step
         self._write(is_training=True)
 
@@ -139,4 +141,5 @@ PROMETHEUS = Tracker(
     requirement="",
     start=PrometheusSession,
     folder=lambda run_dir, settings: textfile(run_dir, settings).parent,
+    null=math.nan,  # the file keeps values: without it, the last finite loss would remain
 )

@@ -59,6 +59,7 @@ class Tracker:
         requirement: the package with its lowest supported version, as the extra has it.
         start: opens a session; imports the package.
         folder: local folder that the tracker writes to, given the run directory and the config.
+        null: value that it gets for null in metrics.jsonl, which is not a finite number; None leaves it out.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Tracker:
     requirement: str
     start: Callable[[TrackedRun], Session]
     folder: Callable[[Path, Settings], Path]
+    null: float | None = None
 
     @property
     def is_installed(self) -> bool:

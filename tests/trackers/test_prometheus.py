@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.trackers import prometheus
+from neobert.trackers.background import open_trackers
 from neobert.trackers.prometheus import PROMETHEUS, exposition, family_of, textfile
 from neobert.trackers.tracker import TrackedRun
 
@@ -77,6 +78,18 @@ def test_values_have_names_with_units_and_base_units(tmp_path):
     assert {dict(labels)["run"] for _, labels in found} == {"demo"}
     session.close()
     assert values_of(run_dir / "metrics.prom")["neobert_training"] == 0
+
+
+def test_a_value_that_is_not_finite_replaces_the_one_before(tmp_path):
+    run = TrackedRun(run_dir=tmp_path, first_step=0, settings=to_dict(from_dict({})))
+    (tracker,) = open_trackers(["prometheus"], run)
+    tracker.log({"step": 10, "train/loss": 1.5, "eval/loss": 2.0, "perf/mfu": None})
+    tracker.log({"step": 20, "train/loss": 1.4, "eval/loss": None, "perf/mfu": None})
+    tracker.close()
+    values = values_of(tmp_path / "metrics.prom")
+    assert values["neobert_train_loss"] == 1.4
+    assert values["neobert_eval_loss"] != values["neobert_eval_loss"], "not 2.0, which is of step 10"
+    assert "neobert_perf_mfu_ratio" not in values, "never measured"
 
 
 def test_the_file_may_be_in_the_folder_of_the_collector(tmp_path):
