@@ -10,7 +10,13 @@ from launcher.lint import yaml_edits
 from launcher.lint.text_edits import Change, Edit, apply, edited, quote_at, with_line_ends
 from neobert.config import ConfigIssue, all_keys, sections
 from neobert.config.key_suggestions import keys_named, suggest_key
-from neobert.config.migrated_files import advice_for_entry, is_legal, translated_choice, yaml_text
+from neobert.config.migrated_files import (
+    advice_for_entry,
+    is_legal,
+    translated_choice,
+    warmup_in_force,
+    yaml_text,
+)
 from neobert.config.migrated_keys import advice_for_key
 from neobert.config.nodes import Node, find, plain
 from neobert.config.translations import BETAS, OPTIMIZER, translation_of
@@ -43,6 +49,9 @@ def changes(source: str, issue: ConfigIssue, root: Node, *, is_yaml: bool) -> It
         if is_yaml:
             yield from _removed(source, issue, node)
             yield from _joined_betas(source, issue, root)
+        if steps := warmup_in_force(tuple(issue.path.split(".")), root):
+            yield from _outweighed(source, issue, steps, is_yaml=is_yaml)
+            return
         yield from _written_elsewhere(source, issue, node, root, is_yaml=is_yaml)
 
 
@@ -108,6 +117,13 @@ def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
     lines = yaml_edits.remove(with_line_ends(source), issue.line - 1)
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: {advice.removeprefix(NO_EFFECT).lstrip('; ')}")
+
+
+def _outweighed(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -> Iterator[Change]:
+    """Remove a warm-up ratio next to a number of steps, which transformers lets win; here a share would."""
+    lines = yaml_edits.remove(with_line_ends(source), issue.line - 1) if is_yaml else None
+    if lines is not None:
+        yield Change("".join(lines), f"{REMOVED}{issue.path}: warmup_steps {steps} has priority over it")
 
 
 def _written_elsewhere(

@@ -5,6 +5,7 @@ A fix is kept only when the file then has fewer problems and no new ones. Guesse
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,9 +17,11 @@ from launcher.lint.changes import REMOVED, changes
 from launcher.lint.text_edits import Change
 from neobert.config import ConfigError, ConfigIssue
 from neobert.config.document import load_document
+from neobert.config.migrated_files import without
+from neobert.config.nodes import plain
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from profiles.registry import resolve_run
+from profiles.registry import ResolvedRun, resolve_run
 
 MOST_FIXES = 200
 FIXABLE = ("CFG001", "CFG003", "CFG007")
@@ -89,16 +92,28 @@ def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
     )
     if not was_open:
         return ""
-    try:
-        run = resolve_run(None, [path])
-    except ProjectError:
-        return ""  # with problems left: the steps may be one of them
+    run = _run_without_problems(path)
+    if run is None:
+        return ""
     limits, origin = run.config.trainer, run.origin(STEPS)
-    if origin.file == str(path):
+    if origin.kind == "file":
         return ""
     source = "the default" if origin.kind == "default" else f"from {Path(origin.file).name}:{origin.line}"
     epochs = "" if limits.max_epochs is None else f", or earlier after {limits.max_epochs:g} epochs"
     return printable(f"{path}: the run ends at {STEPS} {limits.max_steps:,} ({source}){epochs}")
+
+
+def _run_without_problems(path: Path) -> ResolvedRun | None:
+    """Resolve a file without the entries that have problems; None if the number of steps is one of them."""
+    issues = _issues(path)
+    if issues is None or any(issue.path in (STEPS, "trainer") for issue in issues):
+        return None
+    refused = [tuple(issue.path.split(".")) for issue in issues if issue.file == str(path)]
+    document = without(load_document(path), refused)
+    try:
+        return _at(path, json.dumps(plain(document.root)), lambda trial: resolve_run(None, [trial]))
+    except ProjectError:
+        return None
 
 
 def _next(issues: Issues, path: Path, refused: set[tuple[str, str]]) -> ConfigIssue | None:

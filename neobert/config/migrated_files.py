@@ -85,7 +85,7 @@ def _is_own(path: Path) -> bool:
 
 def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
     for path, node in _leaves(root):
-        if _is_own(path):
+        if _is_own(path) or warmup_in_force(path, root):
             continue
         if node.value is not None and no_effect_of(str(path[-1]), node.value):
             continue
@@ -95,6 +95,15 @@ def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
             continue
         for target in _targets(path):
             yield tuple(target.split(".")), _translated_value(target, node)
+
+
+def warmup_in_force(path: Path, root: Node) -> int:
+    """Return the warm-up steps that win over a `warmup_ratio` in transformers; 0 for none or another key."""
+    if path[-1] != "warmup_ratio":
+        return 0
+    places = ((*path[:-1], "warmup_steps"), ("scheduler", "warmup_steps"))
+    steps = [node.value for place in places if (node := find(root, place)) is not None]
+    return next((each for each in steps if type(each) is int and each > 0), 0)
 
 
 def _targets(path: Path) -> tuple[str, ...]:

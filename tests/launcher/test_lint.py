@@ -525,10 +525,27 @@ def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
         path = run_file(f"{others}max_steps: -1\n")
         told = command("lint", "--fix", path).err
         assert f"note: {path}: the run ends at trainer.max_steps {end}\n" in told
+    path = run_file(f"profile: cpu-demo\n{epochs}max_steps: -1\ntrainer:\n  report_to: all\n")
+    assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
     path = run_file("profile: cpu-demo\nfp16: false\n" + epochs)
     assert f"note: {path}: the run ends at trainer.max_steps {both}\n" in command("lint", "--fix", path).err
     ended = f"profile: cpu-demo\ntrainer:\n  max_steps: 50\n  {epochs}"
     assert "note:" not in command("lint", "--fix", run_file(ended)).err
+
+
+@pytest.mark.parametrize("section", ["", "training:\n  "])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_fix_lets_a_number_of_warm_up_steps_win_over_a_ratio(
+    run_file: Any, section: str, *, is_first: bool
+) -> None:
+    """As transformers does; here a share would win over the steps."""
+    for steps, expected in {90: {"warmup_steps": 90}, 0: {"warmup_steps": 0, "warmup_percent": 6}}.items():
+        entries = [f"warmup_steps: {steps}", "warmup_ratio: 0.06"]
+        indent = "\n  " if section else "\n"
+        text = f"profile: cpu-demo\n{section}{indent.join(entries if is_first else entries[::-1])}\n"
+        path = run_file(text)
+        fix_file(path)
+        assert yaml.safe_load(path.read_text())["scheduler"] == expected
 
 
 HF_TRAINER = {
