@@ -17,6 +17,8 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 
 BETWEEN = "  "
+NO_HOST = "host unknown (manifest.json is missing or damaged)"
+"""A launcher that is killed at once leaves a folder without it."""
 
 
 def run(folders: Sequence[Path], output_format: str) -> int:
@@ -47,7 +49,8 @@ def require_run(folder: Path) -> None:
 def line(status: RunStatus) -> str:
     """Format the state as one line; a run that has ended has no ETA."""
     of = f"/{status.max_steps}" if status.max_steps else ""
-    alive = {True: "alive", False: "not running", None: "on another host"}[status.is_alive]
+    elsewhere = "on another host" if status.hostname else NO_HOST
+    alive = {True: "alive", False: "not running", None: elsewhere}[status.is_alive]
     fields = [
         f"{status.run}: {status.phase}",
         f"step {status.step}{of}",

@@ -53,12 +53,13 @@ class RunStatus:
 
     Attributes:
         state: starting, running, silent, died, finished, preempted, interrupted, failed, or ended (outcome
-            unknown). A silent run is on another host and has not written for two minutes.
+            unknown). A silent run is on another or an unknown host and has not written for two minutes.
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
         best: None also if the history is longer than the part that is read.
         restarts: number of restarts in the latest launch.
-        is_alive: None if the trainer runs on another host.
+        is_alive: None if the trainer runs on another host, or its host is not known.
+        hostname: host of the launch; empty if manifest.json is missing or damaged.
         heartbeat_age_s: time since the last heartbeat.
     """
 
@@ -78,6 +79,7 @@ class RunStatus:
     minutes_at_risk: float | None
     restarts: int
     is_alive: bool | None
+    hostname: str
     heartbeat_age_s: float | None
 
 
@@ -136,6 +138,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
         minutes_at_risk=at_risk_min,
         restarts=len(list_in(manifest, "restarts")),
         is_alive=alive,
+        hostname=str(manifest.get("hostname") or ""),
         heartbeat_age_s=age_s,
     )
 

@@ -96,6 +96,16 @@ def test_status_of_several_runs(make: Callable[..., Path], command: Callable[...
     assert command("status", folders[1], "--json").json["state"] == "finished"
 
 
+def test_a_run_without_a_manifest_is_on_no_other_host(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    folder = make("killed", beat={}, rows=[])
+    (folder / "manifest.json").unlink()
+    assert "host unknown (manifest.json is missing or damaged)" in command("status", folder).out
+    elsewhere = make("elsewhere", manifest={"hostname": "elsewhere"})
+    assert "on another host" in command("status", elsewhere).out
+
+
 def test_a_run_directory_itself_a_link_and_nothing(
     make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
 ) -> None:
