@@ -42,6 +42,16 @@ def test_a_nearer_path_replaces_a_name_with_its_configuration(layered: Callable[
         assert (dataset.path, dataset.name, dataset.config) == ("near", None, None)
 
 
+def test_a_slice_belongs_to_the_text_of_its_layer(layered: Callable[..., Resolution]) -> None:
+    demo = 'dataset: {name: far, train_split: "train[:9]"}\n'
+    for near in ("path: near", "name: near", "mixture: [{path: near, weight: 1}]"):
+        assert layered(demo, f"dataset: {{{near}}}\n").config.dataset.train_split == "train"
+    assert layered(demo, 'dataset: {path: near, train_split: "train[:5]"}\n').config.dataset.train_split == (
+        "train[:5]"
+    )
+    assert layered(demo, "dataset: {max_seq_length: 8}\n").config.dataset.train_split == "train[:9]"
+
+
 def test_a_nearer_name_replaces_a_path(layered: Callable[..., Resolution]) -> None:
     dataset = layered("dataset: {path: far}\n", "dataset: {name: near}\n").config.dataset
     assert (dataset.path, dataset.name) == (None, "near")

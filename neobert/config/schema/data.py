@@ -65,7 +65,7 @@ class DatasetConfig:
     name: str | None = key(
         None,
         "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython).",
-        replaces=("path", "mixture"),
+        replaces=("path", "mixture", "train_split"),
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")
     revision: str | None = key(None, "Revision of the Hub dataset; null: the newest.")
@@ -73,14 +73,14 @@ class DatasetConfig:
         None,
         "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
         is_path=True,
-        replaces=("name", "config", "mixture"),
+        replaces=("name", "config", "mixture", "train_split"),
         by_content=True,
     )
     mixture: tuple[MixtureCorpus, ...] = key(
         (),
         "Corpora to mix, instead of path or name: a list of path or name, and weight. Each provides its "
         "weight's share of the tokens; a corpus that ends is repeated in another order.",
-        replaces=("name", "config", "revision", "path"),
+        replaces=("name", "config", "revision", "path", "train_split"),
         by_content=True,
     )
     train_split: str = key("train", "Training split; slices such as train[:1%] are supported.")
