@@ -12,6 +12,7 @@ from neobert.config.schema import GuardConfig
 from neobert.errors import ProjectError
 from neobert.objectives import MaskedLMObjective
 from neobert.runfiles.checkpoint import folders
+from neobert.runfiles.checkpoint.state import read_state
 from neobert.training.guards.loss_guard import FiniteGuard, LossSpikeDetector
 
 CPU = torch.device("cpu")
@@ -73,6 +74,23 @@ def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
     written = json.loads((tmp_path / "loss_spike.json").read_text())
     assert (written["step"], written["microbatches"]) == (3, [{"sample_ids": [3]}])
     assert not (tmp_path / "nonfinite.json").exists()
+
+
+def test_a_checkpoint_between_logging_steps_has_the_mean_of_its_step(make_run, run, monkeypatch):
+    """The device-side path: the host reads the mean at logging steps, and before it saves."""
+    create, means = FiniteGuard.__init__, []
+
+    def on_gpu(guard, *args, **options):
+        create(guard, *args, **options)
+        guard._is_on_gpu = is_on_gpu
+
+    monkeypatch.setattr(FiniteGuard, "__init__", on_gpu)
+    for is_on_gpu in (False, True):
+        run_dir = make_run(f"run{is_on_gpu}", trainer={"max_steps": 6, "save_steps": 5, "logging_steps": 4})
+        assert run(run_dir) == 0
+        means.append(read_state(run_dir / "checkpoints" / "5", 5)["mean_loss"])
+    assert means[0] is not None
+    assert means[0] == means[1]
 
 
 @pytest.fixture
