@@ -18,6 +18,7 @@ from launcher.run.next_command import resume_command
 from launcher.run.summary import Summary, conclude
 from launcher.run.sweep_points import Point, expand, parse_axes
 from launcher.rundir.directory import is_finished, run_directory
+from launcher.rundir.records import stamp
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
@@ -33,6 +34,7 @@ from neobert.errors import (
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.printable import printable
+from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
 from validators.planning import plan_run
 
@@ -60,7 +62,7 @@ class Result:
     """A point and its outcome.
 
     Attributes:
-        summary: None until it has run.
+        summary: None if its trainer was not started, as after a failed preflight.
     """
 
     candidate: Candidate
@@ -127,7 +129,7 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
     """Raise ProjectError if points see different numbers of tokens: their losses are not comparable."""
     seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
     if len(seen) > 1:
-        listed = ", ".join(f"{show_count(tokens)} ({label})" for tokens, label in sorted(seen.items()))
+        listed = ", ".join(f"{tokens:,} ({label})" for tokens, label in sorted(seen.items()))
         raise ProjectError(
             "sweep-tokens",
             f"the points train on unequal numbers of tokens: {listed}",
@@ -182,8 +184,12 @@ def _train_all(
     code = EXIT_OK
     for number, result in enumerate(results, start=1):
         console.tell(printable(f"point {number} of {len(results)}: {result.candidate.point.label}"))
+        folder = result.candidate.folder
+        before = stamp(folder / MANIFEST)
         ended = train_point(replace(request, selection=result.candidate.selection), output_format)
-        result.summary = conclude(result.candidate.folder, ended, (), None)
+        # The files of a point that was refused are those of an earlier launch, if there are any.
+        if ended == EXIT_OK or stamp(folder / MANIFEST) != before:
+            result.summary = conclude(folder, ended, (), None)
         code = code or ended
         write_text(base / RESULTS, result_json(_as_json(results)))
         if ended in STOPPED:

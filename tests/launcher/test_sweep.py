@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -98,11 +99,30 @@ def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:
 
 
 def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) -> None:
-    sweep = (*TRAIN, "--sweep", "trainer.max_steps=600,700", "--dry-run")
-    answer = command(*sweep)
+    answer = command(*TRAIN, "--sweep", "trainer.max_steps=6000,6001", "--dry-run")
     assert answer.code == 1
-    assert "unequal numbers of tokens" in answer.err
+    counts = re.search(r"unequal numbers of tokens: ([\d,]+) \(.*\), ([\d,]+) \(", answer.err)
+    assert counts is not None
+    assert counts[1] != counts[2], "rounded, both would be the same"
+    sweep = (*TRAIN, "--sweep", "trainer.max_steps=600,700", "--dry-run")
     assert command(*sweep, "--allow-unequal-tokens").code == 0
+
+
+def test_a_refused_point_has_no_result_of_an_earlier_launch(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = Path("sweep/lr=1e-3")
+    earlier.mkdir(parents=True)
+    (earlier / "outcome.json").write_text('{"status": "interrupted", "exit_code": 130, "step": 3}', "utf-8")
+    (earlier / "metrics.jsonl").write_text('{"step": 3, "eval/loss": 1.5}\n', "utf-8")
+    (earlier / "manifest.json").write_text("{}", "utf-8")
+    monkeypatch.setattr("launcher.commands.sweep.train_point", lambda request, output_format: 1)
+    answer = command(*SWEEP, "--unguarded", "the checks are not under test")
+    assert answer.code == 1
+    rows = [line.split()[:3] for line in answer.out.splitlines()[-3:-1]]
+    assert rows == [["lr=1e-3", "not", "run"], ["lr=2e-3", "not", "run"]], "neither interrupted nor 1.5"
+    points = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))["points"]
+    assert [point["result"] for point in points] == [None, None]
 
 
 @pytest.mark.e2e
