@@ -147,12 +147,15 @@ def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
 
 
 def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
-    """Build a tree of the leaves; a section without a place gets that of its first value."""
+    """Build a tree of the leaves; a section that the file lacks has the file's place.
+
+    A finding about a key that is not set is placed at its section.
+    """
     entries: dict[str, Node] = {}
     for path, node in leaves.items():
         place, holder = entries, root
         for part in map(str, path[:-1]):
-            holder = find(holder, (part,)) or Node({}, node.origin, node.key)
+            holder = find(holder, (part,)) or Node({}, root.origin, root.key)
             section = place.setdefault(part, Node({}, holder.origin, holder.key))
             assert isinstance(section.value, dict)
             place = section.value

@@ -98,6 +98,13 @@ def test_places_are_those_of_the_file(read: Read) -> None:
     assert run.profile.name == "a100-prod"
 
 
+def test_a_section_that_the_file_lacks_is_at_no_other_key(read: Read) -> None:
+    run = read("learning_rate: 5e-4\nbatch_size: 8\nnum_train_epochs: 3\n", None)
+    assert run is not None
+    assert run.place("trainer.gradient_checkpointing").line == 1
+    assert run.place("trainer.max_epochs").line == 3
+
+
 def test_a_profile_is_never_read_in_other_names(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("extends: a100-prod\nmodel:\n  dim: 128\n", encoding="utf-8")
