@@ -348,6 +348,43 @@ def test_a_smoke_run_may_waste_text(judge_situation):
     assert judge_situation(padded | {"profile": "gpu-smoke"}).status("DAT005") is Status.SKIP
 
 
+SMALL_TEXT = {
+    "profile": "gpu", "config.dataset.path": "notes", "config.trainer.max_steps": 3000,
+    "facts.data.is_plain": True, "facts.data.size_bytes": 1,
+}  # fmt: skip
+
+
+def test_the_hint_for_a_small_text_leaves_a_step(judge_situation):
+    (one,) = judge_situation(SMALL_TEXT).of("DAT025")
+    assert "1 step read this text at most 4 times" in one.hint
+    streamed = SMALL_TEXT | {"config.dataset.streaming": True}
+    assert judge_situation(streamed).status("DAT025") is Status.SKIP
+
+
+@pytest.mark.parametrize(("keep_every", "nearest"), [(3, 2000), (5000, 4000), (9000, 8000), (9001, 10_000)])
+def test_steps_to_keep_are_moved_to_steps_that_are_saved(keep_every, nearest, judge_situation):
+    saved = {"config.trainer.save_steps": 2000, "config.trainer.save_keep_every": keep_every}
+    (one,) = judge_situation(saved).of("CKP015")
+    assert f"to {nearest}, " in one.hint
+
+
+def test_a_timeout_below_a_step_is_raised_to_the_usual_ten(judge_situation):
+    (one,) = judge_situation({"measured.step_time_s": 12.0, "config.watchdog.step_limit_s": 12.0}).of(
+        "TEL003"
+    )
+    assert "watchdog.step_limit_s to 120 or more" in one.hint
+
+
+def test_a_patience_that_cannot_run_out_wastes_nothing(judge_situation):
+    patient = {
+        "config.trainer.early_stopping_patience": 2,
+        "config.trainer.metric_for_best_model": "eval/loss",
+        "config.trainer.eval_steps": 1000,
+        "config.trainer.max_steps": 3000,
+    }
+    assert judge_situation(patient).status("TSK003") is Status.WARN
+
+
 def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
     without = {"config.model.attn_backend": "auto", "facts.software.packages": {}}
     assert judge_situation(without).of("ATT001")

@@ -248,9 +248,9 @@ def kept_steps_never_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     ```
     """
     save_steps, keep_every = run.config.trainer.save_steps, run.config.trainer.save_keep_every
-    if not (save_steps and keep_every) or lcm(save_steps, keep_every) in (save_steps, keep_every):
+    path, kept = "trainer.save_keep_every", lcm(save_steps, keep_every)  # 0 if one of them is
+    if kept in (save_steps, keep_every):
         return
-    path, kept = "trainer.save_keep_every", lcm(save_steps, keep_every)
     nearest = save_steps * max(1, round(keep_every / save_steps))
     yield Violation(
         path,

@@ -9,12 +9,11 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
 BYTES_PER_TOKEN = 4
-HARMLESS_PASSES, MOST_PASSES = 4.0, 40.0
-"""Those of DAT004."""
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -267,14 +266,14 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         return
     tokens = data.size_bytes / BYTES_PER_TOKEN
     passes = plan.total_tokens.value / tokens
-    if passes > MOST_PASSES:
-        enough = max(1, int(HARMLESS_PASSES * tokens / plan.tokens_per_step.value))
+    if passes > MOST_EPOCHS:
+        enough = max(1, int(HARMLESS_EPOCHS * tokens / plan.tokens_per_step.value))
         yield Violation(
             "trainer.max_steps",
             f"the run reads the text about {passes:,.0f} times: {plan.total_tokens.value:,} tokens in "
             f"{plan.max_steps.value:,} steps, about {tokens:,.0f} in {data.source}",
             f"add text, or lower trainer.max_steps: {counted(enough, 'step')} read this text at most "
-            f"{HARMLESS_PASSES:g} times",
+            f"{HARMLESS_EPOCHS:g} times",
         )
 
 
