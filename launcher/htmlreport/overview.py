@@ -109,7 +109,10 @@ def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         hint = f"; hint: {outcome['hint']}" if outcome.get("hint") else ""
         yield "failure", f"{ended}: {error}{hint}"
     if reason := run.last_launch.get("unguarded"):
-        yield "failure", f"launched although checks failed: {reason}"
+        if run.preflight.get("verdict") == "pass":
+            yield "warning", f"launched with --unguarded, and all required checks passed: {reason}"
+        else:
+            yield "failure", f"launched although checks failed: {reason}"
     for rank in run.ranks[:1]:
         for warning in mapping(rank.last.get("warning_messages")).values():
             yield "warning", str(warning)

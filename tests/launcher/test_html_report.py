@@ -211,6 +211,19 @@ def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir: Path) -> N
     assert "<dt>mean throughput</dt><dd>1.11 tokens/s</dd>" in heading(run)
 
 
+@pytest.mark.parametrize(
+    ("verdict", "shown"),
+    [
+        ("fail", "launched although checks failed: why"),
+        ("pass", "launched with --unguarded, and all required checks passed: why"),
+    ],
+)
+def test_an_unguarded_launch_is_shown_with_its_verdict(run_dir: Path, verdict: str, shown: str) -> None:
+    write(run_dir, "manifest.json", {"argv": ["x", "train"], "unguarded": "why"})
+    write(run_dir, "preflight.json", {"verdict": verdict})
+    assert f">{shown}<" in heading(read_run(run_dir))
+
+
 def test_nothing_is_loaded_and_only_the_own_script_may_run(
     command: Callable[..., Any], run_dir: Path
 ) -> None:
