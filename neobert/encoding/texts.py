@@ -47,7 +47,10 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     if is_hub_name(str(path)):
         return _on_hub(DatasetConfig(name=str(path), text_column=column, train_split=split))
     if not path.is_file():
-        raise ProjectError("encode-texts", "does not exist", "pass a file or a folder", str(path), EXIT_USAGE)
+        message, hint = "does not exist", "pass a file or a folder"
+        if path.exists():
+            message, hint = "is not a regular file", "write its texts to a file: they are read more than once"
+        raise ProjectError("encode-texts", message, hint, str(path), EXIT_USAGE)
     kind = kind_of(path)
     if kind is None:
         message = f"is not one of {READABLE}"

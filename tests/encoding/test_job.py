@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -209,6 +210,12 @@ def test_what_holds_no_texts_is_refused(request_of, tmp_path, name, content, mes
         (tmp_path / name).write_text(content)
     with pytest.raises(ProjectError, match=message):
         run(replace(request_of, texts=str(tmp_path / name)))
+
+
+def test_a_pipe_is_refused_for_what_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ProjectError, match="is not a regular file"):
+        open_texts(tmp_path / "pipe", None, "train")
 
 
 def test_an_output_of_another_kind_is_refused(request_of):
