@@ -99,6 +99,11 @@ class ResolvedRun:
         return self.profile is None or self.profile.kind == "production"
 
     @property
+    def is_smoke(self) -> bool:
+        """Return whether a smoke profile ends the run within minutes."""
+        return self.profile is not None and self.profile.kind == "smoke"
+
+    @property
     def device(self) -> Literal["cpu", "cuda"] | None:
         """Device type that the profile requires; None without a profile."""
         return None if self.profile is None else self.profile.requires.device

@@ -147,13 +147,12 @@ def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks
         room: processes that fit. With three, one may start while the driver takes back the memory of another.
         trains_next: what follows is the trainer, not another command, which would find the device in use.
     """
-    has_room = room > 2
-    leaves = has_room and trains_next
-    with running(stage, RESUMED, has_room=leaves) as child:
+    kill = kill_without_wait if room > 2 else kill_tree
+    kill_at_end = kill if trains_next else kill_tree
+    with running(stage, RESUMED, kill_at_end) as child:
         first = wait_for(stage, RESUMED, child)
-        end = kill_without_wait if has_room else kill_tree
-        end(child)
-        with running(stage, RESUMED_AGAIN, has_room=leaves) as again:
+        kill(child)
+        with running(stage, RESUMED_AGAIN, kill_at_end) as again:
             return first, wait_for(stage, RESUMED_AGAIN, again)
 
 

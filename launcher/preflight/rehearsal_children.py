@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ from threading import Event
 
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError
 from launcher.process.compile_cache import has_graphs
-from launcher.process.process_tree import kill_tree, kill_without_wait, killed_at_exit
+from launcher.process.process_tree import kill_tree, killed_at_exit
 from launcher.process.trainer_process import start
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.rundir.records import Record, read_json
@@ -160,19 +160,15 @@ def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path) -> No
 
 
 @contextmanager
-def running(stage: Stage, name: str, *, has_room: bool = False) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the ranks of a part, and kill them at the end of the block.
-
-    `has_room`: the next process may start while the driver still takes back their memory.
-    """
+def running(
+    stage: Stage, name: str, kill: Callable[[subprocess.Popen[bytes]], object] = kill_tree
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the ranks of a part, and kill them at the end of the block."""
     with killed_at_exit(lambda: start_part(stage, name)) as child:
         try:
             yield child
         finally:
-            if has_room:
-                kill_without_wait(child)
-            else:
-                kill_tree(child)
+            kill(child)
 
 
 def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:

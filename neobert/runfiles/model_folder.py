@@ -30,6 +30,11 @@ def model_folder(path: Path) -> Path:
     return found[0]
 
 
+def folder_of_weights(path: Path) -> Path:
+    """Return the folder with the config and tokenizer of a folder of weights, or of a file of them."""
+    return path if path.is_dir() else path.parent
+
+
 def require_model_folder(path: Path) -> None:
     """Raise `ProjectError` unless the path contains a model. Its files are not verified."""
     if (path / CONFIG).is_file() or checkpoint_steps(path / CHECKPOINTS):

@@ -20,7 +20,7 @@ from neobert.objectives import StepKernels
 from neobert.objectives.build import compile_encoder, refuse_loop
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
-from neobert.runfiles.model_folder import CONFIG, read_json
+from neobert.runfiles.model_folder import CONFIG, folder_of_weights, read_json
 from neobert.tasks.rank_data import RankData, describe
 from neobert.tasks.weights import start_from_weights, vocabulary_rows
 from neobert.training.loop.task import Task
@@ -69,7 +69,7 @@ def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
     numbers neutral 1, CB contradiction.
     """
     load_initial_weights(model, path, may_lack=model.fresh_parts)
-    file = (path if path.is_dir() else path.parent) / CONFIG
+    file = folder_of_weights(path) / CONFIG
     if not file.is_file():
         return
     there, here = label_names(read_json(file, code="EXP005")), label_names(model.config.to_dict())

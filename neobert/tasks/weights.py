@@ -10,6 +10,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights, requested_rows
+from neobert.runfiles.model_folder import folder_of_weights
 
 
 def start_from_weights(
@@ -52,7 +53,7 @@ def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
 
 def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
     """Raise `ProjectError` EXP005 if the tokenizer next to the weights assigns other ids."""
-    folder = weights if weights.is_dir() else weights.parent
+    folder = folder_of_weights(weights)
     file = folder / "tokenizer.json"
     num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)
     if num_other:

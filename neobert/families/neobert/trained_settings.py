@@ -8,7 +8,7 @@ from pathlib import Path
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CONFIG, read_json
+from neobert.runfiles.model_folder import CONFIG, folder_of_weights, read_json
 
 MOST_BYTES = 2**20
 """A config.json has a few thousand."""
@@ -29,7 +29,7 @@ PUBLISHED = {
 
 def refuse_other_model(config: RunConfig, weights: Path) -> None:
     """Raise `ProjectError` EXP005 if a NeoBERT's config.json contradicts the section `model`."""
-    file = (weights if weights.is_dir() else weights.parent) / CONFIG
+    file = folder_of_weights(weights) / CONFIG
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
     if file.stat().st_size > MOST_BYTES:
