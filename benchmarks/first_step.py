@@ -9,7 +9,7 @@ runs from the command to the line of metrics of the first step. States and child
 times a second.
 
 All packages are compiled first, to WORK/bytecode, as pip does when it installs them: an environment with
-PYTHONDONTWRITEBYTECODE and packages without bytecode would measure Python's compiler, in every process anew.
+PYTHONDONTWRITEBYTECODE and packages without bytecode would measure Python's compiler in every process.
 """
 
 from __future__ import annotations

@@ -41,5 +41,5 @@ def test_a_module_whose_file_is_gone_counts_as_gone(tmp_path: Path, monkeypatch:
 
 
 def forget(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a module be imported anew, also where this process ran the test before."""
+    """Let a module be imported again if this process has run the test before."""
     monkeypatch.delitem(sys.modules, name, raising=False)
