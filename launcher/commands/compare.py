@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import require_run
-from launcher.rundir.live_state import LOSS
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
 from launcher.terminal.console import paint
 from launcher.terminal.fold import shown_length
-from launcher.terminal.metric_text import EVAL_LOSS, label_of
+from launcher.terminal.metric_text import label_of
 from launcher.terminal.table import columns
 from launcher.terminal.values import (
     UNKNOWN,
@@ -32,6 +31,7 @@ from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 from neobert.tasks import known_metrics
 
@@ -129,7 +129,7 @@ _NONE = object()
 
 def _metrics(runs: Sequence[Compared]) -> list[str]:
     """Return the training loss, the evaluation loss, and the metrics that select checkpoints."""
-    return list(dict.fromkeys([LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
+    return list(dict.fromkeys([TRAIN_LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
 
 
 def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
@@ -138,7 +138,7 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
     grid = common_positions([each.history.metric(EVAL_LOSS) for each in runs], last, MOST_ROWS)
     rows = []
     for before, position in zip([0, *grid], grid, strict=False):
-        if name == LOSS:
+        if name == TRAIN_LOSS:
             found = [(each.history.metric(name).mean(before, position), False) for each in runs]
         else:
             found = [each.history.metric(name).at(position) for each in runs]
@@ -210,7 +210,7 @@ def _tables_text(runs: Sequence[Compared], axis: Axis, tables: dict[str, list[Ro
     for name, rows in tables.items():
         if not rows:
             continue
-        note = ", mean since the row above" if name == LOSS else ""
+        note = ", mean since the row above" if name == TRAIN_LOSS else ""
         head = paint(f"{_label(name)} at equal {'steps' if axis == 'step' else 'tokens'}{note}", "bold")
         by_two = ["difference"] if len(runs) == 2 else []
         shown = [[axis, *(each.name for each in runs), *by_two], *(_cells(name, row) for row in rows)]
@@ -239,7 +239,7 @@ def _right_aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _label(name: str) -> str:
-    return "training loss" if name == LOSS else label_of(name)
+    return "training loss" if name == TRAIN_LOSS else label_of(name)
 
 
 def _shown(name: str, value: float | None) -> str:

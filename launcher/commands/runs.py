@@ -17,9 +17,9 @@ from launcher.terminal.fold import fold
 from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
 from neobert.printable import printable
+from neobert.runfiles.metric_names import EVAL_LOSS
 
 UNREADABLE = "unreadable"
-EVAL_LOSS = "eval/loss"
 BETWEEN = "  "
 HEAD = ("run", "state", "step", "loss", "eval", "tokens/s", "seen", "best")
 LEFT = ("run", "state", "best")

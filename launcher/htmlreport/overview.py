@@ -8,6 +8,7 @@ from launcher.htmlreport.markup import mapping, muted, number, records, table, t
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, list_in, reason_of
 from launcher.terminal.values import show_count, show_duration, show_number
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.units import SECONDS_PER_HOUR
 
 LETTERS = "AB"
@@ -76,9 +77,9 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "status", str(run.outcome.get("status") or _phase(run))
     yield "step", f"{run.last_step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
     yield "tokens", show_count(tokens)
-    yield "training loss", show_number(number(history.last.get("train/loss")))
-    if "eval/loss" in history.series:
-        yield "evaluation loss", show_number(history.series["eval/loss"].last)
+    yield "training loss", show_number(number(history.last.get(TRAIN_LOSS)))
+    if EVAL_LOSS in history.series:
+        yield "evaluation loss", show_number(history.series[EVAL_LOSS].last)
     yield "mean throughput", "-" if pace is None else f"{show_count(pace)} tokens/s"
     yield "training time", show_duration(history.clock.elapsed_s)
     yield "restarts", str(len(run.restarts()))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
 from neobert.config.corpora import CORPUS_SHARE
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.tasks import Metric
 
 PERCENT = "%"
@@ -43,7 +44,7 @@ def _times(parts: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple((part.replace("_", " "), f"time/{part}_ms") for part in parts)
 
 
-LOSS = Panel("Loss", "", (("training", "train/loss"), ("evaluation", "eval/loss")))
+LOSS = Panel("Loss", "", (("training", TRAIN_LOSS), ("evaluation", EVAL_LOSS)))
 OF_THE_LOOP = (
     _single("Learning rate", "", "train/learning_rate"),
     _single("Gradient norm", "", "train/grad_norm"),

@@ -12,12 +12,13 @@ from launcher.htmlreport.decimation import Decimator, Series, are_numbers, colum
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
 from launcher.rundir.records import BEAT_VALUES, Record, last_record, sound_values
 from neobert.runfiles.json_values import is_count, is_number
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks_with_heartbeat
 from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
 """A chart has eight colors."""
-EVALUATED, NEWEST = "eval/loss", ("step", "train/loss", "train/tokens_total")
+NEWEST = ("step", TRAIN_LOSS, "train/tokens_total")
 TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
 STEP_MS, EVALUATION_MS = "time/step_ms", "time/evaluation_ms"
 LONGEST_MS = 1e12
@@ -125,7 +126,7 @@ def read_history(folder: Path) -> History:
         for pixel, start, stop in pixels.groups(steps):
             pixels.add(pixel, steps[start:stop], rows[start:stop])
             history.clock.add(steps[start:stop], rows[start:stop])
-        history.evaluations += [row["step"] for row in rows if EVALUATED in row]
+        history.evaluations += [row["step"] for row in rows if EVAL_LOSS in row]
         history.last |= _newest(rows)
     history.series = pixels.series()
     return history

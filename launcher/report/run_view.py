@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
-from launcher.rundir.live_state import LOSS, memory_mib, phase_of
+from launcher.rundir.live_state import memory_mib, phase_of
 from launcher.rundir.records import Record
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
+from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.sparkline import bucketed, spark
 from launcher.terminal.values import (
     UNKNOWN,
@@ -26,6 +26,7 @@ from launcher.terminal.values import (
 )
 from neobert.plurals import counted
 from neobert.printable import printable
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.tasks import known_metrics
 
 LABEL_WIDTH, VALUE_WIDTH = 10, 10
@@ -143,7 +144,7 @@ def _charts(snapshot: Snapshot) -> list[Chart]:
         names.append(selecting[0].name)
     names += [name for name in snapshot.status.evaluation if known_metrics()[name].is_share]
     charts = [
-        Chart("loss", show_number, history.metric(LOSS)),
+        Chart("loss", show_number, history.metric(TRAIN_LOSS)),
         Chart("tokens/s", show_count, history.metric(PACE)),
     ]
     for name in list(dict.fromkeys(names))[:3]:

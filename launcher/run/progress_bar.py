@@ -10,14 +10,15 @@ from collections.abc import Callable, Mapping
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from launcher.rundir.live_state import LOSS, Watch, describe_evaluation, memory_mib, phase_of, since_save
+from launcher.rundir.live_state import Watch, describe_evaluation, memory_mib, phase_of, since_save
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
 from launcher.terminal.fold import fold
-from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
+from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
 from neobert.printable import printable
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.phases import START
 from neobert.runfiles.run_dir import RESOLVED
 
@@ -72,8 +73,8 @@ class ProgressView:
             if line := describe_evaluation(row, beat):
                 text = fold(line, self.progress.console.width, BETWEEN)
                 self.progress.console.print(text, highlight=False, markup=False)
-            if row.get(LOSS) is not None:
-                self.values["loss"] = show_number(row[LOSS])
+            if row.get(TRAIN_LOSS) is not None:
+                self.values["loss"] = show_number(row[TRAIN_LOSS])
                 self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
             if row.get(self._metric) is not None:
                 self.values["eval"] = self._evaluation(row[self._metric])

@@ -12,12 +12,12 @@ from typing import Any
 from launcher.run.significance import p_value_below
 from launcher.run.speedrun_rules import RuleFile
 from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
-from launcher.terminal.metric_text import EVAL_LOSS
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import SEAL, read_receipt
+from neobert.runfiles.metric_names import EVAL_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, heartbeat_path
 from profiles.registry import ResolvedRun
 

@@ -12,10 +12,11 @@ from math import isfinite
 from pathlib import Path
 from statistics import median
 
-from launcher.rundir.live_state import LOSS, memory_mib
+from launcher.rundir.live_state import memory_mib
 from launcher.rundir.records import MetricsTail, Record, last_beat
 from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
 
 PACE = "train/tokens_per_sec"
@@ -92,7 +93,7 @@ def _loss_problem(seen: Seen) -> str:
     missing = next((line["step"] for line in seen.lines if not _has_finite_loss(line)), None)
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
-    losses = [float(line[LOSS]) for line in seen.lines]
+    losses = [float(line[TRAIN_LOSS]) for line in seen.lines]
     if len(losses) < LINES_FOR_A_TREND or seen.num_steps < STEPS_FOR_A_TREND:
         return ""
     late, noise = median(losses[-max(1, len(losses) // 4) :]), _noise_of(losses[len(losses) // 2 :])
@@ -109,7 +110,7 @@ def _noise_of(losses: Sequence[float]) -> float:
 
 def _has_finite_loss(line: Record) -> bool:
     """Return whether a line has a finite loss. Null values are dropped when a line is read."""
-    return LOSS in line and isfinite(line[LOSS])
+    return TRAIN_LOSS in line and isfinite(line[TRAIN_LOSS])
 
 
 def _wear_problem(seen: Seen) -> str:
@@ -196,5 +197,5 @@ class Stages:
 
     def _figures(self, beat: Record) -> str:
         first, last = self._lines[0], self._lines[-1]
-        losses = f"loss {first[LOSS]:.4f} -> {last[LOSS]:.4f} at step {last['step']}"
+        losses = f"loss {first[TRAIN_LOSS]:.4f} -> {last[TRAIN_LOSS]:.4f} at step {last['step']}"
         return f": {losses}, {show_count(last.get(PACE))} tokens/s, memory {show_mib(memory_mib(beat))}"

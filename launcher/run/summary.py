@@ -25,7 +25,6 @@ from launcher.rundir.records import (
 )
 from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
-from launcher.terminal.metric_text import EVAL_LOSS
 from launcher.terminal.values import versioned
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
@@ -39,6 +38,7 @@ from neobert.errors import (
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
+from neobert.runfiles.metric_names import EVAL_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
 
 TAIL_BYTES = 8192

@@ -10,11 +10,8 @@ from launcher.rundir.records import MetricsTail, Record, last_beat, read_json, s
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib
 from neobert.printable import printable
+from neobert.runfiles.metric_names import EVAL, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS
-
-LOSS = "train/loss"
-SOURCE_LOSS = "eval/source_loss"
-EVALUATION = "eval/"
 
 
 @dataclass(slots=True)
@@ -60,10 +57,10 @@ def _is_earlier(beat: Record, before: Record) -> bool:
 def describe(row: Record, beat: Record) -> str:
     """Format a line of metrics with the latest heartbeat, the losses first."""
     words = [_step_of(row, beat)]
-    if row.get(LOSS) is not None:
-        words.append(f"loss {row[LOSS]:.4f}")
+    if row.get(TRAIN_LOSS) is not None:
+        words.append(f"loss {row[TRAIN_LOSS]:.4f}")
     words += _evaluation_of(row)
-    if row.get(LOSS) is not None:
+    if row.get(TRAIN_LOSS) is not None:
         words.append(f"{show_count(row.get('train/tokens_per_sec'))} tokens/s")
         words.append(f"eta {show_duration(beat.get('eta_s'))}")
         words.append(f"memory {show_mib(memory_mib(beat))}")
@@ -83,7 +80,7 @@ def _step_of(row: Record, beat: Record) -> str:
 
 def _evaluation_of(row: Record) -> list[str]:
     """Return every metric of an evaluation, with its name."""
-    return [metric_text(name, value) for name, value in row.items() if name.startswith(EVALUATION)]
+    return [metric_text(name, value) for name, value in row.items() if name.startswith(EVAL)]
 
 
 def phase_of(beat: Record) -> str:

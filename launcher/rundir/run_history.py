@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from launcher.rundir.live_state import EVALUATION, LOSS
 from launcher.rundir.records import Record, iterate_lines, metrics_of
 from neobert.runfiles.json_values import is_count
+from neobert.runfiles.metric_names import EVAL, TRAIN_LOSS
 
 Axis = Literal["step", "tokens"]
 TOKENS = "train/tokens_total"
 PACE = "train/tokens_per_sec"
-KEPT = (LOSS, PACE)
+KEPT = (TRAIN_LOSS, PACE)
 PARSED_BYTES = 16 * 2**20
 """Training lines are parsed up to this size of the file (about 20,000), and from there on every n-th."""
 
@@ -75,7 +75,7 @@ class RunHistory:
     def add(self, record: Record, position: int) -> None:
         """Add a line of metrics at a position."""
         for name, value in record.items():
-            if name in KEPT or name.startswith(EVALUATION):
+            if name in KEPT or name.startswith(EVAL):
                 self.series.setdefault(name, Series()).add(position, value)
                 self.last = max(self.last, position)
 
@@ -83,7 +83,7 @@ class RunHistory:
         """Return the evaluations in order, one record each, as lines of metrics have them."""
         found: dict[int, Record] = {}
         for name, series in self.series.items():
-            if name.startswith(EVALUATION):
+            if name.startswith(EVAL):
                 for position, value in zip(series.positions, series.values, strict=True):
                     found.setdefault(position, {"step": position})[name] = value
         return [found[position] for position in sorted(found)]

@@ -23,6 +23,7 @@ from launcher.rundir.records import (
 )
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, read_status
+from neobert.runfiles.metric_names import EVAL
 from neobert.runfiles.run_dir import (
     MANIFEST,
     METRICS,
@@ -119,7 +120,7 @@ class RunReader:
     def _read_metrics(self) -> None:
         for row in self._tail.read_new():
             self.history.add(row, row["step"])
-            if any(name.startswith("eval/") for name in row):
+            if any(name.startswith(EVAL) for name in row):
                 self._evaluations.append(row)
 
     def _read_ranks(self, now: datetime) -> None:

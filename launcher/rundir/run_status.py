@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.directory import is_alive, is_of_earlier_session
-from launcher.rundir.live_state import LOSS, SOURCE_LOSS
 from launcher.rundir.records import (
     Record,
     last_beat,
@@ -21,11 +20,12 @@ from launcher.rundir.records import (
     read_json,
     read_outcome,
 )
-from launcher.terminal.metric_text import EVAL_LOSS, label_of, short_value_text
+from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
+from neobert.runfiles.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks import TASKS, Metric, known_metrics
 
@@ -105,7 +105,7 @@ class History:
         evaluated = [line for line in lines if b'"eval/' in line]
         evaluations = map(metrics_of, evaluated[-MOST_EVALUATIONS:])
         return cls(
-            trained=next((line for line in trained if line and LOSS in line and "step" in line), {}),
+            trained=next((line for line in trained if line and TRAIN_LOSS in line and "step" in line), {}),
             evaluations=[line for line in evaluations if line and "step" in line],
             is_whole=is_whole and len(evaluated) <= MOST_EVALUATIONS,
         )
@@ -128,7 +128,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
         step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
-        loss=beat["loss"] if beat.get("loss") is not None else history.trained.get(LOSS),
+        loss=beat["loss"] if beat.get("loss") is not None else history.trained.get(TRAIN_LOSS),
         tokens_per_second=beat.get("tokens_per_second"),
         evaluation=evaluation_of(newest),
         evaluation_step=newest.get("step"),

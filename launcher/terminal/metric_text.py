@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from neobert.runfiles.metric_names import EVAL, EVAL_LOSS, on_own_text
 from neobert.tasks import known_metrics
-
-EVAL_LOSS = "eval/loss"
 
 
 def label_of(name: str) -> str:
     """Return a metric's name for people: `eval loss`, next to the training loss, or `accuracy`."""
-    return "eval loss" if name == EVAL_LOSS else name.removeprefix("eval/")
+    return "eval loss" if name == EVAL_LOSS else name.removeprefix(EVAL)
 
 
 def value_text(name: str, value: float) -> str:
     """Format a value of a metric: 0.5123, 81.20%. The text of the run before has the same metrics."""
-    metric = known_metrics().get(name.replace("eval/source_", "eval/", 1))
+    metric = known_metrics().get(on_own_text(name))
     return f"{value:.4f}" if metric is None else metric.show(value)
 
 

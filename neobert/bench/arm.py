@@ -25,6 +25,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.parallel import World, use_all_cores
+from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.degradation import CompilationWatch
@@ -40,7 +41,7 @@ from neobert.training.telemetry.stopwatch import PARTS
 
 log = logging.getLogger("neobert.bench")
 
-REPORTED = ("time/", "perf/data_wait", "train/loss")
+REPORTED = ("time/", "perf/data_wait", TRAIN_LOSS)
 
 
 class Arm:

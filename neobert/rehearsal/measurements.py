@@ -27,8 +27,8 @@ from neobert.data.store.token_store import TokenStore
 from neobert.families.table import shape_of
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trials import WorstCase, first_batches
+from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.training.state.trainer import Trainer
-from neobert.training.telemetry.metrics import LOSS
 from neobert.units import BYTES_PER_MIB
 
 MOST_DOCUMENTS = 200_000
@@ -219,7 +219,7 @@ def has_mask_with_packing(trainer: Trainer) -> bool | None:
 
 def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
     """Return the mean speed between warm-up and the first save, and the step time of each line of metrics."""
-    lines = [row for row in rows if LOSS in row and script.warm_up < row["step"] <= script.saved]
+    lines = [row for row in rows if TRAIN_LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
         return None
     times_s = [row["time/step_ms"] / 1000 for row in lines]
@@ -244,7 +244,7 @@ def evaluation_of(
     return {
         "is_configured": trainer.task.evaluation is not None,
         "was_announced": any(beat["phase"] == "eval" and beat["step"] == 0 for beat in beats),
-        "loss": first.get("eval/loss"),
+        "loss": first.get(EVAL_LOSS),
     }
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
+from neobert.runfiles.metric_names import EVAL
 
 DECIMALS = ((10.0, 4), (100.0, 2))
 """Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
@@ -46,7 +47,7 @@ class Metric:
     @property
     def label(self) -> str:
         """Name in reports, without the prefix."""
-        return self.name.removeprefix("eval/")
+        return self.name.removeprefix(EVAL)
 
     def show(self, value: float) -> str:
         """Format a value: 81.20% for a share, else 0.5123 or 1,234.5."""

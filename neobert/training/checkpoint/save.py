@@ -40,6 +40,7 @@ from neobert.errors import ProjectError
 from neobert.export.weights import own_weights
 from neobert.parallel.sharding import full_tensor, own_part
 from neobert.runfiles.checkpoint.state import STATE_DIR
+from neobert.runfiles.metric_names import EVAL
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.retention import judge, tidy
@@ -289,5 +290,5 @@ def _layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
     """Return the finite metrics of an evaluation; a split without targets has null."""
-    judged = {name: value for name, value in row.items() if name.startswith("eval/") and value is not None}
+    judged = {name: value for name, value in row.items() if name.startswith(EVAL) and value is not None}
     return {name: value for name, value in judged.items() if math.isfinite(value)}

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import gpu_bytes
@@ -135,7 +136,7 @@ class PlateauWatch:
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Warn at the end of a flat stretch."""
-        message = self.judge(report.step, report.metrics.get("train/loss"))
+        message = self.judge(report.step, report.metrics.get(TRAIN_LOSS))
         if message:
             trainer.state.warn(PLATEAU, message)
 

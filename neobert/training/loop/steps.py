@@ -19,6 +19,7 @@ from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.config.schedules import microbatches_at
 from neobert.optim import step_unless
+from neobert.runfiles.metric_names import EVAL, on_source
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
@@ -27,9 +28,6 @@ from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import COLLATE
 
 log = logging.getLogger(__name__)
-
-SOURCE = "eval/source_"
-"""Prefix of metrics on the text of the run that this one continues."""
 
 
 def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
@@ -173,12 +171,12 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
     with nullcontext() if trainer.average is None else trainer.average.in_place_of_weights():
         values = _evaluated(trainer, evaluation)
         if trainer.source_evaluation is not None:
-            on_source = _evaluated(trainer, trainer.source_evaluation)
-            values |= {name.replace("eval/", SOURCE, 1): value for name, value in on_source.items()}
+            of_source = _evaluated(trainer, trainer.source_evaluation)
+            values |= {on_source(name): value for name, value in of_source.items()}
     for name, value in values.items():
         is_number = value is None or math.isfinite(value)
         if not is_number:
-            metric = name.removeprefix("eval/")
+            metric = name.removeprefix(EVAL)
             step = trainer.progress.step
             log.warning("step %d: the evaluation's %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None

@@ -16,6 +16,7 @@ from typing import Any
 
 from neobert.atomic_write import replacing, write_atomically
 from neobert.runfiles.json_values import is_number
+from neobert.runfiles.metric_names import EVAL, EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
 from neobert.tasks import known_metrics
 from neobert.training.telemetry.jsonl_writer import Row, iter_rows
@@ -26,10 +27,9 @@ TRAINING, VALIDATION, SUMMARY = "training.csv", "val.csv", "metrics.json"
 SCHEMA_VERSION = 1
 # A row is of training, of an evaluation, or of both: these names show which, and to which of them other
 # columns belong.
-TRAIN_MARK, EVAL_MARK = "train/loss", "eval/loss"
-EVALUATED = ("eval/", "time/evaluation_")
+EVALUATED = (EVAL, "time/evaluation_")
 IS_HIGHER_BETTER = {
-    "train/loss": False,
+    TRAIN_LOSS: False,
     "train/tokens_per_sec": True,
     "perf/mfu": True,
     **{name: metric.is_higher_better for name, metric in known_metrics().items()},
@@ -41,10 +41,10 @@ def write_metric_files(run_dir: Path) -> None:
     source = run_dir / METRICS
     try:
         columns, summary = _survey(iter_rows(source))
-        if columns[TRAIN_MARK]:
-            _write_csv(run_dir / TRAINING, source, TRAIN_MARK, list(columns[TRAIN_MARK]))
-        if columns[EVAL_MARK]:
-            _write_csv(run_dir / VALIDATION, source, EVAL_MARK, list(columns[EVAL_MARK]))
+        if columns[TRAIN_LOSS]:
+            _write_csv(run_dir / TRAINING, source, TRAIN_LOSS, list(columns[TRAIN_LOSS]))
+        if columns[EVAL_LOSS]:
+            _write_csv(run_dir / VALIDATION, source, EVAL_LOSS, list(columns[EVAL_LOSS]))
         if summary["metrics"]:
             write_atomically(run_dir / SUMMARY, json.dumps(summary, indent=2).encode() + b"\n")
     except OSError as error:
@@ -53,7 +53,7 @@ def write_metric_files(run_dir: Path) -> None:
 
 def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, Any]]:
     """Return the columns of each table in order of appearance, and the summary."""
-    columns: dict[str, dict[str, None]] = {TRAIN_MARK: {}, EVAL_MARK: {}}
+    columns: dict[str, dict[str, None]] = {TRAIN_LOSS: {}, EVAL_LOSS: {}}
     metrics: dict[str, dict[str, float]] = {}
     last_step = 0
     for row in rows:
@@ -72,7 +72,7 @@ def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, 
 def _table_of(name: str) -> str | None:
     if name == "step":
         return None
-    return EVAL_MARK if name.startswith(EVALUATED) else TRAIN_MARK
+    return EVAL_LOSS if name.startswith(EVALUATED) else TRAIN_LOSS
 
 
 def _add(metric: dict[str, float], name: str, value: float, step: int) -> None:

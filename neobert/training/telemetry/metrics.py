@@ -13,6 +13,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.optim.qk_clip import QKClip
+from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.tasks import Metric, metrics_of
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
@@ -27,7 +28,6 @@ log = logging.getLogger(__name__)
 # With this many targets expected, the probability of none is 2e-9 in text that can be masked.
 EXPECTED_TARGETS = 20
 
-LOSS = "train/loss"
 SMOOTHED_LINES = 12
 # An evaluation has its own time in its own line.
 TIMED_PAUSES = ("logging", "checkpoint")
@@ -141,7 +141,7 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
     """Return the training metrics under their names in metrics.jsonl."""
     reading, progress = trainer.state.last_metrics, trainer.progress
     return {
-        LOSS: reading.loss,
+        TRAIN_LOSS: reading.loss,
         "train/learning_rate": reading.learning_rate,
         "train/grad_norm": reading.grad_norm,
         "train/weight_norm": weight_norm if math.isfinite(weight_norm) else None,
@@ -203,8 +203,8 @@ class MetricsLine:
 def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
     """Format a line for the log."""
     parts = [f"step {row['step']}/{max_steps}"]
-    if LOSS in row:
-        parts.append("no target to predict" if row[LOSS] is None else f"loss {row[LOSS]:.4f}")
+    if TRAIN_LOSS in row:
+        parts.append("no target to predict" if row[TRAIN_LOSS] is None else f"loss {row[TRAIN_LOSS]:.4f}")
         parts.append(f"lr {row['train/learning_rate']:.2e}")
         parts.append(f"grad norm {row['train/grad_norm']:.3f}")
         parts.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
