@@ -14,7 +14,7 @@ from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
-from launcher.terminal.metric_text import label_of, short_value_text
+from launcher.terminal.metric_text import is_share, label_of, short_value_text
 from launcher.terminal.sparkline import bucketed, spark
 from launcher.terminal.values import (
     UNKNOWN,
@@ -27,7 +27,6 @@ from launcher.terminal.values import (
 from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
-from neobert.tasks import known_metrics
 
 LABEL_WIDTH, VALUE_WIDTH = 10, 10
 MISSED_BEATS = 3
@@ -142,7 +141,7 @@ def _charts(snapshot: Snapshot) -> list[Chart]:
     names = [EVAL_LOSS]
     if (selecting := selecting_metric(snapshot.config)) is not None:
         names.append(selecting[0].name)
-    names += [name for name in snapshot.status.evaluation if known_metrics()[name].is_share]
+    names += [name for name in snapshot.status.evaluation if is_share(name)]
     charts = [
         Chart("loss", show_number, history.metric(TRAIN_LOSS)),
         Chart("tokens/s", show_count, history.metric(PACE)),

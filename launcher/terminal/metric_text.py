@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.runfiles.metric_names import EVAL, EVAL_LOSS, on_own_text
-from neobert.tasks import known_metrics
+from neobert.tasks import Metric, known_metrics
 
 
 def label_of(name: str) -> str:
@@ -12,16 +12,27 @@ def label_of(name: str) -> str:
 
 
 def value_text(name: str, value: float) -> str:
-    """Format a value of a metric: 0.5123, 81.20%. The text of the run before has the same metrics."""
-    metric = known_metrics().get(on_own_text(name))
+    """Format a value of a metric: 0.5123, 81.20%."""
+    metric = _known(name)
     return f"{value:.4f}" if metric is None else metric.show(value)
 
 
 def short_value_text(name: str, value: float) -> str:
-    """Format a value of a known metric in few characters: 0.5123, 81.2%."""
-    return f"{value:.1%}" if known_metrics()[name].is_share else f"{value:.4g}"
+    """Format a value in few characters: 0.5123, 81.2%."""
+    return f"{value:.1%}" if is_share(name) else f"{value:.4g}"
+
+
+def is_share(name: str) -> bool:
+    """Return whether a metric is shown in percent."""
+    metric = _known(name)
+    return metric is not None and metric.is_share
 
 
 def metric_text(name: str, value: float) -> str:
     """Format a metric with its name: eval loss 0.5123, accuracy 81.20%."""
     return f"{label_of(name)} {value_text(name, value)}"
+
+
+def _known(name: str) -> Metric | None:
+    """Return the metric of some task; the text of the run before has the same metrics."""
+    return known_metrics().get(on_own_text(name))

@@ -86,6 +86,11 @@ def test_the_page_shows_what_a_person_asks(run_dir: Path) -> None:
     assert "no heartbeat for" not in text
 
 
+def test_the_loss_on_the_text_of_a_continued_run_needs_no_chart(run_dir: Path) -> None:
+    append(run_dir / "metrics.jsonl", {"step": 12, **SCORES, "eval/source_loss": 1.75})
+    assert "75.0%" in shown(run_dir)
+
+
 def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     append(run_dir / "heartbeat_rank3.jsonl", beat(9, age_s=31))
     assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
