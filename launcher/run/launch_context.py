@@ -124,7 +124,7 @@ def _deadlines(run: ResolvedRun, environment: Mapping[str, str], started_s: floa
     end_s = job_end_s(environment)
     if end_s is not None:
         yield Deadline(end_s, is_time_of_day=True)
-    if run.profile is not None and run.profile.kind == "smoke":
-        limit = f"{run.profile.name} is a smoke profile, whose runs stop after {SMOKE_HOURS} hour"
+    if run.is_smoke:
+        limit = f"{run.config.profile} is a smoke profile, whose runs stop after {SMOKE_HOURS} hour"
         hint = "the checkpoints are intact; lower trainer.max_steps, or set profile to a production profile"
         yield Deadline(started_s + SMOKE_HOURS * SECONDS_PER_HOUR, f"{limit}: {hint}")
