@@ -36,15 +36,15 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ## Example
     ```yaml
     dataset:
-      train_split: train
-      eval_split: train[:1%]
+      train_split: train[:90%]
+      eval_split: train[85%:]
     ```
 
     ## Use instead
     ```yaml
     dataset:
-      train_split: train
-      validation_split: 0.01
+      train_split: train[:90%]
+      eval_split: train[90%:]
     ```
     """
     rehearsal = rehearsal_of(facts)
