@@ -15,7 +15,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.ckp_host import why_not_continued
+from validators.rules.ckp_resume import why_not_continued
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts

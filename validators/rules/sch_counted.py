@@ -11,7 +11,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.ckp_host import why_not_resumed
+from validators.rules.ckp_resume import why_not_resumed
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01

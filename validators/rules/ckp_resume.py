@@ -1,0 +1,219 @@
+"""CKP: the checkpoint that a run resumes or continues from."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from shlex import quote
+from typing import TYPE_CHECKING
+
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.facts import FOREIGN_TREE, Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+
+if TYPE_CHECKING:
+    from validators.facts_host import ResumeFacts
+
+NEVER = "never"
+CONTINUE = "trainer.continue_from"
+
+
+def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
+    """Return why rules about a resume do not apply; empty if the run may resume."""
+    trainer = run.config.trainer
+    starts_fresh = trainer.resume_from_checkpoint == NEVER and trainer.continue_from is None
+    return "the run does not resume" if starts_fresh else ""
+
+
+@rule(
+    "CKP007",
+    "broken-resume-target",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("resume",),
+    waivable=False,
+    inapplicable=why_not_resumed,
+)
+def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A checkpoint to resume from that is missing, damaged, from another model, or past the last step.
+
+    ## What it does
+    Requires that the named checkpoint exists, that its manifest verifies, that model and data match the run
+    (model and optimizer, for `trainer.continue_from`), and that its step is below `trainer.max_steps`. `auto`
+    may find no checkpoint and start from scratch, but not if all checkpoints are damaged. Warns about newer
+    checkpoints that were skipped because they do not verify.
+
+    ## Why is this bad?
+    A trainer that starts from scratch when its checkpoint is missing discards the run that it was supposed
+    to resume.
+
+    ## Example
+    ```text
+    neobert-launch train --resume runs/first/checkpoints/40000   # a folder without a manifest
+    ```
+
+    ## Use instead
+    ```text
+    neobert-launch train --resume auto
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    path = CONTINUE if resume.is_continued else "trainer.resume_from_checkpoint"
+    if not resume.exists:
+        if resume.selector != "auto" or resume.is_continued:
+            yield Violation(path, f"{resume.target or resume.selector} does not exist", _resume_hint(resume))
+        return
+    if not resume.is_verified:
+        yield Violation(path, f"{resume.target} failed verification: {resume.reason}", _resume_hint(resume))
+        return
+    if resume.structural_differences:
+        differences = "; ".join(resume.structural_differences)
+        hint = "restore these keys, or start a new run in another trainer.output_dir"
+        yield Violation(path, f"{resume.target} belongs to a different run: {differences}", hint)
+    max_steps = run.config.trainer.max_steps
+    if resume.step >= max_steps:
+        yield Violation(
+            path,
+            f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
+            _hint_past_the_end(resume),
+        )
+    for skipped in resume.passed_by:
+        message = f"checkpoint {skipped}; the run resumes from step {resume.step:,} and repeats those steps"
+        yield Violation(
+            path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
+        )
+
+
+def _hint_past_the_end(resume: ResumeFacts) -> str:
+    """Name both ways on from a run that has ended; another run's checkpoint does not show that."""
+    if resume.is_continued:
+        return "raise trainer.max_steps, which counts the steps of the continued run too"
+    if resume.is_elsewhere:
+        return "raise trainer.max_steps, or resume from an earlier checkpoint"
+    return (
+        "this run has ended: raise trainer.max_steps to continue it, or set another trainer.output_dir for a "
+        "new run"
+    )
+
+
+def _resume_hint(resume: ResumeFacts) -> str:
+    """Name a checkpoint that can be resumed; `auto` may find only unreadable ones, or none."""
+    if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
+        return f"set trainer.resume_from_checkpoint to never, and {start_from(resume.target)}"
+    if resume.way_out:
+        return resume.way_out
+    if resume.is_continued:
+        another = f", such as {quote(resume.alternative)}" if resume.alternative else ""
+        return f"set {CONTINUE} to a run directory or a checkpoint folder{another}"
+    if resume.alternative:
+        return f"resume from the newest verified checkpoint: --resume {quote(resume.alternative)}"
+    if not resume.exists:
+        return "set trainer.resume_from_checkpoint to an existing checkpoint folder"
+    return "restore a checkpoint from a copy, fix its permissions, or set another trainer.output_dir"
+
+
+def start_from(checkpoint: str) -> str:
+    """Return the hint for weights that cannot be resumed, only started from."""
+    return f"set model.pretrained_checkpoint to {checkpoint} to start from its weights"
+
+
+@rule(
+    "CKP016",
+    "resumed-with-other-numerics",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("resume",),
+    inapplicable=why_not_resumed,
+)
+def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that resumes a checkpoint which was trained with other settings.
+
+    ## What it does
+    Lists the keys of optimizer, precision, regularization and initial weights whose values differ from those
+    in the checkpoint. SCH005 compares the learning rate; other data or another model are rejected (CKP007).
+
+    ## Why is this bad?
+    With `trainer.resume_from_checkpoint: auto`, a run file that was edited for a new run continues the old
+    one, with its weights and its history: the result is neither of the two experiments.
+
+    ## Example
+    ```text
+    optimizer.weight_decay: 0.1 in the checkpoint, 0.01 in this run
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      output_dir: runs/second   # the new settings from the first step
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    if resume.numeric_differences:
+        yield Violation(
+            "trainer.resume_from_checkpoint",
+            f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",
+            "restore these keys, or set another trainer.output_dir for a new run",
+        )
+
+
+def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
+    """Return why rules about a continued run do not apply; empty if the run may continue another one."""
+    return "the run does not continue another run" if run.config.trainer.continue_from is None else ""
+
+
+@rule(
+    "CKP012",
+    "continued-outside-the-plateau",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("resume",),
+    inapplicable=why_not_continued,
+)
+def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that continues another one from its warm-up or its decay.
+
+    ## What it does
+    Compares the step of the checkpoint in `trainer.continue_from` with the plateau of that run's schedule:
+    from the end of the warm-up to the beginning of the decay. Also requires `trainer.max_epochs` to be null,
+    because it counts from the first step of the weights.
+
+    ## Why is this bad?
+    The decay is where a run settles on its text. Weights that have decayed on the old text have settled
+    there, and at the low rate that is left they learn little of the new one.
+
+    ## Example
+    ```yaml
+    trainer:
+      continue_from: runs/first/checkpoints/1000   # the decay began at step 800
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      continue_from: runs/first/checkpoints/800
+    ```
+    """
+    resume = facts.resume
+    assert resume is not None
+    if not (resume.is_continued and resume.is_verified):
+        return
+    if (
+        resume.stable_steps is not None
+        and not resume.stable_steps[0] <= resume.step <= resume.stable_steps[1]
+    ):
+        first, last = resume.stable_steps
+        if first < last:
+            message = f"{resume.target} is outside the plateau of its run (steps {first:,} to {last:,})"
+            hint = f"set {CONTINUE} to a checkpoint of these steps (see trainer.save_keep_every)"
+        else:
+            message = f"{resume.target}: its run has no plateau, the learning rate decays from step {last:,}"
+            hint = f"remove {CONTINUE}, and {start_from(resume.target)}"
+        yield Violation(CONTINUE, message, hint)
+    if run.config.trainer.max_epochs is not None:
+        message = "trainer.max_epochs counts the steps before the checkpoint too, which read other text"
+        yield Violation(
+            "trainer.max_epochs", message, "set trainer.max_epochs to null, and trainer.max_steps"
+        )
