@@ -14,8 +14,8 @@ from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
+from launcher.terminal.cells import right_aligned, shown_width
 from launcher.terminal.console import paint
-from launcher.terminal.fold import shown_length
 from launcher.terminal.metric_text import label_of
 from launcher.terminal.table import columns
 from launcher.terminal.values import (
@@ -174,7 +174,7 @@ def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
         return head
     cells = [[key, *(f"{_value(each, key)} ({_origin(each, key)})" for each in runs)] for key in differing]
     rows = [["", *(each.name for each in runs)], *cells]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     if not console.width() or sum(widths) + 2 * len(widths) <= console.width():
         return f"{head}\n{columns(rows, indent='  ')}"
     blocks = [
@@ -233,9 +233,9 @@ def _cells(name: str, row: Row) -> list[str]:
 
 
 def _right_aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(shown_length(row[index]) for row in rows) for index in range(len(rows[0]))]
-    lines = ("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(f"  {line}" for line in lines)
+    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
+    aligned = (map(right_aligned, row, widths) for row in rows)
+    return "\n".join(f"  {'  '.join(cells)}" for cells in aligned)
 
 
 def _label(name: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 from launcher.rundir.discovery import find_runs
 from launcher.rundir.run_status import RunStatus, read_status, show_best
 from launcher.terminal import console
+from launcher.terminal.cells import ELLIPSIS, cut_start, left_aligned, right_aligned, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.values import result_json, show_age, show_count, show_number
@@ -74,11 +75,11 @@ def _table(listed: Sequence[Listed], root: Path) -> str:
     rows += [_row(each.status, _name(each.folder, root)) for each in listed if each.status is not None]
     unreadable = [(_name(each.folder, root), each.problem) for each in listed if each.status is None]
     names = [row["run"] for row in rows] + [name for name, _ in unreadable]
-    shown, name_width = _fit(rows, max(map(len, names)), console.width())
-    widths = {name: max(len(row[name]) for row in rows) for name in shown} | {"run": name_width}
+    shown, name_width = _fit(rows, max(map(shown_width, names)), console.width())
+    widths = {name: max(shown_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
     lines = [_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
     for name, problem in unreadable:
-        label = _shortened(name, name_width).ljust(name_width)
+        label = left_aligned(_shortened(name, name_width), name_width)
         text = printable(f"{label}{BETWEEN}{UNREADABLE}: {problem}")
         lines.append(paint(fold(text, console.width()), "yellow"))
     return "\n".join(lines)
@@ -109,7 +110,9 @@ def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[l
     """Choose the columns and the width of the names for a terminal; 0 columns: no limit."""
     shown = list(HEAD)
     for name in (*FIRST_TO_GO, None):
-        taken = sum(max(len(row[each]) for row in rows) + len(BETWEEN) for each in shown if each != "run")
+        taken = sum(
+            max(shown_width(row[each]) for row in rows) + len(BETWEEN) for each in shown if each != "run"
+        )
         room = terminal - taken
         if not terminal or longest <= room:
             return shown, longest
@@ -132,10 +135,9 @@ def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
 
 
 def _cell(name: str, text: str, width: int) -> str:
-    return text.ljust(width) if name in LEFT else text.rjust(width)
+    return left_aligned(text, width) if name in LEFT else right_aligned(text, width)
 
 
 def _shortened(text: str, width: int) -> str:
     """Shorten a name at its start: names of runs in a sweep differ at the end."""
-    mark = "…" if console.shows_blocks(sys.stdout) else "~"
-    return text if len(text) <= width else f"{mark}{text[-(width - 1) :]}"
+    return cut_start(text, width, ELLIPSIS if console.shows_blocks(sys.stdout) else "~")

@@ -11,6 +11,7 @@ from launcher.probes.gpus import NO_GPU
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
 from launcher.terminal import console
+from launcher.terminal.cells import cut_end
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
@@ -93,8 +94,8 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
     for (status, reason), group in shown:
         text = printable(_reason(reason, group, most=len(group) if verbose else MOST_CODES))
         room = (console.width() or LOG_WIDTH) - len(str(status)) - 1
-        if not verbose and len(text) > room:
-            text = f"{text[: room - len(CUT)]}{CUT}"
+        if not verbose:
+            text = cut_end(text, room, CUT)
         yield fold(f"{paint(str(status), 'yellow', 'bold')} {text}", console.width())
     if rest := largest[len(shown) :]:
         text = f"{counted(sum(len(group) for _, group in rest), 'more check')} not run"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import linecache
 import re
-import unicodedata
 from collections.abc import Iterator
 
+from launcher.terminal.cells import shown_width
 from neobert.printable import printable
 
 MAX_WIDTH = 120
@@ -38,7 +38,7 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
         source = f"{CUT}{source[left_out:]}"
         start, stop = (place - left_out + len(CUT) for place in (start, stop))
     yield number, source[:room]
-    yield "", _blanks(source[:start]) + "^" * _columns(source[start : max(start + 1, min(stop, room))])
+    yield "", _blanks(source[:start]) + "^" * shown_width(source[start : max(start + 1, min(stop, room))])
 
 
 def end_of(source: str, start: int) -> int:
@@ -70,9 +70,4 @@ def _is_in_flow(before: str) -> bool:
 
 
 def _blanks(text: str) -> str:
-    return "".join("\t" if char == "\t" else " " * _columns(char) for char in text)
-
-
-def _columns(text: str) -> int:
-    """Return the columns of a text on a terminal: East Asian characters take two."""
-    return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return "".join("\t" if char == "\t" else " " * shown_width(char) for char in text)

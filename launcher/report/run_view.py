@@ -12,6 +12,7 @@ from launcher.rundir.records import Record
 from launcher.rundir.run_history import PACE, Series
 from launcher.rundir.run_reader import RankView, Snapshot
 from launcher.rundir.run_status import selecting_metric, show_best
+from launcher.terminal.cells import ELLIPSIS, cut_end, cut_start, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.metric_text import is_share, label_of, short_value_text
@@ -28,7 +29,9 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 
-LABEL_WIDTH, VALUE_WIDTH = 10, 10
+LABEL_WIDTH, VALUE_WIDTH, RANGE_WIDTH = 10, 10, 22
+NARROWEST_CURVE = 10
+"""Columns of a curve below which its range is left out."""
 MISSED_BEATS = 3
 COLOURS = {
     "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
@@ -36,7 +39,6 @@ COLOURS = {
 }  # fmt: skip
 MOST_RANKS = 8
 BETWEEN = "  "
-ELLIPSIS = "…"
 ALERT_ROWS, CHART_ROWS = 8, 12
 """Most rows that alerts take from the charts, and that charts take of a small terminal."""
 
@@ -95,9 +97,9 @@ def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     if status.state == "died":
         state = status.phase
     colour = COLOURS.get(status.state, "yellow")
-    state = printable(state)
-    name = _cut(printable(status.run), terminal.width - len(state) - 2)
-    gap = " " * (terminal.width - len(name) - len(state))
+    state = cut_end(printable(state), terminal.width)
+    name = cut_start(printable(status.run), terminal.width - shown_width(state) - len(BETWEEN))
+    gap = " " * (terminal.width - shown_width(name) - shown_width(state))
     yield f"{paint(name, 'bold')}{gap}{paint(state, colour, 'bold')}"
     yield _progress(snapshot, terminal)
 
@@ -113,7 +115,7 @@ def _progress(snapshot: Snapshot, terminal: Terminal) -> str:
     text = BETWEEN.join(fields if most else [fields[0], *fields[2:]])
     room = terminal.width - len(text) - 2
     if room < 8:
-        return _cut(text, terminal.width)
+        return cut_end(text, terminal.width)
     full, empty = ("█", "░") if terminal.is_unicode else ("#", ".")
     filled = round(share * room)
     return f"{paint(full * filled, 'cyan')}{paint(empty * (room - filled), 'dim')}  {text}"
@@ -159,19 +161,21 @@ def _last(series: Series) -> float | None:
 
 def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
     """Draw a curve over the steps so far, with label and value to its left and its range to its right."""
-    width = max(1, terminal.width - LABEL_WIDTH - VALUE_WIDTH - 22)
+    room = terminal.width - LABEL_WIDTH - VALUE_WIDTH
+    has_range = room >= NARROWEST_CURVE + RANGE_WIDTH
+    width = max(0, room - RANGE_WIDTH if has_range else room)
     series = chart.series
     values = bucketed(series.positions, series.values, width, 0, last)
     rows = spark(values, height, is_unicode=terminal.is_unicode)
     newest = _short(chart, series.values[-1]) if series.values else UNKNOWN
-    text = f"{chart.label:<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
-    ends = [_short(chart, end(series.values)) for end in (min, max)] if series.values else []
-    spread = " to ".join(ends)
+    text = f"{cut_end(chart.label, LABEL_WIDTH):<{LABEL_WIDTH}}{newest:>{VALUE_WIDTH - 2}}  "
+    ends = [_short(chart, end(series.values)) for end in (min, max)] if series.values and has_range else []
+    spread = " to ".join(ends) if len(set(ends)) == 2 else ""
     for number, row in enumerate(rows):
         is_last = number == len(rows) - 1
         left = text if is_last else " " * len(text)
-        right = f"  {spread}" if is_last else ""
-        yield _cut(left, terminal.width) + paint(row.ljust(width), "cyan") + right
+        right = f"  {spread}" if is_last and spread else ""
+        yield cut_end(left, terminal.width) + paint(row.ljust(width), "cyan") + right
 
 
 def _short(chart: Chart, value: float) -> str:
@@ -188,7 +192,7 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
         f"learning rate {show_number(beat.get('learning_rate'), 3)}",
         f"gradient norm {show_number(beat.get('grad_norm'), 3)}",
         f"data wait {UNKNOWN if wait_ms is None else f'{wait_ms:.1f} ms'}",
-        f"MFU {UNKNOWN if mfu is None else f'{mfu:.1%}'}",
+        *([] if mfu is None else [f"MFU {mfu:.1%}"]),
     ]
     saved = beat.get("last_checkpoint_step")
     minutes = status.minutes_at_risk
@@ -201,7 +205,7 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
         *([] if rate is None or not status.restarts else [f"restarts {status.restarts}"]),
     ]
     lines = "\n".join(printable(BETWEEN.join(each)) for each in (fields, more))
-    return fold(lines, width, BETWEEN).split("\n")
+    return [cut_end(line, width) for line in fold(lines, width, BETWEEN).split("\n")]
 
 
 def _ago(snapshot: Snapshot) -> str:
@@ -214,11 +218,11 @@ def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     most = max(1, min(MOST_RANKS, terminal.height - 16))
     listed = sorted(shown if len(shown) <= most else shown[: most - 1])
     for rank, view in listed:
-        yield _cut(printable(f"rank {rank:<3} {_rank_text(view)}"), terminal.width)
+        yield _rank_text(rank, view, terminal.width)
     if len(shown) > most:
         memories = [each for _, view in shown if (each := memory_mib(view.beat)) is not None]
         spread = f", memory {show_mib(min(memories))} to {show_mib(max(memories))}" if memories else ""
-        yield _cut(f"{counted(len(shown) - len(listed), 'more rank')}{spread}", terminal.width)
+        yield cut_end(f"{counted(len(shown) - len(listed), 'more rank')}{spread}", terminal.width)
 
 
 def _behind(item: tuple[int, RankView]) -> tuple[float, float, int]:
@@ -226,22 +230,21 @@ def _behind(item: tuple[int, RankView]) -> tuple[float, float, int]:
     return view.beat.get("step") or 0, -(view.age_s or 0.0), rank
 
 
-def _rank_text(view: RankView) -> str:
+def _rank_text(rank: int, view: RankView, width: int) -> str:
+    """Format a rank's state; where it is too long, without its memory, then without its heartbeat's age."""
     beat = view.beat
     step = beat.get("step")
     total = beat.get("gpu_mem_total_mib")
     memory = memory_mib(beat)
+    text = "" if memory is None else f"memory {show_mib(memory)}"
     share = f" ({memory / total:.0%})" if memory is not None and total else ""
     place = "" if beat.get("gpu_mem_reserved_mib") is not None else " (process)"
-    text = "" if memory is None else f"memory {show_mib(memory)}{share or place}"
     age = "no heartbeat" if view.age_s is None else f"heartbeat {show_age(view.age_s)} ago"
-    fields = [
-        f"{phase_of(beat):<10}",
-        beat.get("phase_doing") or f"step {UNKNOWN if step is None else f'{step:,}'}",
-        text,
-        age,
-    ]
-    return BETWEEN.join(field for field in fields if field)
+    doing = beat.get("phase_doing") or f"step {UNKNOWN if step is None else f'{step:,}'}"
+    start = printable(f"rank {rank:<3} {phase_of(beat):<10}{BETWEEN}{doing}")
+    choices = ((f"{text}{share or place}", age), (text, age), (age,)) if text else ((age,),)
+    lines = (BETWEEN.join([start, *fields]) for fields in choices)
+    return next((line for line in lines if shown_width(line) <= width), cut_end(start, width))
 
 
 def _alerts(snapshot: Snapshot) -> list[str]:
@@ -288,8 +291,4 @@ def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:
     """Return the lines that fit, of folded alerts."""
     if len(alerts) > room:
         alerts = [*alerts[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
-    return [paint(_cut(line, width), "yellow") for line in alerts]
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: max(0, width - 1)]}{ELLIPSIS}"
+    return [paint(cut_end(line, width), "yellow") for line in alerts]

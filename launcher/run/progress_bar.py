@@ -14,6 +14,7 @@ from launcher.rundir.live_state import Watch, describe_evaluation, memory_mib, p
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_status import ENDINGS, selecting_metric
 from launcher.terminal import console
+from launcher.terminal.cells import cut_end
 from launcher.terminal.fold import fold
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
@@ -99,7 +100,8 @@ class ProgressView:
         phase = _padded(phase_of(beat))
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
         room = self.progress.console.width - taken
-        text = printable(beat.get("phase_doing") or "")[:room] or fitting_fields(self.values, room)
+        doing = cut_end(printable(beat.get("phase_doing") or ""), room, mark="")
+        text = doing or fitting_fields(self.values, room)
         self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from launcher.terminal import console
+from launcher.terminal.cells import cut_end
 from launcher.terminal.values import show_duration
 from neobert.printable import printable
 
@@ -49,7 +50,7 @@ class Activity:
     def _draw(self) -> None:
         elapsed = f"  {show_duration(round(time.monotonic() - self._since_s))}"
         room = max(1, console.width(sys.stderr) - 1 - len(elapsed))
-        text = f"{printable(self._text)[:room]}{elapsed}"
+        text = f"{cut_end(printable(self._text), room, mark='')}{elapsed}"
         self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
     def _write(self, text: str) -> None:

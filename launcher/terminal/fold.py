@@ -6,7 +6,8 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-ANSI = re.compile(r"\x1b\[[\d;]*m")
+from launcher.terminal.cells import shown_width
+
 EXCERPT = re.compile(r"\s+\d* \| ")
 CODE_BLOCK = re.compile(r"(```.*?```)", re.DOTALL)
 PARAGRAPH = re.compile(r"^(?!#).+(?:\n(?!#).+)*", re.MULTILINE)
@@ -29,14 +30,14 @@ def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING
 
 
 def _parts(line: str, width: int, between: str, hanging: str) -> Iterator[str]:
-    if shown_length(line) <= width or EXCERPT.match(line):
+    if shown_width(line) <= width or EXCERPT.match(line):
         yield line
         return
     indent = line[: len(line) - len(line.lstrip(" "))]
     first, *words = line[len(indent) :].split(between)
     begun = indent + first
     for word in words:
-        if shown_length(begun) + len(between) + shown_length(word) > width:
+        if shown_width(begun) + len(between) + shown_width(word) > width:
             yield begun.rstrip()
             begun = hanging + word
         else:
@@ -58,8 +59,3 @@ def reflow(page: str, terminal: int) -> str:
 
 def _filled(paragraph: str, width: int) -> str:
     return textwrap.fill(paragraph, width, break_long_words=False, break_on_hyphens=False)
-
-
-def shown_length(text: str) -> int:
-    """Return the number of characters that are visible on a terminal."""
-    return len(ANSI.sub("", text))

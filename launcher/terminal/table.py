@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from launcher.terminal import console
-from launcher.terminal.fold import HANGING
+from launcher.terminal.cells import left_aligned, shown_width
+from launcher.terminal.fold import HANGING, fold
 from neobert.printable import printable
 
 NARROWEST = 28
-"""Minimum width of a column, in characters."""
+"""Minimum width of a column."""
 
 COMFORTABLE = 48
 """Width below which sentences of the last column move to lines of their own under the row."""
@@ -21,15 +21,15 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
+    widths = [max(shown_width(row[index]) for row in rows) for index in range(len(rows[0]))]
     terminal = console.width()
     return "\n".join(line for row in rows for line in _lines(row, widths, indent, terminal))
 
 
 def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int) -> Iterator[str]:
-    cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
+    cells = [left_aligned(cell, width) for cell, width in zip(row[:-1], widths[:-1], strict=True)]
     line = indent + "  ".join([*cells, row[-1]]).rstrip()
-    if not terminal or len(line) <= terminal or len(row) == 1:
+    if not terminal or shown_width(line) <= terminal or len(row) == 1:
         yield line
         return
     ahead = [len(indent) + sum(widths[:place]) + 2 * place for place in range(len(row))]
@@ -45,4 +45,4 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, max(NARROWEST, width), break_on_hyphens=False, break_long_words=False)
+    return fold(text, max(NARROWEST, width), hanging="").split("\n")

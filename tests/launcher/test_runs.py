@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from launcher.rundir import discovery
 from launcher.rundir.run_status import TAIL_BYTES, read_status
 from launcher.terminal import console
+from launcher.terminal.cells import shown_width
 
 HERE = {"hostname": socket.gethostname()}
 NOW = datetime.now(UTC)
@@ -288,6 +289,17 @@ def test_rows_fit_the_terminal(
     assert max(map(len, shown)) <= max(columns, 62)
     assert any("seed=1" in line for line in shown), "the end of a name tells the points of a sweep apart"
     assert ("best" in shown[0]) == (columns >= 80)
+
+
+def test_wide_characters_in_a_name_keep_the_columns(
+    make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make("実験")
+    make("plain")
+    monkeypatch.setattr(console, "width", lambda: 80)
+    _, *rows = command("runs").out.splitlines()
+    starts = {shown_width(row.partition("running")[0]) for row in rows}
+    assert len(starts) == 1, rows
 
 
 def test_a_long_history_is_read_from_its_end(make: Callable[..., Path]) -> None:

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from launcher.terminal import console
+from launcher.terminal.cells import cut_end, cut_start, shown_width
 from launcher.terminal.fold import fold, reflow
 from launcher.terminal.table import columns
 
@@ -29,6 +30,20 @@ def test_without_a_terminal_lines_are_of_any_length(terminal):
         "  time    41 h          50,000 steps of 3 s each, as a rehearsal measured",
         "  memory  24 of 79 GiB  measured",
     ]
+
+
+def test_wide_characters_take_two_columns(terminal):
+    terminal(0)
+    assert columns([["日本語", "a"], ["text", "b"]]).splitlines() == ["日本語  a", "text    b"]
+
+
+def test_a_text_is_cut_to_columns():
+    for width in range(8):
+        for cut in (cut_end, cut_start):
+            assert shown_width(cut("日本語a", width)) <= width
+    assert cut_end("日本語", 5) == "日本…"
+    assert cut_start("日本語", 4) == "…語"
+    assert shown_width("e\N{COMBINING ACUTE ACCENT}") == 1
 
 
 def test_the_last_column_is_broken_in_its_place(terminal):

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from launcher.report.run_view import Terminal, page
 from launcher.rundir.directory import claimed
 from launcher.rundir.run_reader import OUTCOME_STANDS_S, RunReader
-from launcher.terminal.fold import shown_length
+from launcher.terminal.cells import shown_width
 from launcher.terminal.sparkline import bucketed, spark
 from tests.launcher.test_runs import records
 
@@ -143,8 +143,28 @@ def test_the_page_fits_every_terminal(size: tuple[int, int, bool], big_run: RunR
     width, height, is_unicode = size
     lines = page(big_run.read(), Terminal(width, height, is_unicode=is_unicode))
     assert len(lines) <= height
-    assert max(map(shown_length, lines)) <= max(width, 62)
+    assert max(map(shown_width, lines)) <= width
     assert is_unicode or all(line.isascii() for line in lines)
+
+
+def test_wide_characters_take_two_columns(run_dir: Path) -> None:
+    folder = run_dir.rename(run_dir.with_name("実験" * 30))
+    lines = page(RunReader(folder).read(), Terminal(80, 24, is_unicode=True))
+    assert (shown_width(lines[0]), lines[0][0]) == (80, "…")
+    assert lines[0].removesuffix("running: train").rstrip().endswith("実験")
+
+
+def test_a_narrow_terminal_leaves_out_what_matters_least(run_dir: Path) -> None:
+    text = "\n".join(page(RunReader(run_dir).read(), Terminal(50, 24, is_unicode=True)))
+    assert "rank 0   train       step 10" in text
+    assert "heartbeat 0 s ago" in text
+    assert "memory" not in text
+    assert "1.25 to 2" not in text
+
+
+def test_one_value_has_no_range(run_dir: Path) -> None:
+    (run_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, **ROW}) + "\n", encoding="utf-8")
+    assert "2 to 2" not in shown(run_dir)
 
 
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
