@@ -54,12 +54,15 @@ class BackgroundTracker:
         values = {name: null if value is None else value for name, value in row.items() if name != "step"}
         self._lines.put((row["step"], {name: value for name, value in values.items() if value is not None}))
 
-    def close(self) -> None:
-        """End the session, within a time limit. A thread that hangs is left to the end of the process."""
+    def end(self) -> None:
+        """Queue the end of the session. Returns at once."""
         self._lines.put(None)
+
+    def wait(self, limit_s: float) -> None:
+        """Wait for the end of the session. A thread that hangs is left to the end of the process."""
         if self._is_dropped:
             return
-        self._thread.join(CLOSE_LIMIT_S)
+        self._thread.join(limit_s)
         if self._thread.is_alive():
             self._drop(f"did not finish within {CLOSE_LIMIT_S:.0f} s")
 
@@ -105,3 +108,12 @@ def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundT
                 "trackers",
             )
     return [BackgroundTracker(tracker, run) for tracker in trackers]
+
+
+def close_trackers(trackers: Sequence[BackgroundTracker]) -> None:
+    """End all sessions at once, within one time limit for all of them."""
+    for tracker in trackers:
+        tracker.end()
+    deadline_s = time.monotonic() + CLOSE_LIMIT_S
+    for tracker in trackers:
+        tracker.wait(max(0.0, deadline_s - time.monotonic()))

@@ -7,6 +7,7 @@ $MLFLOW_EXPERIMENT_NAME, or neobert.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,6 +19,9 @@ DATABASE = "mlflow.db"
 IDENTITY = "neobert.identity"
 LONGEST_VALUE = 6000
 """Characters of a parameter, beyond which MLflow refuses it."""
+LONGEST_NAME = 250
+REFUSED = re.compile(r"[^/\w.\- ]")
+"""Characters that MLflow refuses in names; a corpus is named by its file, which may have them."""
 
 
 class MlflowSession:
@@ -65,12 +69,17 @@ class MlflowSession:
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Report values at a step."""
         now_ms = int(time.time() * 1000)
-        metrics = [self._metric(name, value, now_ms, step) for name, value in values.items()]
+        metrics = [self._metric(_accepted(name), value, now_ms, step) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self) -> None:
         """Mark this session as ended; a later one opens the run again."""
         self._client.set_terminated(self._id)
+
+
+def _accepted(name: str) -> str:
+    """Return a metric's name with `_` for characters that MLflow refuses."""
+    return REFUSED.sub("_", name)[:LONGEST_NAME]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:

@@ -26,6 +26,7 @@ class TrackedRun:
     """The run that a session reports on.
 
     Attributes:
+        identity: 16 hex digits that the sessions of one run share (`identity.identity_of`).
         first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
             may have logged lines of this step and later ones, which this session repeats.
         settings: the resolved config as plain values; trackers do not import the schema, which imports their
@@ -33,6 +34,7 @@ class TrackedRun:
     """
 
     run_dir: Path
+    identity: str
     first_step: int
     settings: Settings
 
@@ -40,13 +42,6 @@ class TrackedRun:
     def name(self) -> str:
         """Return the name of the run directory."""
         return self.run_dir.name
-
-    @property
-    def identity(self) -> str:
-        """Return 16 hex digits that every session of this run directory shares."""
-        from hashlib import sha256
-
-        return sha256(str(self.run_dir.resolve()).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

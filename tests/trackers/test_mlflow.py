@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from neobert.config import from_dict, to_dict
+from neobert.trackers.identity import identity_of
 from neobert.trackers.mlflow import DATABASE, MLFLOW
 from neobert.trackers.tracker import TrackedRun
 
@@ -23,7 +26,9 @@ def _no_server(monkeypatch):
 
 def start(run_dir, first_step=0):
     run_dir.mkdir(exist_ok=True)
-    return MLFLOW.start(TrackedRun(run_dir=run_dir, first_step=first_step, settings=SETTINGS))
+    identity = identity_of(run_dir, first_step)
+    run = TrackedRun(run_dir=run_dir, identity=identity, first_step=first_step, settings=SETTINGS)
+    return MLFLOW.start(run)
 
 
 def test_a_resumed_run_is_the_same_run_with_all_values(tmp_path):
@@ -55,3 +60,28 @@ def test_variables_name_server_and_experiment(tmp_path, monkeypatch):
     mine = client.get_experiment_by_name("mine")
     assert sorted(run.info.run_name for run in client.search_runs([mine.experiment_id])) == ["a", "b"]
     assert not (tmp_path / "a" / DATABASE).exists()
+
+
+def test_a_new_run_at_the_path_of_a_deleted_one_is_another_run(tmp_path, monkeypatch):
+    uri = f"sqlite:///{tmp_path / 'all.db'}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    run_dir = tmp_path / "demo"
+    for loss in (1.5, 1.25):
+        session = start(run_dir)
+        session.log({"train/loss": loss}, 3)
+        session.close()
+        shutil.rmtree(run_dir)
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    runs = client.search_runs([client.get_experiment_by_name("neobert").experiment_id])
+    histories = [client.get_metric_history(run.info.run_id, "train/loss") for run in runs]
+    assert sorted([each.value for each in history] for history in histories) == [[1.25], [1.5]]
+
+
+def test_names_with_characters_that_mlflow_refuses_do_not_drop_it(tmp_path):
+    session = start(tmp_path / "demo")
+    session.log({"data/share/wiki (en)+1%": 0.25, f"data/share/{'b' * 255}": 0.5, "data/share/本": 0.25}, 1)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'demo' / DATABASE}")
+    values = client.get_run(session._id).data.metrics
+    assert values["data/share/wiki _en__1_"] == 0.25
+    assert values["data/share/本"] == 0.25
+    assert len(values) == 3

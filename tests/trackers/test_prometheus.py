@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import CORPUS_SHARE
 from neobert.trackers import prometheus
-from neobert.trackers.background import open_trackers
+from neobert.trackers.background import close_trackers, open_trackers
 from neobert.trackers.prometheus import PROMETHEUS, exposition, family_of, textfile
 from neobert.trackers.tracker import TrackedRun
 
@@ -49,7 +49,9 @@ def unescaped(text):
 
 def start(run_dir, **sections):
     run_dir.mkdir(exist_ok=True)
-    return PROMETHEUS.start(TrackedRun(run_dir=run_dir, first_step=0, settings=to_dict(from_dict(sections))))
+    settings = to_dict(from_dict(sections))
+    run = TrackedRun(run_dir=run_dir, identity="0" * 16, first_step=0, settings=settings)
+    return PROMETHEUS.start(run)
 
 
 def values_of(path):
@@ -81,11 +83,12 @@ def test_values_have_names_with_units_and_base_units(tmp_path):
 
 
 def test_a_value_that_is_not_finite_replaces_the_one_before(tmp_path):
-    run = TrackedRun(run_dir=tmp_path, first_step=0, settings=to_dict(from_dict({})))
+    settings = to_dict(from_dict({}))
+    run = TrackedRun(run_dir=tmp_path, identity="0" * 16, first_step=0, settings=settings)
     (tracker,) = open_trackers(["prometheus"], run)
     tracker.log({"step": 10, "train/loss": 1.5, "eval/loss": 2.0, "perf/mfu": None})
     tracker.log({"step": 20, "train/loss": 1.4, "eval/loss": None, "perf/mfu": None})
-    tracker.close()
+    close_trackers([tracker])
     values = values_of(tmp_path / "metrics.prom")
     assert values["neobert_train_loss"] == 1.4
     assert values["neobert_eval_loss"] != values["neobert_eval_loss"], "not 2.0, which is of step 10"

@@ -40,8 +40,9 @@ def calls(monkeypatch):
     return made
 
 
-def start(run_dir, config=CONFIG):
-    return WANDB.start(TrackedRun(run_dir=run_dir, first_step=0, settings=to_dict(config)))
+def start(run_dir, config=CONFIG, identity="0" * 16):
+    run = TrackedRun(run_dir=run_dir, identity=identity, first_step=0, settings=to_dict(config))
+    return WANDB.start(run)
 
 
 def test_it_gets_the_run_and_its_metrics(calls, tmp_path):
@@ -63,8 +64,8 @@ def test_the_variable_takes_precedence_over_the_config(calls, monkeypatch, tmp_p
 
 
 def test_a_resumed_run_is_the_same_run(calls, tmp_path):
-    for name in ("run", "run", "other"):
-        start(tmp_path / name)
+    for identity in ("1" * 16, "1" * 16, "2" * 16):
+        start(tmp_path / "run", identity=identity)
     first, second, other = (call["id"] for call in calls)
     assert first == second != other
 

@@ -31,7 +31,8 @@ from neobert.runfiles.run_dir import (
     heartbeat_path,
     write_outcome,
 )
-from neobert.trackers.background import open_trackers
+from neobert.trackers.background import BackgroundTracker, close_trackers, open_trackers
+from neobert.trackers.identity import identity_of
 from neobert.trackers.table import requested
 from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
@@ -267,12 +268,20 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
             write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
         writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
-        config = trainer.config
-        run = TrackedRun(run_dir=run_dir, first_step=progress.first_open_step, settings=to_dict(config))
-        trackers = open_trackers(requested(config.trackers, with_wandb=config.wandb.enabled), run)
-        for tracker in trackers:
-            stack.enter_context(closing(tracker))
+        trackers = trackers_of(trainer)
+        stack.callback(close_trackers, trackers)
         yield MetricsLine(writer, trackers)
+
+
+def trackers_of(trainer: Trainer) -> Sequence[BackgroundTracker]:
+    """Start the trackers that the config names."""
+    config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
+    names = requested(config.trackers, with_wandb=config.wandb.enabled)
+    if not names:
+        return ()
+    identity = identity_of(run_dir, first_step)
+    run = TrackedRun(run_dir=run_dir, identity=identity, first_step=first_step, settings=to_dict(config))
+    return open_trackers(names, run)
 
 
 def peak_flops(trainer: Trainer) -> float | None:
