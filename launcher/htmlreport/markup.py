@@ -63,7 +63,7 @@ def utc(stamp: object) -> str:
 
 def number(value: object) -> float | None:
     """Return a finite number; None for anything else."""
-    return float(value) if is_number(value) else None  # type: ignore[arg-type]
+    return float(value) if is_number(value) else None
 
 
 def mapping(value: object) -> Mapping[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 LARGEST = 2**63
 """Integers from here on do not fit into 64 bits, and are not accepted as counts."""
@@ -19,23 +19,23 @@ def parse_object(line: str | bytes) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
     """Return whether a value is an integer from 0 to 2**63 - 1."""
     return type(value) is int and 0 <= value < LARGEST
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Return whether a value is a number: neither NaN nor infinite, nor an integer beyond 64 bits."""
     if type(value) is float:
         return math.isfinite(value)
     return type(value) is int and abs(value) < LARGEST
 
 
-def is_text(value: object) -> bool:
+def is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is a string."""
     return isinstance(value, str)
 
 
-def is_texts(value: object) -> bool:
+def is_texts(value: object) -> TypeGuard[dict[str, str]]:
     """Return whether a value is an object of strings."""
     return isinstance(value, dict) and all(map(is_text, value.values()))
