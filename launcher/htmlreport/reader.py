@@ -10,7 +10,8 @@ from pathlib import Path
 
 from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
-from launcher.rundir.records import BEAT_VALUES, Record, last_record, sound_values
+from launcher.rundir.records import BEAT_VALUES, Record, last_record, read_json, sound_values
+from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.json_values import is_count, is_number
 from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks_with_heartbeat
@@ -18,8 +19,8 @@ from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
 """A chart has eight colors."""
-NEWEST = ("step", TRAIN_LOSS, "train/tokens_total")
-TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
+TOKENS = "train/tokens_total"
+NEWEST = ("step", TRAIN_LOSS, TOKENS)
 STEP_MS, EVALUATION_MS = "time/step_ms", "time/evaluation_ms"
 LONGEST_MS = 1e12
 """No step takes 31 years: sums of shorter times are finite."""
@@ -37,52 +38,32 @@ class Clock:
 
     Attributes:
         start_tokens: tokens that this run began with; above 0 if it continues another.
+        timed_step: last step whose time is counted; at first that of the checkpoint that it continues.
     """
 
     steps: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     start_tokens: int = 0
+    timed_step: int = 0
     step_seconds: float = 0.0
-    _elapsed_s: float = 0.0
-    _last_step: int = 0
-    _is_started: bool = False
+    elapsed_s: float = 0.0
 
     def add(self, steps: list[int], rows: list[Record]) -> None:
         """Add the rows of one pixel, in order."""
-        if not self._is_started:
-            self._note_start(rows)
         ends, times_ms = _times(steps, rows, STEP_MS)
         if ends:
-            counts = map(sub, ends, [min(self._last_step, ends[0]), *ends[:-1]])
+            counts = map(sub, ends, [min(self.timed_step, ends[0]), *ends[:-1]])
             spent_s = sum(map(mul, times_ms, counts)) / 1000
             self.step_seconds += spent_s
-            self._elapsed_s += spent_s
-            self._last_step = ends[-1]
-        self._elapsed_s += sum(_times(steps, rows, EVALUATION_MS)[1]) / 1000
+            self.elapsed_s += spent_s
+            self.timed_step = ends[-1]
+        self.elapsed_s += sum(_times(steps, rows, EVALUATION_MS)[1]) / 1000
         tokens = next((row[TOKENS] for row in reversed(rows) if is_count(row.get(TOKENS))), None)
         if tokens is not None or not self.steps:
             self.steps.append(steps[-1])
-            self.tokens.append(tokens or 0)
-            self.seconds.append(round(self._elapsed_s, 3))
-
-    def _note_start(self, rows: list[Record]) -> None:
-        """Note where the run began: at the evaluation before its first line of training, if there is one."""
-        if not self.steps and TOKENS not in rows[0]:
-            self._last_step = rows[0]["step"]
-        first = next((row for row in rows if is_count(row.get(TOKENS))), None)
-        if first is None:
-            return
-        self._is_started = True
-        if self._last_step and is_number(first.get(PACE)) and is_number(first.get(STEP_MS)):
-            trained = first[PACE] * first[STEP_MS] / 1000 * (first["step"] - self._last_step)
-            self.start_tokens = max(0, round(first[TOKENS] - trained))
-            self.tokens = [self.start_tokens for _ in self.tokens]
-
-    @property
-    def elapsed_s(self) -> float:
-        """Training time so far."""
-        return self._elapsed_s
+            self.tokens.append(self.start_tokens if tokens is None else tokens)
+            self.seconds.append(round(self.elapsed_s, 3))
 
 
 @dataclass(slots=True)
@@ -115,7 +96,7 @@ class History:
 
 def read_history(folder: Path) -> History:
     """Read metrics.jsonl once; memory does not grow with its length."""
-    history, path = History(), folder / METRICS
+    history, path = History(clock=_clock(folder)), folder / METRICS
     if not is_plain(path):
         return history
     pixels = Decimator(first_step(path), step_of(last_record(path)))
@@ -130,6 +111,13 @@ def read_history(folder: Path) -> History:
         history.last |= _newest(rows)
     history.series = pixels.series()
     return history
+
+
+def _clock(folder: Path) -> Clock:
+    """Start the clock at step 0, or where the run that this one continues was saved."""
+    source = read_json(folder / CONTINUED)
+    step, tokens = source.get("step"), source.get("tokens_total")
+    return Clock(start_tokens=tokens, timed_step=step) if is_count(step) and is_count(tokens) else Clock()
 
 
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:

@@ -200,14 +200,18 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
     assert {("evaluation", 20), ("checkpoint", 10), ("resume", 20), ("failure", 26), ("failure", 40)} <= marks
 
 
-def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir: Path) -> None:
+@pytest.mark.parametrize("has_evaluation", [True, False])
+def test_the_time_of_a_continued_run_excludes_the_run_before(run_dir: Path, *, has_evaluation: bool) -> None:
+    write(run_dir, "continued.json", {"step": 1000, "tokens_total": 100_000})
     begun = {"step": 1000, "eval/loss": 8.0, "time/evaluation_ms": 5000.0}
-    trained = [row(1000 + step) | {"train/tokens_per_sec": 100 / 90} for step in (10, 20)]
-    write_rows(run_dir, [begun, *trained])
+    write_rows(run_dir, [*([begun] if has_evaluation else []), row(1010), row(1020)])
     run = read_run(run_dir)
     clock = run.history.clock
-    assert (clock.steps, clock.tokens) == ([1000, 1010, 1020], [100_000, 101_000, 102_000])
-    assert clock.seconds == [5.0, 905.0, 1805.0]
+    points = list(zip(clock.steps, clock.tokens, clock.seconds, strict=True))
+    if has_evaluation:
+        assert points == [(1000, 100_000, 5.0), (1010, 101_000, 905.0), (1020, 102_000, 1805.0)]
+    else:
+        assert points == [(1010, 101_000, 900.0), (1020, 102_000, 1800.0)]
     assert "<dt>mean throughput</dt><dd>1.11 tokens/s</dd>" in heading(run)
 
 
