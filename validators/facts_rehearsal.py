@@ -125,11 +125,17 @@ class ScheduleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFacts:
-    """Evaluation before step 1. `loss` is None without a target."""
+    """Evaluation before step 1.
+
+    Attributes:
+        loss: None without a target.
+        microbatch_s: longest duration of a microbatch; None for facts of earlier versions.
+    """
 
     is_configured: bool
     was_announced: bool
     loss: float | None
+    microbatch_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

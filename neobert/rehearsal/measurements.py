@@ -28,6 +28,7 @@ from neobert.families.table import shape_of
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trials import WorstCase, first_batches
 from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
+from neobert.runfiles.phases import EVALUATION
 from neobert.training.state.trainer import Trainer
 from neobert.units import BYTES_PER_MIB
 
@@ -239,12 +240,13 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
 def evaluation_of(
     trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return whether the run evaluated before its first step, and the loss."""
+    """Return whether the run evaluated before its first step, the loss, and the slowest microbatch."""
     first = next((row for row in rows if row["step"] == 0), {})
     return {
         "is_configured": trainer.task.evaluation is not None,
-        "was_announced": any(beat["phase"] == "eval" and beat["step"] == 0 for beat in beats),
+        "was_announced": any(beat["phase"] == EVALUATION and beat["step"] == 0 for beat in beats),
         "loss": first.get(EVAL_LOSS),
+        "microbatch_s": trainer.phases.longest_s.get(EVALUATION),
     }
 
 

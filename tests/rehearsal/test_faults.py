@@ -138,8 +138,11 @@ def test_mib_that_are_no_mib(rehearsal, monkeypatch):
     assert rehearsal().failed == {"TEL001"}
 
 
-@pytest.mark.parametrize(("save_steps", "failed"), [(1, {"CKP011"}), (1000, set())])
-def test_a_disk_that_is_slower_than_the_steps_between_two_saves(rehearsal, monkeypatch, save_steps, failed):
+@pytest.mark.parametrize(
+    ("save_steps", "save_limit_s", "failed"),
+    [(1, 60.0, {"CKP011"}), (1000, 60.0, set()), (1000, 0.5, {"TEL004"})],
+)
+def test_a_slow_disk(rehearsal, monkeypatch, save_steps, save_limit_s, failed):
     """The rehearsal waits for its save before it is killed, and goes on from it."""
     publish = save.publish
 
@@ -148,7 +151,7 @@ def test_a_disk_that_is_slower_than_the_steps_between_two_saves(rehearsal, monke
         return publish(*arguments, **more)
 
     monkeypatch.setattr(save, "publish", publish_slowly)
-    found = rehearsal(trainer={"save_steps": save_steps})
+    found = rehearsal(trainer={"save_steps": save_steps}, watchdog={"save_limit_s": save_limit_s})
     assert found.failed == failed
     assert found.facts.save_s > 0.7
     assert found.facts.resumes[0].start == found.facts.resumes[0].expected_start
@@ -171,6 +174,7 @@ def test_an_evaluation_on_what_is_trained_on(rehearsal, text, tmp_path):
     found = rehearsal(dataset=twice(text, tmp_path))
     assert found.failed == {"DAT006"}
     assert found.facts.overlap.shared_share == 1.0
+    assert found.facts.evaluation.microbatch_s > 0
 
 
 @pytest.fixture

@@ -63,6 +63,7 @@ PARTS = {
     "DAT006": "evaluation",
     "TEL001": "telemetry",
     "TEL002": "watchdog",
+    "TEL004": "save_s",
 }
 
 
@@ -370,6 +371,23 @@ def test_a_driver_that_says_nothing_leaves_it_unknown():
 def test_a_stall_that_nobody_ends():
     assert len(said("TEL002", with_part("watchdog", detected_s=None))) == 1
     assert len(said("TEL002", with_part("watchdog", survivors=1))) == 1
+
+
+@pytest.mark.parametrize(
+    ("microbatch_s", "hints"),
+    [(12.0, ["set watchdog.evaluation_limit_s to 120 or more"]), (11.9, []), (None, [])],
+)
+def test_a_timeout_below_a_microbatch_of_an_evaluation(microbatch_s, hints):
+    run, facts = (
+        overridden("watchdog.evaluation_limit_s=12"),
+        with_part("evaluation", microbatch_s=microbatch_s),
+    )
+    assert [each.hint for each in RULES["TEL004"].judge(run, PLAN, facts)] == hints
+
+
+def test_an_evaluation_that_was_not_reached_is_unknown():
+    with pytest.raises(CannotTellError, match="the evaluation was not measured"):
+        said("TEL004", without("evaluation"))
 
 
 def unread(run: Any, device: str = "cuda", **changes: Any) -> dict[str, Severity | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import TYPE_CHECKING
 
+from neobert.config.schema import WatchdogConfig
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.units import MIB_PER_GIB
@@ -51,7 +52,7 @@ FIELDS = {
     "eta_s": (*NUMBER, "null"),
 }
 USUAL_TIMEOUT = 10
-"""Times the duration of a step, as the timeouts that the watchdog learns from a run."""
+"""Times the measured duration, as the timeouts that the watchdog learns from a run."""
 HINT = "report this as a bug: _mib is bytes // 2**20, _gib is _mib / 1024 (telemetry/memory.py)"
 
 
@@ -155,14 +156,52 @@ def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     limits, step_s = run.config.watchdog, plan.step_time_s
+    duration = f"a step takes {step_s.value:,.3g} s ({step_s.reason})"
     for key in ("compile_limit_s", "step_limit_s"):
-        limit_s = getattr(limits, key)
-        if limit_s <= step_s.value:
-            yield Violation(
-                f"watchdog.{key}",
-                f"watchdog.{key} is {limit_s:g}, but a step takes {step_s.value:,.3g} s ({step_s.reason})",
-                f"set watchdog.{key} to {ceil(USUAL_TIMEOUT * step_s.value)} or more",
-            )
+        yield from _too_short(limits, key, step_s.value, duration)
+
+
+@rule("TEL004", "timeout-below-a-save", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+def timeout_below_a_save(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A watchdog that takes the last save, or an evaluation, for a hang.
+
+    ## What it does
+    Compares `watchdog.save_limit_s` with the duration of a save in the rehearsal, and
+    `watchdog.evaluation_limit_s` with its slowest microbatch of an evaluation.
+
+    ## Why is this bad?
+    The last save blocks a run until the checkpoint is written and verified. A shorter timeout kills the run
+    during that save, and again after each restart: it never ends, and its last steps are lost.
+
+    ## Example
+    ```yaml
+    watchdog:
+      save_limit_s: 20   # a checkpoint takes 45 s
+    ```
+
+    ## Use instead
+    ```yaml
+    watchdog:
+      save_limit_s: 450
+    ```
+    """
+    limits, rehearsal = run.config.watchdog, rehearsal_of(facts)
+    save_s = measured(rehearsal.save_s, facts, "the time of a save")
+    evaluation = measured(rehearsal.evaluation, facts, "the evaluation")
+    yield from _too_short(limits, "save_limit_s", save_s, f"a save took {save_s:,.3g} s")
+    if evaluation.microbatch_s is not None:
+        took = f"a microbatch of an evaluation took {evaluation.microbatch_s:,.3g} s"
+        yield from _too_short(limits, "evaluation_limit_s", evaluation.microbatch_s, took)
+
+
+def _too_short(limits: WatchdogConfig, key: str, duration_s: float, duration: str) -> Violations:
+    limit_s = getattr(limits, key)
+    if limit_s <= duration_s:
+        yield Violation(
+            f"watchdog.{key}",
+            f"watchdog.{key} is {limit_s:g}, but {duration}",
+            f"set watchdog.{key} to {ceil(USUAL_TIMEOUT * duration_s)} or more",
+        )
 
 
 @rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
