@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +13,7 @@ import torch
 from neobert.adapters.lora import AdapterTask, add_adapter, saved_config
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import PreparedData
+from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.families.neobert.build import build_for_training, load_initial_weights
 from neobert.model.pretrained import NeoBERTPreTrainedModel
@@ -72,7 +73,7 @@ def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
     file = folder_of_weights(path) / CONFIG
     if not file.is_file():
         return
-    there, here = label_names(read_json(file, code="EXP005")), label_names(model.config.to_dict())
+    there, here = _label_names(file), list(model.config.id2label.values())
     if there == here or sorted(there) != sorted(here):
         return
     rows = torch.tensor([there.index(name) for name in here])
@@ -81,10 +82,15 @@ def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
             parameter.copy_(parameter[rows])
 
 
-def label_names(settings: Mapping[str, Any]) -> list[str]:
+def _label_names(file: Path) -> list[str]:
     """Return the names of `id2label` in a config.json, in the order of their numbers; empty without any."""
-    names = settings.get("id2label") or {}
-    return [str(name) for _, name in sorted((int(number), name) for number, name in names.items())]
+    names = read_json(file, code="EXP005").get("id2label") or {}
+    try:
+        numbers = {int(number): str(name) for number, name in names.items()}
+    except (AttributeError, ValueError) as error:
+        hint = 'write the labels as {"0": "name of the first class", ...}, or remove id2label'
+        raise ProjectError("EXP005", "id2label does not map numbers to names", hint, str(file)) from error
+    return [numbers[number] for number in sorted(numbers)]
 
 
 def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:

@@ -397,6 +397,12 @@ def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in shared)
 
 
+def head(names):
+    shape = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    settings = NeoBERTConfig(**shape, num_labels=len(names), **label_settings(names))
+    return NeoBERTForSequenceClassification(settings)
+
+
 @pytest.mark.parametrize(
     ("names", "rows"),
     [
@@ -407,11 +413,6 @@ def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
     ],
 )
 def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names, rows):
-    def head(names):
-        shape = {"vocab_size": 61, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-        settings = NeoBERTConfig(**shape, num_labels=len(names), **label_settings(names))
-        return NeoBERTForSequenceClassification(settings)
-
     source, model = head(("entailment", "neutral", "contradiction")), head(names)
     torch.nn.init.normal_(source.classifier.bias)
     write_hf_folder(source, None, tmp_path)
@@ -421,6 +422,16 @@ def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names
     assert torch.equal(model.classifier.weight, expected)
     assert rows is None or torch.equal(model.classifier.bias, source.classifier.bias[rows])
     assert torch.equal(model.dense.weight, source.dense.weight)
+
+
+@pytest.mark.parametrize("labels", [{"first": "no", "second": "yes"}, ["no", "yes"], "no"])
+def test_labels_of_a_checkpoint_that_are_not_numbered_are_refused(tmp_path, labels):
+    write_hf_folder(head(("no", "yes")), None, tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"id2label": labels}))
+    with pytest.raises(ProjectError, match="id2label does not map numbers to names") as refused:
+        load_encoder_and_head(head(("yes", "no")), tmp_path)
+    assert (refused.value.code, refused.value.place) == ("EXP005", str(file))
 
 
 @pytest.mark.parametrize(
