@@ -72,6 +72,11 @@ def test_a_text_without_blank_lines_is_one_document(tmp_path):
     assert read(put(tmp_path / "a.txt", b"one\ntwo\nthree\n")) == ["one\ntwo\nthree"]
 
 
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+def test_lines_inside_a_document_end_with_a_line_feed(tmp_path, end):
+    assert read(put(tmp_path / "a.txt", end.join([b"one", b"two", b"", b"three"]))) == ["one\ntwo", "three"]
+
+
 def test_a_long_run_is_cut_at_the_end_of_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(text_files, "MAX_RUN_CHARACTERS", 10)
     path = put(tmp_path / "a.txt", b"aaaa\nbbbb\ncccc\nddddd\n\ne")

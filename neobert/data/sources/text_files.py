@@ -1,9 +1,10 @@
 """Rows of one file: plain text, a table or parquet, plain or compressed.
 
-A document of a `.txt` file is a run of lines between blank lines. A file without blank lines is one long
-run, which `dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there
-first, at the end of a line, or at white space inside a line that is longer. A row of the other kinds is a
-document. No file has to fit in memory, and of a `.txt` file no line.
+A document of a `.txt` file is a run of lines between blank lines. Its lines end with LF even if those of the
+file do not: `datasets` reads text so too. A file without blank lines is one long run, which
+`dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there first, at
+the end of a line, or at white space inside a line that is longer. A row of the other kinds is a document. No
+file has to fit in memory, and of a `.txt` file no line.
 """
 
 from __future__ import annotations
@@ -67,14 +68,15 @@ def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
     run: list[str] = []
     size = 0
     for piece in line_pieces(handle, path):
-        is_blank = not piece.text.strip()
-        if run and piece.is_start and (is_blank or size + len(piece.text) > MAX_RUN_CHARACTERS):
+        text = piece.text.rstrip("\r\n") + "\n" if piece.is_end else piece.text
+        is_blank = not text.strip()
+        if run and piece.is_start and (is_blank or size + len(text) > MAX_RUN_CHARACTERS):
             yield "".join(run).strip("\r\n")
             run, size = [], 0
         if is_blank and not run:
             continue
-        run.append(piece.text)
-        size += len(piece.text)
+        run.append(text)
+        size += len(text)
         if size > MAX_RUN_CHARACTERS:
             *whole, rest = _cut_at_spaces("".join(run))
             yield from whole
