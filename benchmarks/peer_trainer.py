@@ -115,6 +115,7 @@ def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
         bf16=is_gpu,
         tf32=True if is_gpu else None,
         torch_compile=is_gpu,
+        torch_compile_mode=chosen.compile_mode if is_gpu else None,
         dataloader_num_workers=8 if is_gpu else 0,
         dataloader_drop_last=True,
         dataloader_persistent_workers=is_gpu,
@@ -174,6 +175,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--weight-decay", type=float, default=0.01)
     parser.add_argument("--share", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compile-mode", choices=("default", "reduce-overhead"), default="default")
     parser.add_argument("--output", type=Path, required=True)
     return parser
 

@@ -59,7 +59,7 @@ def _compile(
     if not config.datacollator.pack_sequences:
         compile_encoder(objective.model.model, backend, is_alone=is_alone)
     elif is_alone:
-        objective.compile_loss(backend)
+        objective.compile_loss(backend, cuda_graphs=config.trainer.cuda_graphs)
     else:
         objective.compile_parts(backend)
 

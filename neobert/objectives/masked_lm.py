@@ -60,10 +60,10 @@ class MaskedLMObjective(Objective):
         self._decode = ModuleWork(model.decoder, self._decoded_loss)
         self._is_lookup_compiled = False
 
-    def compile_loss(self, backend: str) -> None:
+    def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
         """Compile a step as one graph of static shapes, an evaluation as another. Needs a capacity."""
         self._is_lookup_compiled = True
-        self._loss = compiled(self._summed_loss, backend)
+        self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
         self._scored = compiled(self._score, backend)
 
     def compile_parts(self, backend: str) -> None:

@@ -26,6 +26,7 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
     return {
         **dict.fromkeys(MASKING_KEYS, unmasked),
         "trainer.z_loss": "its loss has no logits of a vocabulary",
+        "trainer.cuda_graphs": "its rows have many shapes",
         "dataset.min_length": "every labelled text counts, however short",
     }
 

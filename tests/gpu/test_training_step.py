@@ -141,6 +141,30 @@ def test_a_compiled_step_repeats_to_the_bit(name):
         assert [name for name in seen[0] if not torch.equal(again[name], seen[0][name])] == []
 
 
+@pytest.mark.parametrize("name", KERNELS)
+def test_cuda_graphs_give_the_same_gradients(name):
+    def summed(objective):
+        seen = []
+        for step in range(5):
+            torch.compiler.cudagraph_mark_step_begin()
+            for number in (2 * step, 2 * step + 1):
+                with torch.autocast("cuda", torch.bfloat16):
+                    objective(**make_batch(number)).backward()
+            seen.append([each.grad.clone() for each in objective.parameters()])
+            objective.zero_grad(set_to_none=True)
+        return seen
+
+    plain, replayed = make_objective(name), make_objective(name)
+    replayed.load_state_dict(plain.state_dict())
+    plain.compile_loss("inductor")
+    replayed.compile_loss("inductor", cuda_graphs=True)
+    counters = torch._dynamo.utils.counters["inductor"]
+    before = counters["cudagraph_skips"]
+    pairs = zip(summed(plain), summed(replayed), strict=True)
+    assert all(torch.equal(a, b) for step in pairs for a, b in zip(*step, strict=True))
+    assert counters["cudagraph_skips"] == before
+
+
 @pytest.mark.parametrize("num_ids", [2048, 65536])  # torch sorts in another way from 3073 on
 def test_a_lookup_repeats_is_that_of_torch_and_waits_for_nothing(num_ids, waiting_is_an_error):
     ids = torch.randint(0, 500, (num_ids,), device="cuda")

@@ -76,6 +76,26 @@ def test_a_key_that_the_task_does_not_read(override: str, count: int) -> None:
     assert [each.path for each in said] == ["datacollator.mask_all"] * count
 
 
+COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacollator.pack_sequences=true")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("trainer.cuda_graphs=true", None),
+        ("trainer.torch_compile=false", "torch_compile is false"),
+        ("trainer.torch_compile_backend=aot_eager", "backend aot_eager records none"),
+        ("datacollator.pack_sequences=false", "padded rows have many shapes"),
+        ("distributed.nproc_per_node=2", "each of 2 ranks"),
+        ("distributed.nnodes=3", "each of 3 ranks"),
+    ],
+)
+def test_a_step_that_is_not_one_compiled_graph_has_no_cuda_graphs(change: str, reason: str | None) -> None:
+    said = [each.message for each in found("CFG013", run_of(*COMPILED, change)) if "cuda_graphs" in each.path]
+    assert len(said) == (reason is not None)
+    assert all(reason in message for message in said if reason is not None)
+
+
 @pytest.mark.parametrize(
     ("batches", "samples", "split", "key"),
     [

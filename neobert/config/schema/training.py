@@ -188,6 +188,12 @@ class TrainerConfig:
     torch_compile_backend: Literal["inductor", "aot_eager", "eager"] = key(
         "inductor", "Backend of torch.compile.", affects="machine"
     )
+    cuda_graphs: bool = key(
+        False,
+        "Replay the compiled step as CUDA graphs, so that a small model does not wait for the host to launch "
+        "its kernels (packed rows, one GPU).",
+        affects="machine",
+    )
     masked_logits_only_loss: bool = key(
         True,
         "Compute logits of masked positions only; false: of all positions (ablation).",

@@ -97,6 +97,7 @@ def probe_config(config: RunConfig, num_rows: int) -> RunConfig:
         "model.pretrained_checkpoint": None,
         "trainer.per_device_train_batch_size": num_rows,
         "trainer.torch_compile": False,
+        "trainer.cuda_graphs": False,
     }
     for key, value in changes.items():
         config = replace(config, key, value)
