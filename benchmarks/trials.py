@@ -40,6 +40,7 @@ RECIPE: dict[str, Any] = {
 CONFIG: dict[str, dict[str, Any]] = {
     "model": {"embedding_multiplier": 22.6, "intermediate_size": 2016},
     "datacollator": {"mlm_probability": SHARE},
+    "trainer": {"cuda_graphs": True},
 }
 """The feed-forward width, 1,344, is that of the peer."""
 
