@@ -14,9 +14,6 @@ BUILDER_NAMES = frozenset({
     "pdffolder", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
 })
 # fmt: on
-CORPUS_SHARE = "data/share/"
-"""Prefix of the metric of each corpus of a mixture: its share of the tokens trained on so far."""
-
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 

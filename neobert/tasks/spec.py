@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.runfiles.metric_names import EVAL
+from neobert.metric_names import EVAL
 
 DECIMALS = ((10.0, 4), (100.0, 2))
 """Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
