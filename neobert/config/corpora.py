@@ -14,6 +14,8 @@ BUILDER_NAMES = frozenset({
     "pdffolder", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
 })
 # fmt: on
+BUILTIN = "builtin:"
+"""Prefix of dataset.name for text that needs no file."""
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 

@@ -23,8 +23,8 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, sha256
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
+from neobert.runfiles.model_folder import CONFIG
 
-CONFIG = "config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 EXPORTED = (
     "NeoBERT",

@@ -73,7 +73,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
-    if selector == "never":
+    if selector == folders.NEVER:
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
