@@ -153,7 +153,7 @@ def _unknown_model(folder: Path, reason: str) -> ProjectError:
 
 def _check_same(folders: Sequence[Path]) -> None:
     """Raise `ProjectError` EXP008 if checkpoints to be averaged are not of one model."""
-    ignored = ("transformers_version", "dtype", "torch_dtype")
+    ignored = ("transformers_version", "dtype", "torch_dtype", "sentence_transformers")
     configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
     first = {key: value for key, value in configs[0].items() if key not in ignored}
     for folder, config in zip(folders, configs, strict=True):

@@ -193,6 +193,8 @@ class MetricsLine:
             self._writer.append(row)
         for tracker in self._trackers:
             tracker.log(row)
+            if problem := tracker.take_problem():
+                trainer.state.warn(f"tracker_{tracker.name}", problem)
 
     def sync(self) -> None:
         """Sync the lines to disk, so that no checkpoint is newer than the history that led to it."""
