@@ -59,8 +59,6 @@ _ALL = (
     ExportFormat("fork", "fork", "weights in the layout of the published model's best-known fork"),
 )
 FORMATS = {each.name: each for each in _ALL}
-EXTRAS = {name.removesuffix("-ready"): each for name, each in FORMATS.items() if each.requirements}
-"""Formats by the extra that installs their packages."""
 
 
 def unknown(names: Iterable[str]) -> list[str]:

@@ -21,7 +21,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
 from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
-from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from neobert.runfiles.checkpoint.folders import AUTO, NEVER, NEWEST, checkpoint_steps
 from neobert.runfiles.run_dir import CHECKPOINTS, dump_on_request, stacks_path
 from neobert.training.loop.signals import Signals
 
@@ -29,7 +29,6 @@ log = logging.getLogger("neobert.train")
 
 USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json [--again]"
 AGAIN = "--again"
-NEVER, NEWEST = "never", ("auto", "latest")
 
 
 def main(arguments: list[str]) -> int:
@@ -81,7 +80,7 @@ def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
     selector = config.trainer.resume_from_checkpoint
     if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):
         return config
-    return replace(config, "trainer.resume_from_checkpoint", NEWEST[0])
+    return replace(config, "trainer.resume_from_checkpoint", AUTO)
 
 
 def read_config(path: Path) -> RunConfig:

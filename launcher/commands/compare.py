@@ -30,8 +30,8 @@ from neobert.config import Origin
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.printable import printable
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 from neobert.tasks import known_metrics
 

@@ -15,7 +15,7 @@ from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, unknown
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.folders import AUTO, checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.model_folder import why_no_model
 from neobert.runfiles.run_dir import RESOLVED
@@ -113,7 +113,7 @@ def choose_folders(source: Path, average: str) -> list[Path]:
             raise _unusable(source, "--average needs a run directory with checkpoints")
         return [_verified(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
-        found = find(root, "auto")
+        found = find(root, AUTO)
         assert found is not None
         return [found[0]]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHTS)) and not (source / FILE_NAME).exists():

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.discovery import find_runs
-from launcher.rundir.run_status import RunStatus, read_status, show_best
+from launcher.rundir.run_status import STATE_COLOURS, RunStatus, read_status, show_best
 from launcher.terminal import console
 from launcher.terminal.cells import ELLIPSIS, cut_start, left_aligned, right_aligned, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.values import result_json, show_age, show_count, show_number
 from neobert.errors import EXIT_OK
+from neobert.metric_names import EVAL_LOSS
 from neobert.printable import printable
-from neobert.runfiles.metric_names import EVAL_LOSS
 
 UNREADABLE = "unreadable"
 BETWEEN = "  "
@@ -27,10 +27,6 @@ LEFT = ("run", "state", "best")
 FIRST_TO_GO = ("eval", "tokens/s", "best")
 """Columns dropped first on a terminal too narrow for the names and all columns."""
 SHORTEST_NAME = 12
-COLOURS = {
-    "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
-    "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +124,7 @@ def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
     if is_head:
         return paint(line, "dim")
     state = row["state"]
-    colour = COLOURS.get(state)
+    colour = STATE_COLOURS.get(state)
     return (
         line if colour is None else line.replace(f"{BETWEEN}{state}", f"{BETWEEN}{paint(state, colour)}", 1)
     )

@@ -39,7 +39,6 @@ from launcher.run.worker_nodes import (
     withdraw_receipt,
 )
 from launcher.rundir.directory import (
-    NEVER,
     claimed,
     continues_run,
     created,
@@ -57,6 +56,7 @@ from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
 from neobert.receipt import Receipt
+from neobert.runfiles.checkpoint.folders import NEVER
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level

@@ -10,15 +10,14 @@ from operator import itemgetter
 from typing import Any
 
 from launcher.rundir.records import Record
+from neobert.metric_names import TOKENS
 from neobert.runfiles.json_values import LARGEST, is_number
 
 PIXELS = 600
 """Columns of a chart: a wide screen shows two charts side by side."""
 MAX_NAMES = 256
 """Limit of names: an untrusted file may have a new name in each line."""
-UNCHARTED = frozenset(
-    {"step", "train/tokens_total", "train/epoch", "perf/data_wait_share", "time/collate_ms"}
-)
+UNCHARTED = frozenset({"step", TOKENS, "train/epoch", "perf/data_wait_share", "time/collate_ms"})
 """Names that are axes, or that another chart shows in other units."""
 DERIVED = ("_p50_ms", "_p95_ms", "_moving_ms")
 """Endings of statistics over many steps, which no chart shows."""

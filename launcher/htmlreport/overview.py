@@ -8,7 +8,7 @@ from launcher.htmlreport.markup import mapping, muted, number, records, table, t
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, list_in, reason_of
 from launcher.terminal.values import show_count, show_duration, show_number
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
+from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.units import SECONDS_PER_HOUR
 
 LETTERS = "AB"
@@ -71,7 +71,7 @@ def _title(run: RunRecord, letter: str = "") -> str:
 
 def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     history, max_steps = run.history, run.config.get("trainer.max_steps")
-    tokens = number(history.last.get("train/tokens_total"))
+    tokens = number(history.last.get(TOKENS))
     seconds = history.clock.step_seconds
     pace = (tokens - history.clock.start_tokens) / seconds if tokens and seconds else None
     yield "status", str(run.outcome.get("status") or _phase(run))

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
-from neobert.config.corpora import CORPUS_SHARE
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
+from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.tasks import Metric
 
 PERCENT = "%"
@@ -48,7 +47,7 @@ LOSS = Panel("Loss", "", (("training", TRAIN_LOSS), ("evaluation", EVAL_LOSS)))
 OF_THE_LOOP = (
     _single("Learning rate", "", "train/learning_rate"),
     _single("Gradient norm", "", "train/grad_norm"),
-    _single("Throughput", "tokens/s", "train/tokens_per_sec"),
+    _single("Throughput", "tokens/s", PACE),
     _single("MFU", PERCENT, "perf/mfu"),
     Panel("Step time", "ms", _times(("step", "data_wait"))),
 )

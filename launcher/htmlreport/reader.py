@@ -11,15 +11,14 @@ from pathlib import Path
 from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
 from launcher.rundir.records import BEAT_VALUES, Record, last_record, read_json, sound_values
+from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.json_values import is_count, is_number
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, heartbeat_path, ranks_with_heartbeat
 from neobert.units import MIB_PER_GIB
 
 MAX_RANKS = 8
 """A chart has eight colors."""
-TOKENS = "train/tokens_total"
 NEWEST = ("step", TRAIN_LOSS, TOKENS)
 STEP_MS, EVALUATION_MS = "time/step_ms", "time/evaluation_ms"
 LONGEST_MS = 1e12

@@ -15,11 +15,11 @@ from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
 from neobert.config.migrated_keys import NAMES, SECTIONS
+from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
-TRAINER_STATE = "trainer_state"
 PROFILE_KEYS = ("profile", "about", "extends", "waivers")
 SHARED_KEYS = ("seed", "task", "variables")
 GENERIC_KEYS = frozenset({"name", "path", "mode", "config", "project", "variables", "defaults", "debug"})
@@ -94,7 +94,7 @@ def record_of_a_run(path: Path) -> LeftOut | None:
     """
     if (path / RESOLVED).is_file() and ((path / MANIFEST).is_file() or (path / CHECKPOINTS).is_dir()):
         return LeftOut(path, "a run directory")
-    if (path / TRAINER_STATE).is_dir():
+    if (path / STATE_DIR).is_dir():
         return LeftOut(path, "a checkpoint")
     return None
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.io.files import absolute, make_folder, require_writable, write_json, write_text, writing
+from launcher.io.files import make_folder, require_writable, write_json, write_text, writing
 from launcher.preflight.levels import probes_for
 from launcher.preflight.receipts import Examination, make_receipt
 from launcher.preflight.rehearsal_children import warm_up
@@ -17,6 +17,7 @@ from launcher.probes.probe import Probe, Subject
 from launcher.probes.resume import probe_resume
 from launcher.process.waiting_child import WaitingChild
 from launcher.report.report import Report, report_of_run
+from launcher.rundir.directory import run_directory
 from launcher.terminal.activity import activity, announce
 from neobert.config import to_dict
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -67,7 +68,7 @@ def examine(
     """
     plan = plan_run(run)
     if facts is None:
-        output_dir = absolute(run.config.trainer.output_dir, "trainer.output_dir")
+        output_dir = run_directory(run)
         diff_file = folder / DIFF if folder else None
         needed = groups_needed(run, plan, levels)
         if receipt is not None:

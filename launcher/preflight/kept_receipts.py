@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from launcher.io.files import absolute
 from launcher.io.private_folder import private_folder, why_not_private
 from launcher.preflight import levels
 from launcher.preflight.receipts import Examination, is_unchanged, make_receipt, require_readable
 from launcher.preflight.rehearsal_inputs import rehearsal_inputs
 from launcher.probes.collect import collect
 from launcher.probes.probe import Subject
+from launcher.rundir.directory import run_directory
 from neobert.clock import since_boot_s
 from neobert.config.canonical import sha256
 from neobert.errors import ProjectError
@@ -76,7 +76,7 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
     if receipt.measured_utc or {**receipt.inputs, LOADED: ""} != {**inputs, LOADED: ""}:
         return None
     probes = [probe for probe in (*levels.HOST_PROBES, *levels.GPU_PROBES) if probe.group in IDENTITY]
-    facts = collect(probes, Subject(run.config, _output_dir(run), Path.cwd()))
+    facts = collect(probes, Subject(run.config, run_directory(run), Path.cwd()))
     return receipt if is_unchanged(receipt, run, facts) else None
 
 
@@ -98,7 +98,7 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 def path_for(run: ResolvedRun) -> Path | None:
     """Return the file of the run's kept receipt; a run with another run directory has another one."""
     folder = private_folder(FOLDER)
-    key = sha256([run.digest, str(_output_dir(run))])
+    key = sha256([run.digest, str(run_directory(run))])
     return None if folder is None else folder / f"{key}.json"
 
 
@@ -117,10 +117,6 @@ def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:
     """Return whether the receipt is within its time on a clock that nobody can set back."""
     age_s = since_boot_s() - receipt.issued_boot_s
     return 0 <= age_s < run.config.guard.receipt_ttl_hours * SECONDS_PER_HOUR
-
-
-def _output_dir(run: ResolvedRun) -> Path:
-    return absolute(run.config.trainer.output_dir, "trainer.output_dir")
 
 
 def _remove_expired(folder: Path) -> None:

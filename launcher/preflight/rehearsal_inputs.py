@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from launcher.io.files import absolute
 from launcher.io.shadowed_modules import OWN_MODULES, PROJECT_ROOT
 from launcher.probes.host import CGROUP
 from launcher.probes.probe import nearest_existing
 from launcher.probes.software import PROJECT
+from launcher.rundir.directory import run_directory
 from neobert.clock import boot_id
 from neobert.config.canonical import sha256
 from neobert.families.table import initial_weights
@@ -55,7 +55,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
             "packages": [*_packages()],
             "process": _process(),
             "machine": [boot_id(), *os.uname()],
-            "file system": nearest_existing(_output_dir(run).parent).stat().st_dev,
+            "file system": nearest_existing(run_directory(run).parent).stat().st_dev,
             "weights": [*_weights(run)],
         }
     except (OSError, UnicodeError):
@@ -125,7 +125,3 @@ def _identities(place: Path) -> Iterator[Any]:
             found = path.stat()
             times = found.st_mtime_ns, found.st_ctime_ns
             yield str(path), found.st_dev, found.st_ino, found.st_size, *times
-
-
-def _output_dir(run: ResolvedRun) -> Path:
-    return absolute(run.config.trainer.output_dir, "trainer.output_dir")

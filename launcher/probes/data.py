@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from launcher.probes.probe import IncompleteError, Subject
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
 from neobert.errors import ProjectError
@@ -19,7 +19,6 @@ from neobert.runfiles.cache_folder import cache_folder
 from neobert.runfiles.model_folder import why_no_model
 from validators.facts_host import DataFacts
 
-BUILTIN = "builtin:"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 Kind = Literal["datasets", "models"]

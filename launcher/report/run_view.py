@@ -9,9 +9,10 @@ from functools import partial
 
 from launcher.rundir.live_state import memory_mib, phase_of
 from launcher.rundir.records import Record
-from launcher.rundir.run_history import PACE, Series
+from launcher.rundir.run_history import Series
 from launcher.rundir.run_reader import RankView, Snapshot
-from launcher.rundir.run_status import selecting_metric, show_best
+from launcher.rundir.run_status import STATE_COLOURS, selecting_metric, show_best
+from launcher.rundir.stalls import MISSED_BEATS
 from launcher.terminal.cells import ELLIPSIS, cut_end, cut_start, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
@@ -25,18 +26,13 @@ from launcher.terminal.values import (
     show_mib,
     show_number,
 )
+from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.plurals import counted
 from neobert.printable import printable
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 
 LABEL_WIDTH, VALUE_WIDTH, RANGE_WIDTH = 10, 10, 22
 NARROWEST_CURVE = 10
 """Columns of a curve below which its range is left out."""
-MISSED_BEATS = 3
-COLOURS = {
-    "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
-    "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
-}  # fmt: skip
 MOST_RANKS = 8
 BETWEEN = "  "
 ALERT_ROWS, CHART_ROWS = 8, 12
@@ -96,7 +92,7 @@ def _head(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
     state = status.state if status.state != "running" else f"running: {phase_of(snapshot.beat)}"
     if status.state == "died":
         state = status.phase
-    colour = COLOURS.get(status.state, "yellow")
+    colour = STATE_COLOURS.get(status.state, "yellow")
     state = cut_end(printable(state), terminal.width)
     name = cut_start(printable(status.run), terminal.width - shown_width(state) - len(BETWEEN))
     gap = " " * (terminal.width - shown_width(name) - shown_width(state))

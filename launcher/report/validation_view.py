@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from launcher.report.formats.text import finding_text
+from launcher.report.formats.text import VERDICT_COLOUR, finding_text
 from launcher.report.report import Report
 from launcher.terminal.console import paint
 from launcher.terminal.table import columns
@@ -21,14 +21,15 @@ from validators.facts_num import (
 )
 from validators.numerics_faults import count_killed
 
-COLOUR = {"pass": "green", "fail": "red", "unknown": "yellow"}
 HEAD = ["path", "ran", "leaks", "cross grad", "error forward", "backward", "repeats", "mutants"]
 NONE = "-"
 
 
 def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
     """Write the report on the numerics of one run."""
-    parts = [f"{paint(report.verdict.upper(), COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"]
+    parts = [
+        f"{paint(report.verdict.upper(), VERDICT_COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"
+    ]
     if facts.numerics is not None:
         parts.append(_numerics(facts.numerics, verbose=verbose))
     if facts.devices:

@@ -18,8 +18,8 @@ from launcher.terminal.cells import cut_end
 from launcher.terminal.fold import fold
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib, show_number
+from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.printable import printable
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.phases import START
 from neobert.runfiles.run_dir import RESOLVED
 
@@ -76,7 +76,7 @@ class ProgressView:
                 self.progress.console.print(text, highlight=False, markup=False)
             if row.get(TRAIN_LOSS) is not None:
                 self.values["loss"] = show_number(row[TRAIN_LOSS])
-                self.values["speed"] = show_count(row.get("train/tokens_per_sec"))
+                self.values["speed"] = show_count(row.get(PACE))
             if row.get(self._metric) is not None:
                 self.values["eval"] = self._evaluation(row[self._metric])
         self._beat = beat or {**self._beat, "phase": STARTING, "phase_doing": None}

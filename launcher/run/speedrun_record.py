@@ -14,10 +14,10 @@ from launcher.run.speedrun_rules import RuleFile
 from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.errors import ProjectError
+from neobert.metric_names import EVAL_LOSS, TOKENS
 from neobert.printable import printable
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import SEAL, read_receipt
-from neobert.runfiles.metric_names import EVAL_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, heartbeat_path
 from profiles.registry import ResolvedRun
 
@@ -46,7 +46,7 @@ def read_seed(folder: Path, seed: int) -> dict[str, Any]:
         "seed": seed,
         "loss": last[EVAL_LOSS],
         "step": last["step"],
-        "tokens": last.get("train/tokens_total"),
+        "tokens": last.get(TOKENS),
         "seconds_from_command": _from_command_s(folder, lines, manifest),
         "seconds_from_first_step": _stepping_s(lines),
         "launches": 1 + len(list_in(manifest, "earlier")),

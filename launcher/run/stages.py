@@ -16,10 +16,9 @@ from launcher.rundir.live_state import memory_mib
 from launcher.rundir.records import MetricsTail, Record, last_beat
 from launcher.terminal.values import show_count, show_mib
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.runfiles.metric_names import TRAIN_LOSS
+from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
 
-PACE = "train/tokens_per_sec"
 PACE_BAND = 0.1
 MOST_RISE = 1.1
 """Allowed rise of a loss that starts low, from a checkpoint: it need not fall within a stage."""

@@ -26,7 +26,6 @@ from launcher.rundir.records import (
 from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
 from launcher.terminal.values import versioned
-from neobert.config.corpora import CORPUS_SHARE
 from neobert.errors import (
     EXIT_INTERRUPTED,
     EXIT_OK,
@@ -35,10 +34,10 @@ from neobert.errors import (
     ProjectError,
     read_error_file,
 )
+from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
-from neobert.runfiles.metric_names import EVAL_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
 
 TAIL_BYTES = 8192

@@ -22,15 +22,13 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from neobert.runfiles.checkpoint.folders import NEVER, NEWEST, checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 
 LOCK_TIMEOUT_S = 30.0
-NEVER = "never"
-NEWEST = ("auto", "latest")
 
 
 def run_directory(run: ResolvedRun) -> Path:

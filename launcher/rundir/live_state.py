@@ -9,8 +9,8 @@ from launcher.rundir.directory import is_of_earlier_session
 from launcher.rundir.records import MetricsTail, Record, last_beat, read_json, stamp
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib
+from neobert.metric_names import EVAL, PACE, TRAIN_LOSS
 from neobert.printable import printable
-from neobert.runfiles.metric_names import EVAL, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS
 
 
@@ -61,7 +61,7 @@ def describe(row: Record, beat: Record) -> str:
         words.append(f"loss {row[TRAIN_LOSS]:.4f}")
     words += _evaluation_of(row)
     if row.get(TRAIN_LOSS) is not None:
-        words.append(f"{show_count(row.get('train/tokens_per_sec'))} tokens/s")
+        words.append(f"{show_count(row.get(PACE))} tokens/s")
         words.append(f"eta {show_duration(beat.get('eta_s'))}")
         words.append(f"memory {show_mib(memory_mib(beat))}")
         words.append(since_save(beat))

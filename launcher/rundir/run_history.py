@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from launcher.rundir.records import Record, iterate_lines, metrics_of
+from neobert.metric_names import EVAL, PACE, TOKENS, TRAIN_LOSS
 from neobert.runfiles.json_values import is_count
-from neobert.runfiles.metric_names import EVAL, TRAIN_LOSS
 
 Axis = Literal["step", "tokens"]
-TOKENS = "train/tokens_total"
-PACE = "train/tokens_per_sec"
 KEPT = (TRAIN_LOSS, PACE)
 PARSED_BYTES = 16 * 2**20
 """Training lines are parsed up to this size of the file (about 20,000), and from there on every n-th."""

@@ -23,7 +23,7 @@ from launcher.rundir.records import (
 )
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, read_status
-from neobert.runfiles.metric_names import EVAL
+from neobert.metric_names import EVAL
 from neobert.runfiles.run_dir import (
     MANIFEST,
     METRICS,

@@ -23,9 +23,9 @@ from launcher.rundir.records import (
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
+from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.checkpoint.folders import BEST
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
-from neobert.runfiles.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks import TASKS, Metric, known_metrics
 
@@ -35,6 +35,10 @@ TAIL_BYTES = 2**20
 MOST_EVALUATIONS = 1000
 SILENT_AFTER_S = 120.0
 """Twelve heartbeats: for a run on another host, they are the only sign of life."""
+STATE_COLOURS = {
+    "running": "cyan", "starting": "cyan", "finished": "green", "failed": "red", "died": "red",
+    "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
+}  # fmt: skip
 ENDINGS = ("finished", "preempted", "interrupted", "failed")
 
 

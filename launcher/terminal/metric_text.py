@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.runfiles.metric_names import EVAL, EVAL_LOSS, on_own_text
+from neobert.metric_names import EVAL, EVAL_LOSS, on_own_text
 from neobert.tasks import Metric, known_metrics
 
 

@@ -26,6 +26,7 @@ from neobert.errors import ProjectError
 from neobert.export.folder import METADATA, write_hf_folder
 from neobert.export.weights import own_weights, read_weights
 from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.parallel import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.state import STATE_DIR
@@ -148,7 +149,7 @@ class AdapterTask(Task):
             )
         with torch.no_grad():
             for name, tensor in own.items():
-                tensor.copy_(state[name])
+                tensor.copy_(part_like(state[name], tensor))
 
     def _is_trained(self, name: str) -> bool:
         return is_factor(name) or name.startswith(self.model.fresh_parts)

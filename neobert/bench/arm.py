@@ -24,8 +24,8 @@ from neobert.bench.documents import synthesize
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
+from neobert.metric_names import TRAIN_LOSS
 from neobert.parallel import World, use_all_cores
-from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.degradation import CompilationWatch

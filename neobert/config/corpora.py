@@ -14,9 +14,8 @@ BUILDER_NAMES = frozenset({
     "pdffolder", "text", "tsfile", "videofolder", "vortex", "webdataset", "xml",
 })
 # fmt: on
-CORPUS_SHARE = "data/share/"
-"""Prefix of the metric of each corpus of a mixture: its share of the tokens trained on so far."""
-
+BUILTIN = "builtin:"
+"""Prefix of dataset.name for text that needs no file."""
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
+from neobert.export.markdown import escaped
 from neobert.model.pretrained import NeoBERTPreTrainedModel
-from neobert.printable import printable
 
 CARD = """---
 library_name: transformers
@@ -148,7 +148,7 @@ def _tagger(model: NeoBERTPreTrainedModel) -> dict[str, str]:
 
 
 def _labels(model: NeoBERTPreTrainedModel) -> str:
-    return ", ".join(printable(str(name)) for _, name in sorted(model.config.id2label.items()))
+    return ", ".join(escaped(name) for _, name in sorted(model.config.id2label.items()))
 
 
 _CARDS = {

@@ -42,6 +42,8 @@ TOKENIZER_FILES = (
     "merges.txt",
 )
 METADATA = {"format": "pt"}
+SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
+"""Setting of a regression model for CrossEncoder, which otherwise maps a score to 0..1 by a sigmoid."""
 
 
 def write_hf_folder(
@@ -74,6 +76,8 @@ def portable_config(model: PreTrainedModel) -> str:
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(model.dtype).removeprefix("torch.")
+    if portable.problem_type == "regression":
+        portable.sentence_transformers = SCORES_AS_THEY_ARE
     if isinstance(model, NeoBERTPreTrainedModel):
         portable.attn_backend = "auto"
         portable.kernel_backend = "torch"

@@ -5,22 +5,20 @@ Reports are data from outside: their texts are escaped.
 
 from __future__ import annotations
 
-import html
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.export.markdown import escaped
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, figures_of, score_text
 from neobert.tasks import known_metrics
 
 CARD = "README.md"
 CODE = "export-results"
-MOST_CHARACTERS, MOST_ROWS = 300, 500
-_MARKUP = re.compile(r"([\\`*_\[\]!|#~])")
+MOST_ROWS = 500
 COLUMNS = ("task", "metric", "score", "seeds", "starts from")
 OWN_NOTE = "One run with one seed: losses on other texts or with another tokenizer are not comparable."
 
@@ -95,21 +93,15 @@ def _rendered(summary: Mapping[str, Any]) -> str:
     notes = [str(note) for note in summary["notes"]] + (
         [f"{left_out:,} more figures are in the report"] if left_out > 0 else []
     )
-    listed = "".join(f"- {_escaped(note)}\n" for note in notes)
-    return f"### {_escaped(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
+    listed = "".join(f"- {escaped(note)}\n" for note in notes)
+    return f"### {escaped(summary['title'])}\n\n{table}\n" + (f"\n{listed}" if listed else "")
 
 
 def _row(figure: Figure) -> tuple[str, ...]:
     score = score_text(figure.value, figure.std, is_share=figure.is_share)
     seeds = "" if figure.seeds is None else str(figure.seeds)
     texts = (figure.name, figure.metric, score, seeds, figure.starts_from or "")
-    return tuple(map(_escaped, texts))
-
-
-def _escaped(text: object) -> str:
-    """Return text that Markdown and HTML show as it is, on one line."""
-    plain = " ".join(printable(str(text))[:MOST_CHARACTERS].split())
-    return _MARKUP.sub(r"\\\1", html.escape(plain, quote=False))
+    return tuple(map(escaped, texts))
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

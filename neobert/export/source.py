@@ -23,8 +23,8 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, sha256
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
+from neobert.runfiles.model_folder import CONFIG
 
-CONFIG = "config.json"
 SPECIAL_TOKENS = "special_tokens_map.json"
 EXPORTED = (
     "NeoBERT",
@@ -153,7 +153,7 @@ def _unknown_model(folder: Path, reason: str) -> ProjectError:
 
 def _check_same(folders: Sequence[Path]) -> None:
     """Raise `ProjectError` EXP008 if checkpoints to be averaged are not of one model."""
-    ignored = ("transformers_version", "dtype", "torch_dtype")
+    ignored = ("transformers_version", "dtype", "torch_dtype", "sentence_transformers")
     configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
     first = {key: value for key, value in configs[0].items() if key not in ignored}
     for folder, config in zip(folders, configs, strict=True):

@@ -25,9 +25,9 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.families.table import shape_of
+from neobert.metric_names import EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trials import WorstCase, first_batches
-from neobert.runfiles.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.phases import EVALUATION
 from neobert.training.state.trainer import Trainer
 from neobert.units import BYTES_PER_MIB
@@ -225,7 +225,7 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
         return None
     times_s = [row["time/step_ms"] / 1000 for row in lines]
     step_time_s = sum(times_s) / len(times_s)
-    tokens = sum(row["train/tokens_per_sec"] * time_s for row, time_s in zip(lines, times_s, strict=True))
+    tokens = sum(row[PACE] * time_s for row, time_s in zip(lines, times_s, strict=True))
     mfus = [row["perf/mfu"] for row in lines]
     return {
         "step_time_s": step_time_s,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.runfiles.metric_names import EVAL
+from neobert.metric_names import EVAL, EVAL_LOSS
 
 DECIMALS = ((10.0, 4), (100.0, 2))
 """Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
@@ -60,6 +60,11 @@ class Metric:
     def describe(self, value: float) -> str:
         """Format a value with its label."""
         return f"{self.label} {self.show(value)}"
+
+
+LOSS = Metric(EVAL_LOSS, is_higher_better=False)
+ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
+"""Metrics of several tasks."""
 
 
 @dataclass(frozen=True, slots=True)

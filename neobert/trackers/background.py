@@ -27,15 +27,17 @@ Line = tuple[int, dict[str, float]]
 
 
 class BackgroundTracker:
-    """A tracker's session on a daemon thread, dropped with one warning when it fails or blocks."""
+    """A tracker's session on a daemon thread, dropped when it fails or blocks."""
 
     def __init__(self, tracker: Tracker, run: TrackedRun) -> None:
+        self.name = tracker.name
         self._tracker, self._run = tracker, run
         self._lines: SimpleQueue[Line | None] = SimpleQueue()
         # When each line that the thread has not finished was queued; the first entry is the start itself.
         self._unfinished = [time.monotonic()]
         self._lock = threading.Lock()
         self._is_dropped = False
+        self._problem = ""
         self._thread = threading.Thread(target=self._work, name=f"tracker-{tracker.name}", daemon=True)
         self._thread.start()
 
@@ -83,14 +85,18 @@ class BackgroundTracker:
         with self._lock:
             del self._unfinished[0]
 
+    def take_problem(self) -> str:
+        """Return, once, the message of a tracker that was dropped; empty for any other."""
+        with self._lock:
+            problem, self._problem = self._problem, ""
+        return problem
+
     def _drop(self, problem: str) -> None:
         with self._lock:
-            was_dropped, self._is_dropped = self._is_dropped, True
-        if not was_dropped:
-            log.warning(
-                "tracker %s %s: continuing without %s; metrics.jsonl is complete",
-                *(self._tracker.name, problem, self._tracker.name),
-            )
+            if not self._is_dropped:
+                self._is_dropped = True
+                consequence = f"continuing without {self.name}; metrics.jsonl is complete"
+                self._problem = f"tracker {self.name} {problem}: {consequence}"
 
 
 def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundTracker]:
@@ -111,9 +117,11 @@ def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundT
 
 
 def close_trackers(trackers: Sequence[BackgroundTracker]) -> None:
-    """End all sessions at once, within one time limit for all of them."""
+    """End all sessions at once, within one time limit for all, and log the problems not yet taken."""
     for tracker in trackers:
         tracker.end()
     deadline_s = time.monotonic() + CLOSE_LIMIT_S
     for tracker in trackers:
         tracker.wait(max(0.0, deadline_s - time.monotonic()))
+    for problem in filter(None, (tracker.take_problem() for tracker in trackers)):
+        log.warning("%s", problem)

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from neobert.atomic_write import write_atomically
+from neobert.metric_names import CORPUS_SHARE, TOKENS
 from neobert.trackers.tracker import Settings, TrackedRun, Tracker
 
 FILE = "metrics.prom"
 PREFIX = "neobert_"
-CORPUS_SHARE = "data/share/"
 FOREIGN = re.compile(r"[^a-zA-Z0-9_]+")
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 # Suffix of a metric's name: suffix of the exported name, and factor of the value.
@@ -30,7 +30,7 @@ UNITS = (
     ("/accuracy", "/accuracy_ratio", 1.0),
 )
 COUNTERS = {
-    "train/tokens_total": "train_tokens_total",
+    TOKENS: "train_tokens_total",
     "perf/recompiles": "perf_recompiles_total",
     "perf/kernel_fallbacks": "perf_kernel_fallbacks_total",
     "data/read_retries": "data_read_retries_total",

@@ -6,10 +6,12 @@ import json
 import random
 import subprocess
 import sys
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 pytest.importorskip("peft", reason="adapters need the extra lora")
@@ -190,19 +192,38 @@ def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, ex
     difference, size = json.loads(answer.splitlines()[-1])
     assert difference < 1e-5 < size
 
+    config = from_dict(json.loads((broken / "resolved.json").read_text()))
+    replicated, sharded = (reload(config, ends[1], is_sharded) for is_sharded in (False, True))
+    assert replicated.keys() == sharded.keys()
+    assert all(torch.equal(replicated[name], sharded[name]) for name in replicated)
+
     adapter = ends[1] / "adapter" / "adapter_model.safetensors"
     save_file({name: each[:2] for name, each in load_file(adapter).items()}, adapter)
-    config = from_dict(json.loads((broken / "resolved.json").read_text()))
     with pytest.raises(ProjectError, match="the adapter does not fit the model") as refusal:
-        reload(config, broken, ends[1])
+        reload(config, ends[1])
     assert refusal.value.code == "EXP005"
 
 
-def reload(config, run_dir, checkpoint):
-    """Read the weights of a checkpoint as a resume does, after its manifest was verified."""
+def reload(config, checkpoint, is_sharded=False):
+    """Read a checkpoint's weights as a resume does, after its manifest was verified; return them whole."""
     from neobert.data.store.prepare import prepare
-    from neobert.parallel import World
+    from neobert.parallel import World, full_tensor
+    from neobert.parallel.sharding import shard
     from neobert.tasks.build import build_task
 
     task = build_task(config, prepare(config), World("no"), is_fresh=False)
-    task.load(checkpoint / "model.safetensors")
+    with one_rank() if is_sharded else nullcontext():
+        if is_sharded:
+            shard(task.objective, 1, torch.device("cpu"), overlaps_exchange=True)
+        task.load(checkpoint / "model.safetensors")
+        return {name: full_tensor(each).detach() for name, each in task.model.state_dict().items()}
+
+
+@contextmanager
+def one_rank():
+    """Be the only rank of a process group: sharded parameters need one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()

@@ -10,7 +10,7 @@ import pytest
 
 from neobert.adapters.spec import INSTALL as LORA
 from neobert.evaluation.mteb_suite.__main__ import INSTALL as MTEB
-from neobert.export_formats import EXTRAS as EXPORT_EXTRAS
+from neobert.export_formats import FORMATS
 from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.trackers.table import TRACKERS
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
-EXPORTS = {name: each.install for name, each in EXPORT_EXTRAS.items()}
+EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
 INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA}
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")

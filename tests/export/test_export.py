@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import runpy
 import sys
@@ -277,3 +278,43 @@ def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
         "'[MASK]', token 1",
     ]
     assert all(len(line.partition(": ")[2].split(", ")) == 2 for line in lines)
+
+
+@pytest.mark.parametrize("name", ["hf", ST, "onnx"])
+def test_the_code_that_a_config_names_is_in_its_folder(checkpoint, name, monkeypatch):
+    if missing := FORMATS[name].missing():
+        pytest.skip(f"needs {', '.join(missing)}")
+    folder = unread(checkpoint, name, monkeypatch)
+    classes = json.loads((folder / "config.json").read_text())["auto_map"]
+    assert "AutoConfig" in classes
+    modules = {path.partition(".")[0] for path in classes.values()}
+    imported = {found for each in modules for found in relative_imports(folder / f"{each}.py")}
+    assert all((folder / f"{each}.py").is_file() for each in modules | imported)
+
+
+def unread(checkpoint: Path, name: str, monkeypatch) -> Path:
+    """Export without reading the folder back."""
+    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
+    monkeypatch.setattr(export_run, "compare", lambda *_: {})
+    return run(checkpoint, name)
+
+
+def relative_imports(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+
+
+def test_a_cross_encoder_gives_the_scores_of_a_regression_model(make_model, save, monkeypatch):
+    """By default it would map a single label to 0..1 by a sigmoid."""
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    config = make_model(**LARGE, pooling="avg", num_labels=1, problem_type="regression").config
+    model = NeoBERTForSequenceClassification(config).eval()
+    with torch.no_grad():
+        model.classifier.bias.fill_(3.5)
+    folder = unread(save(model), "hf", monkeypatch)
+    consumer = sentence_transformers.CrossEncoder(str(folder), trust_remote_code=True, device="cpu")
+    pair = ("the model", "reads text")
+    with torch.no_grad():
+        expected = model(**consumer.tokenizer(*pair, return_tensors="pt")).logits[0, 0]
+    assert expected > 1
+    assert consumer.predict([pair])[0] == pytest.approx(float(expected), abs=1e-5)

@@ -216,6 +216,13 @@ def test_writing_twice_gives_the_same_bytes(make_model, tokenizer_dir, tmp_path)
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes(), path.name
 
 
+def test_the_card_shows_labels_as_they_are(make_model, tmp_path):
+    config = make_model(id2label={0: "*ok* <b>", 1: "r\u00e9 #1", 2: "B-PER"}).config
+    write_hf_folder(NeoBERTForSequenceClassification(config), None, tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert "\nLabels: \\*ok\\* &lt;b&gt;, r\u00e9 \\#1, B-PER.\n" in card
+
+
 def test_the_card_names_the_size(make_model, tmp_path):
     model = make_model()
     write_hf_folder(model, None, tmp_path)

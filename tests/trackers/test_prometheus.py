@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import CORPUS_SHARE
-from neobert.trackers import prometheus
 from neobert.trackers.background import close_trackers, open_trackers
 from neobert.trackers.prometheus import PROMETHEUS, exposition, family_of, textfile
 from neobert.trackers.tracker import TrackedRun
@@ -146,7 +144,3 @@ def test_a_reader_never_sees_a_part_of_the_file(tmp_path):
 )
 def test_families(name, expected):
     assert family_of(name) == expected
-
-
-def test_the_prefix_of_corpora_is_that_of_the_metrics():
-    assert prometheus.CORPUS_SHARE == CORPUS_SHARE

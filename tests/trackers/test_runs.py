@@ -65,6 +65,8 @@ def test_each_tracker_has_the_values_of_metrics_jsonl(trackio_folder, tmp_path, 
     run_dir = write_run(tmp_path / "run", corpus, sections)
     assert train(run_dir) == 0
     assert caplog.text.count("no route to wandb") == 1
+    (message,) = read_lines(run_dir / "heartbeat_rank0.jsonl")[-1]["warning_messages"].values()
+    assert "tracker wandb failed (ConnectionError: no route to wandb)" in message  # `train` prints it
     assert in_tensorboard(run_dir) == approximately(expected(run_dir))  # fp32
     assert in_trackio("tiny") == expected(run_dir)
 

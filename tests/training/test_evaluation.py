@@ -12,7 +12,7 @@ import torch
 from neobert.objectives.masked_lm import Score
 from neobert.runfiles.phases import PhaseTracker
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
-from neobert.tasks.pretraining.spec import METRICS
+from neobert.tasks.pretraining.spec import PRETRAINING
 from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
@@ -58,7 +58,7 @@ def test_the_mean_is_over_all_targets():
     row = evaluate(trainer) | {"step": 4}
     assert row["eval/loss"] == pytest.approx(1.5)
     assert row["eval/accuracy"] == pytest.approx(1 / 3)
-    assert "eval loss 1.5000" in describe(row, 8, METRICS)
+    assert "eval loss 1.5000" in describe(row, 8, PRETRAINING.metrics)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_without_a_target_there_is_no_loss(batches):
     row = evaluate(trainer) | {"step": 4}
     assert row["eval/loss"] is None
     assert row["eval/accuracy"] is None
-    assert "eval has no target to predict" in describe(row, 8, METRICS)
+    assert "eval has no target to predict" in describe(row, 8, PRETRAINING.metrics)
 
 
 def test_the_heartbeat_tells_what_ran_and_null_before(make_run, run, beats):
@@ -93,7 +93,7 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
     row = evaluate(trainer) | {"step": 4}
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
     assert "the evaluation's loss is not finite" in caplog.text
-    assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, METRICS)
+    assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, PRETRAINING.metrics)
     with closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
         writer.append(row)
 

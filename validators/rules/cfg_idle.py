@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neobert.config import RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten
+from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
@@ -18,7 +19,6 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.dat_prepared import BUILTIN
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
+from neobert.runfiles.checkpoint.folders import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.ckp_resume import NEVER, start_from
+from validators.rules.ckp_resume import start_from
 
 if TYPE_CHECKING:
     from validators.facts_host import DiskFacts

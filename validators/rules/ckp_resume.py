@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
+from neobert.runfiles.checkpoint.folders import AUTO, NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
@@ -15,7 +16,6 @@ from validators.rule import Violations, rule
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
 
-NEVER = "never"
 CONTINUE = "trainer.continue_from"
 
 
@@ -62,7 +62,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     assert resume is not None
     path = CONTINUE if resume.is_continued else "trainer.resume_from_checkpoint"
     if not resume.exists:
-        if resume.selector != "auto" or resume.is_continued:
+        if resume.selector != AUTO or resume.is_continued:
             yield Violation(path, f"{resume.target or resume.selector} does not exist", _resume_hint(resume))
         return
     if not resume.is_verified:

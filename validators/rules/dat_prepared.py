@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
@@ -27,7 +27,6 @@ LEAST_FILL = 0.9
 MOST_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
-BUILTIN = "builtin:"
 
 
 def prepared_of(facts: Facts) -> PreparedFacts:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
+from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of, describe_builder
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
@@ -123,7 +123,7 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
             return saved_splits(path, rows)
         return local_splits(path, rows, describe)
     assert config.name is not None
-    if config.name.startswith("builtin:"):
+    if config.name.startswith(BUILTIN):
         return {"train": lambda: _builtin(str(config.name), rows)}
     if config.name in BUILDER_NAMES:
         raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")

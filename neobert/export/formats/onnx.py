@@ -6,7 +6,9 @@ classifier, it is the whole model.
 
 from __future__ import annotations
 
+import json
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,13 +18,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neobert.export.folder import portable_config
-from neobert.export.formats.sentence_transformers import write_pooling
+from neobert.export.folder import MODELING_FILES, portable_config
+from neobert.export.formats.sentence_transformers import write_json, write_pooling
 from neobert.export.formats.writer import ROWS, Writer
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
+from neobert.model.configuration_neobert import AUTO_MAP
 
 OPSET = 18
+CONFIG_FILES = ("configuration_neobert.py", "kernel_table.py")
 INPUTS = ("input_ids", "attention_mask")
 
 
@@ -65,7 +69,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
         )
     assert program is not None
     program.save(folder / "onnx" / "model.onnx")
-    (folder / "config.json").write_text(portable_config(source.model), encoding="utf-8")
+    write_config(source, folder)
     for name, content in source.tokenizer_files.items():
         (folder / name).write_bytes(content)
     if source.is_neobert and not source.is_classifier:
@@ -76,6 +80,16 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
         "output": output,
         "note": "the graph accepts rows beyond max_position_embeddings, which the model refuses",
     }
+
+
+def write_config(source: Source, folder: Path) -> None:
+    """Write config.json and, for NeoBERT, the code that AutoConfig needs; that of the models is left out."""
+    config = json.loads(portable_config(source.model))
+    if source.is_neobert:
+        config["auto_map"] = {"AutoConfig": AUTO_MAP["AutoConfig"]}
+        for name in CONFIG_FILES:
+            shutil.copyfile(MODELING_FILES[name], folder / name)
+    write_json(folder / "config.json", config)
 
 
 @contextmanager

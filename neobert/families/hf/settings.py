@@ -15,9 +15,9 @@ from typing import Any
 from neobert.config.schema.model import SIZES, HfModelConfig
 from neobert.errors import ProjectError
 from neobert.printable import printable
+from neobert.runfiles.model_folder import CONFIG
 
 CODE = "MOD006"
-CONFIG = "config.json"
 MAX_FILE_BYTES = 2**20
 LARGEST = 2**31
 """Upper bound of every size; larger values are not sizes of a model."""

@@ -26,8 +26,10 @@ from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError, broken
 from neobert.runfiles.run_dir import CHECKPOINTS
 
-LATEST = "latest"
-BEST = "best"
+AUTO, NEVER = "auto", "never"
+LATEST, BEST = "latest", "best"
+NEWEST = (AUTO, LATEST)
+"""Values of trainer.resume_from_checkpoint that select the newest checkpoint."""
 PARTIAL = ".tmp"
 TRASH = ".trash"
 SUPERSEDED = ".superseded"
@@ -87,10 +89,10 @@ def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | 
 
     A checkpoint that this user may not read is not skipped as damaged: raises `ProjectError` CKP007.
     """
-    if selector == "never":
+    if selector == NEVER:
         return None, ()
     try:
-        if selector == "auto":
+        if selector == AUTO:
             return _newest_verified(root, verify)
         folder = _named(root, selector)
         return (folder, verify(folder)), ()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import Head, Labels, Metric, TaskSpec, unread_with_labels
+from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
 
-LOSS = Metric("eval/loss", is_higher_better=False)
 OF_CLASSES = (
-    Metric("eval/accuracy", is_higher_better=True, is_share=True),
+    ACCURACY,
     Metric("eval/f1", is_higher_better=True),
     Metric("eval/mcc", is_higher_better=True),
 )

@@ -7,13 +7,9 @@ from dataclasses import replace
 from neobert.config.schedules import masking_rates, schedule_of
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import Head, Metric, TaskSpec
+from neobert.tasks.spec import ACCURACY, LOSS, Head, Metric, TaskSpec
 
-METRICS = (
-    Metric("eval/loss", is_higher_better=False),
-    Metric("eval/accuracy", is_higher_better=True, is_share=True),
-    Metric("eval/perplexity", is_higher_better=False),
-)
+PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 
 
 def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
@@ -40,6 +36,6 @@ PRETRAINING = TaskSpec(
     module="neobert.tasks.pretraining.task",
     examples="neobert.tasks.pretraining.examples",
     auto_class="AutoModelForMaskedLM",
-    metrics=METRICS,
+    metrics=(LOSS, ACCURACY, PERPLEXITY),
     head=masked_lm_head,
 )

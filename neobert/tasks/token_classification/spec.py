@@ -6,12 +6,10 @@ from collections.abc import Iterable
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import Head, Labels, Metric, TaskSpec, unread_with_labels
+from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
 
 OUTSIDE = "O"
 PREFIXES = ("B-", "I-", "E-", "S-")
-LOSS = Metric("eval/loss", is_higher_better=False)
-ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
 OF_ENTITIES = (
     Metric("eval/precision", is_higher_better=True, is_share=True),
     Metric("eval/recall", is_higher_better=True, is_share=True),

@@ -38,9 +38,9 @@ from torch import Tensor
 from neobert.config import digest
 from neobert.errors import ProjectError
 from neobert.export.weights import own_weights
+from neobert.metric_names import EVAL
 from neobert.parallel.sharding import full_tensor, own_part
 from neobert.runfiles.checkpoint.state import STATE_DIR
-from neobert.runfiles.metric_names import EVAL
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.retention import judge, tidy

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neobert.runfiles.metric_names import TRAIN_LOSS
+from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import gpu_bytes
@@ -62,7 +62,7 @@ class HealthWatch:
             yield NO_GRADIENT, "the gradient norm is 0: no weight changes"
         yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
-            yield from self._judge_speed(metrics.get("train/tokens_per_sec"))
+            yield from self._judge_speed(metrics.get(PACE))
             yield from self._judge_reserved(reserved_bytes)
 
     def _judge_speed(self, speed: float | None) -> Iterator[tuple[str, str]]:

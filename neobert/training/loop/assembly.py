@@ -15,6 +15,7 @@ import torch
 
 from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
+from neobert.data.batches.stateless_random import stream_key
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
@@ -50,6 +51,8 @@ from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
 
 log = logging.getLogger(__name__)
 
+_DROPOUT_STREAM = 0x64726F70
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -73,7 +76,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
-    if selector == "never":
+    if selector == folders.NEVER:
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
@@ -196,6 +199,17 @@ def make_reproducible(config: RunConfig, world: World) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
+def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
+    """Seed the dropout of this rank; rank 0 keeps its generator, so a run of one rank is unchanged.
+
+    With one seed for all, microbatches at the same place of every rank lose the same units, and averaging
+    the gradients over ranks would not average that noise. Call it after the initial weights were drawn, which
+    are equal on all ranks, and before a resume restores the generators.
+    """
+    if not world.is_main:
+        torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.rank))
+
+
 def assemble(
     config: RunConfig,
     run_dir: Path,
@@ -209,6 +223,7 @@ def assemble(
     with signals.interrupting(), world.main_first(), reported_to(phases.describe):
         prepared = prepare(config, phases.tick)
     task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
+    vary_dropout_by_rank(config, world)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
     trainer.phases = phases
     if trainer.source is not None and config.trainer.eval_source_text:

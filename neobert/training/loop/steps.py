@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
 from neobert.config.schedules import microbatches_at
+from neobert.metric_names import EVAL, on_source
 from neobert.optim import step_unless
-from neobert.runfiles.metric_names import EVAL, on_source
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import replacing, write_atomically
+from neobert.metric_names import EVAL, EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.runfiles.json_values import is_number
-from neobert.runfiles.metric_names import EVAL, EVAL_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import METRICS
 from neobert.tasks import known_metrics
 from neobert.training.telemetry.jsonl_writer import Row, iter_rows
@@ -30,7 +30,7 @@ SCHEMA_VERSION = 1
 EVALUATED = (EVAL, "time/evaluation_")
 IS_HIGHER_BETTER = {
     TRAIN_LOSS: False,
-    "train/tokens_per_sec": True,
+    PACE: True,
     "perf/mfu": True,
     **{name: metric.is_higher_better for name, metric in known_metrics().items()},
 }

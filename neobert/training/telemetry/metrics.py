@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from neobert.config.corpora import CORPUS_SHARE, corpus_names
+from neobert.config.corpora import corpus_names
 from neobert.config.schema import DatasetConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
+from neobert.metric_names import CORPUS_SHARE, PACE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
-from neobert.runfiles.metric_names import TRAIN_LOSS
 from neobert.tasks import Metric, metrics_of
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
@@ -145,8 +145,8 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
         "train/learning_rate": reading.learning_rate,
         "train/grad_norm": reading.grad_norm,
         "train/weight_norm": weight_norm if math.isfinite(weight_norm) else None,
-        "train/tokens_per_sec": reading.tokens_per_second,
-        "train/tokens_total": progress.tokens_total,
+        PACE: reading.tokens_per_second,
+        TOKENS: progress.tokens_total,
         "train/epoch": trainer.task.epoch(progress),
         "perf/mfu": reading.mfu,
         "perf/recompiles": trainer.state.recompiles,
@@ -193,6 +193,8 @@ class MetricsLine:
             self._writer.append(row)
         for tracker in self._trackers:
             tracker.log(row)
+            if problem := tracker.take_problem():
+                trainer.state.warn(f"tracker_{tracker.name}", problem)
 
     def sync(self) -> None:
         """Sync the lines to disk, so that no checkpoint is newer than the history that led to it."""
@@ -207,7 +209,7 @@ def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) 
         parts.append("no target to predict" if row[TRAIN_LOSS] is None else f"loss {row[TRAIN_LOSS]:.4f}")
         parts.append(f"lr {row['train/learning_rate']:.2e}")
         parts.append(f"grad norm {row['train/grad_norm']:.3f}")
-        parts.append(f"{row['train/tokens_per_sec']:,.0f} tokens/s")
+        parts.append(f"{row[PACE]:,.0f} tokens/s")
     if any(metric.name in row for metric in metrics):
         parts.append(f"eval {_describe_evaluation(row, metrics)}")
     return "  ".join(parts)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 TRAIN_LOSS = "train/loss"
+TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
+"""Tokens trained on so far, and per second."""
 EVAL, EVAL_LOSS = "eval/", "eval/loss"
 """Prefix of the metrics of an evaluation, and one of them."""
 SOURCE, SOURCE_LOSS = "eval/source_", "eval/source_loss"
 """The same for an evaluation on the text of the run that this one continues."""
+CORPUS_SHARE = "data/share/"
+"""Prefix of the metric of each corpus of a mixture: its share of the tokens trained on so far."""
 
 
 def on_source(name: str) -> str:
