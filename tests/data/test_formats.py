@@ -159,7 +159,12 @@ def tarred() -> bytes:
             "is binary data",
             "check dataset.path",
         ),
-        ("a.txt", b"caf\xe9 " * 50, "is not UTF-8", "iconv -f LATIN1"),
+        (
+            "a.txt",
+            b"caf\xe9 " * 50,
+            "is not UTF-8",
+            "iconv -f LATIN1 -t UTF-8 a.txt > a.utf8 && mv a.utf8 a.txt",
+        ),
     ],
 )
 def test_content_of_another_format_than_the_name_says(tmp_path, name, content, says, way_out):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from neobert.errors import ProjectError
 
-_UTF_16 = ("is UTF-16", "convert the file: iconv -f UTF-16 -t UTF-8 {name} > {stem}.utf8.txt")
+# A converted copy next to the file would not help in a folder, of which every file is read.
+_REPLACE = "iconv -f {encoding} -t UTF-8 {{name}} > {{stem}}.utf8 && mv {{stem}}.utf8 {{name}}"
+_UTF_16 = ("is UTF-16", f"convert the file: {_REPLACE.format(encoding='UTF-16')}")
 _ARROW = (
     "is an Arrow file",
     "set dataset.path to the folder that save_to_disk wrote, or convert the file: "
@@ -129,8 +131,7 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
     return unreadable(
         where,
         f"is not UTF-8: byte 0x{raw[place]:02x} at column {column + place + 1}",
-        "convert the file, for example: "
-        + _for_file("iconv -f LATIN1 -t UTF-8 {name} > {stem}.utf8.txt", path),
+        f"convert the file, for example: {_for_file(_REPLACE.format(encoding='LATIN1'), path)}",
     )
 
 
