@@ -38,10 +38,17 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
         yield indent + "  ".join([*cells, first])
         yield from (" " * ahead[-1] + text for text in more)
         return
-    below = len(indent) + len(HANGING)
-    start = max(below, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else below
+    start = _start_below(ahead, len(indent) + len(HANGING), terminal)
     yield from _lines(row[:-1], widths[:-1], indent, terminal)
     yield from (" " * start + text for text in _wrapped(row[-1], terminal - start))
+
+
+def _start_below(ahead: Sequence[int], least: int, terminal: int) -> int:
+    """Return the start of a last column on lines of its own: under the rightmost column with room for it."""
+    for start in reversed(ahead[1:-1]):
+        if terminal - start >= COMFORTABLE:
+            return max(least, start)
+    return max(least, ahead[-2]) if terminal - ahead[-2] >= NARROWEST else least
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -65,6 +65,23 @@ def test_it_goes_under_the_one_before_where_there_is_no_room(terminal):
     ]
 
 
+def test_it_goes_under_an_earlier_column_with_more_room(terminal):
+    terminal(70)
+    rows = [
+        [
+            "CKP001",
+            "no-save-cadence",
+            "fail",
+            "static",
+            "A run that writes no checkpoint before its last step.",
+        ]
+    ]
+    assert columns(rows).splitlines() == [
+        "CKP001  no-save-cadence  fail  static",
+        "        A run that writes no checkpoint before its last step.",
+    ]
+
+
 def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
     terminal(32)
     rows = [["time", "unknown (no price is set)", "50,000 steps of 3 s each"], *ROWS[1:]]
