@@ -9,6 +9,7 @@ from typing import Any
 from launcher.commands.selection import Selection
 from launcher.io.files import make_folder
 from launcher.process.json_child import ask
+from launcher.report.prepared_view import prepared_text
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -28,7 +29,9 @@ def prepare(selection: Selection, output: Path | None, output_format: str) -> in
     if output is not None and not (output / PREPARED).exists():
         _check_new(output, "prepared text")
     folder = () if output is None else (str(output.absolute()),)
-    return _answer(PREPARE, "preparing the data", resolved, folder, output_format)
+    report = _ask(PREPARE, "preparing the data", resolved, folder)
+    console.write(result_json(report) if output_format == "json" else prepared_text(report))
+    return EXIT_OK
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
@@ -36,7 +39,9 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
     resolved = selection.require()
     _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
-    return _answer(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),), output_format)
+    report = _ask(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
+    deliver_report(report, output_format)
+    return EXIT_OK
 
 
 def _check_new(output: Path, content: str) -> None:
@@ -49,12 +54,9 @@ def _check_new(output: Path, content: str) -> None:
     raise ProjectError("occupied-folder", message, "choose a new folder", str(output), EXIT_USAGE)
 
 
-def _answer(
-    module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str], output_format: str
-) -> int:
+def _ask(module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str]) -> dict[str, Any]:
     hint = _hint(resolved.config.dataset.num_proc)
-    deliver_report(ask(module, to_dict(resolved.config), arguments, doing=doing, hint=hint), output_format)
-    return EXIT_OK
+    return ask(module, to_dict(resolved.config), arguments, doing=doing, hint=hint)
 
 
 def _hint(num_proc: int) -> str:

@@ -165,7 +165,7 @@ def test_prepare_prints_the_child_s_report(command: Callable[..., Any], pretende
     pretended(REPORTS)
     answer = command("data", "prepare", "-p", "cpu-demo", *JSON)
     assert (answer.code, answer.json["profile"]) == (0, "cpu-demo")
-    assert "train.tokens  12,345" in command("data", "prepare", "-p", "cpu-demo").out
+    assert "training text  12,345 tokens" in command("data", "prepare", "-p", "cpu-demo").out
 
 
 @pytest.mark.child

@@ -1,0 +1,71 @@
+"""Report of prepared text for people: what is read, what is left out, and how it fills the microbatches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from launcher.terminal.table import columns
+from launcher.terminal.values import show_number
+from neobert.plurals import counted
+
+SPLITS = {"train": "training text", "eval": "evaluation text"}
+DOCUMENTS = {
+    "empty": "without text: left out",
+    "too_short": "shorter than dataset.min_length: left out",
+    "split": "longer than a row: split",
+    "truncated": "longer than a row: truncated",
+    "dropped": "longer than a row: left out",
+    "copies_of_evaluation": "with a copy in the evaluation text",
+    "copies_in_training": "with a copy in the training text",
+}
+TOKENS = {
+    "tokens_lost": "of long documents: lost",
+    "unknown": "unknown to the tokenizer",
+    "special": "with the name of a special token, in the text itself",
+}
+Report = Mapping[str, Any]
+Row = tuple[str, str]
+
+
+def prepared_text(report: Report) -> str:
+    """Return a few rows; the command's JSON has every value."""
+    splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
+    rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
+    return columns([*rows, *_shape_rows(report)])
+
+
+def _split_rows(name: str, counts: Report) -> Iterator[Row]:
+    units = ("document", "segment", "token")
+    sizes = (counted(counts[f"{unit}s"], unit) for unit in units if f"{unit}s" in counts)
+    yield name, ", ".join(sizes)
+    if "source" in counts:
+        column = f", column {counts['column']}" if "column" in counts else ""
+        yield "", f"from {counts['source']}{column}"
+    for unit, meanings in (("document", DOCUMENTS), ("token", TOKENS)):
+        for key, meaning in meanings.items():
+            if counts.get(key):
+                yield "", f"{counted(counts[key], unit)} {meaning}"
+    for key in ("labels", "words"):
+        if counts.get(key):
+            yield "", f"{key} " + ", ".join(f"{label}: {number:,}" for label, number in counts[key].items())
+
+
+def _corpus_rows(corpora: Report) -> Iterator[Row]:
+    for name, corpus in corpora.items():
+        yield f"corpus {name}", f"{corpus['tokens']:,} tokens, {corpus['share']:.1%} of the run's tokens"
+        yield "", f"the run reads {corpus['tokens_read']:,} tokens, {show_number(corpus['epochs'], 3)} epochs"
+
+
+def _shape_rows(report: Report) -> Iterator[Row]:
+    if "microbatch" in report:
+        shape = report["microbatch"]
+        fill = f", {shape['fill']:.1%} of them used" if "fill" in shape else ""
+        yield "microbatch", f"{shape['tokens']:,} tokens{fill}"
+        yield "", shape["reason"]
+    if "epochs" in report:
+        yield "epochs", f"{show_number(report['epochs'], 3)}: the run's tokens / tokens of the training text"
+    if "tokenizer" in report:
+        yield "tokenizer", f"{report['tokenizer']['tokens']:,} tokens"
+    if "folder" in report:
+        yield "folder", report["folder"]
