@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
-from launcher.terminal.cells import right_aligned, shown_width
+from launcher.terminal.cells import ELLIPSIS, cut_start, right_aligned, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.metric_text import label_of
 from launcher.terminal.table import columns
@@ -40,6 +41,7 @@ OUTPUT_DIR = "trainer.output_dir"
 CODE = "code_version"
 TASK = "task"
 MOST_ROWS = 10
+SHORTEST_NAME = 12
 SAME_TOKENS = 0.01
 """Runs whose tokens per step differ by more are compared at equal tokens."""
 MISSING = "(no such key)"
@@ -75,7 +77,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
         require_run(folder)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
-    names = _names(folders)
+    names = _fitting(_names(folders), console.width())
     runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
     tables = {} if TASK in differing else {name: table_of(runs, name) for name in _metrics(runs)}
@@ -106,6 +108,14 @@ def _names(folders: Sequence[Path]) -> list[str]:
     paths = [folder.absolute() for folder in folders]
     common = commonpath([path.parent for path in paths])
     return [printable(str(path.relative_to(common))) for path in paths]
+
+
+def _fitting(names: Sequence[str], terminal: int) -> list[str]:
+    """Shorten names at their start for a terminal, as long as they stay different; 0 columns: no limit."""
+    width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(shown_width, names))
+    mark = ELLIPSIS if console.shows_blocks(sys.stdout) else "~"
+    short = [cut_start(name, width, mark) for name in names]
+    return short if len(set(short)) == len(set(names)) else list(names)
 
 
 def _have_same_tokens(statuses: Sequence[RunStatus]) -> bool:

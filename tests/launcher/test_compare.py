@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from launcher.rundir.run_history import PARSED_BYTES, RunHistory, Series, common_positions
 from launcher.terminal import console
+from launcher.terminal.cells import shown_width
 
 CONFIG = {"task": "pretrain", "optimizer": {"lr": 0.1}, "trainer": {"output_dir": "a", "max_steps": 9}}
 
@@ -132,6 +133,22 @@ def test_a_narrow_terminal_gets_a_block_for_each_key(
     config = shown.partition("\n\n")[0]
     assert max(map(len, config.splitlines())) <= columns
     assert ("  optimizer.lr\n" in config) == (columns == 80)
+
+
+@pytest.mark.parametrize("columns", [0, 60, 80])
+def test_long_names_are_shortened_on_a_terminal(
+    columns: int, make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = [f"sweep,optimizer.lr=0.0003,scheduler.warmup_steps=2000,seed={seed}" for seed in (1, 2)]
+    monkeypatch.setattr(console, "width", lambda: columns)
+    shown = command("runs", "compare", *(make(name, FALLING) for name in points)).out
+    (head, *_) = shown.partition("eval loss at equal steps\n")[2].splitlines()
+    first, second = head.split()[1:3]
+    if columns:
+        assert shown_width(head) <= columns
+        assert (first.endswith("seed=1"), second.endswith("seed=2")) == (True, True)
+    else:
+        assert [first, second] == points
 
 
 def test_several_runs_one_run_and_none(make: Callable[..., Path], command: Callable[..., Any]) -> None:
