@@ -210,6 +210,13 @@ def test_steps_without_a_target_have_no_loss(make_run, run, metrics, caplog):
     assert "step 12/12  no target to predict" in caplog.text
 
 
+def test_the_log_names_the_text_that_is_read(make_run, run, caplog):
+    caplog.set_level("INFO", logger="neobert")
+    assert run(make_run()) == 0
+    assert re.search(r"training text: .+: [\d,]+ documents, [\d,]+ tokens", caplog.text)
+    assert "evaluation text: " in caplog.text
+
+
 def test_text_that_cannot_be_masked_ends_the_run(make_run, run, outcome, tmp_path):
     """One document in a hundred has a token to predict: enough for preparation, nothing to learn from."""
     text = tmp_path / "special.jsonl"

@@ -22,6 +22,7 @@ from neobert.errors import ProjectError
 from neobert.optim import WeightAverage, build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.plan.epochs import epoch_steps
+from neobert.printable import printable
 from neobert.progress import reported_to
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
@@ -210,6 +211,15 @@ def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
         torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.rank))
 
 
+def log_text(report: Mapping[str, Any]) -> None:
+    """Log the text of each split: its files, how many of them are not read, documents and tokens."""
+    for split, name in (("train", "training"), ("eval", "evaluation")):
+        if split in report:
+            counts = report[split]
+            sizes = f"{counts['documents']:,} documents, {counts['tokens']:,} tokens"
+            log.info("%s text: %s: %s", name, printable(counts["source"]), sizes)
+
+
 def assemble(
     config: RunConfig,
     run_dir: Path,
@@ -222,6 +232,7 @@ def assemble(
     phases = phases or PhaseTracker()
     with signals.interrupting(), world.main_first(), reported_to(phases.describe):
         prepared = prepare(config, phases.tick)
+    log_text(prepared.report)
     task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     vary_dropout_by_rank(config, world)
     trainer = build_trainer(config, run_dir, world, task, signals, start)
