@@ -58,8 +58,9 @@ def test_ten_loads_compute_the_same_bits(make_model, tmp_path):
 
 
 @pytest.fixture
-def uninitialised_is_nan() -> Iterator[None]:
+def uninitialised_is_nan(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fill memory without values with NaN: it may hold by chance what was there before."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     yield
