@@ -91,7 +91,7 @@ def examine(
     else:
         facts = held_to(facts, run.config)
     measured = measurement(facts) or earlier
-    predicted, plan = plan, plan_run(run, measured)
+    predicted, plan = plan_run(run, gpus=facts.gpus), plan_run(run, measured, facts.gpus)
     findings, checks = judge(run, plan, facts, levels)
     reused: tuple[str, ...] = ()
     since = ""

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from profiles.registry import Requirements, resolve_run
+from tests.validators.judging import FACTS
 from validators.planning import assumptions_of
 
 
@@ -45,5 +46,22 @@ def test_what_the_expectation_was_not_made_for_is_said(override, said):
     assert assumptions_of(resolve_run("h200-prod", [], [override])).source.endswith(said)
 
 
-def test_a_run_without_a_profile_is_planned_for_a_cpu():
-    assert assumptions_of(resolve_run(None)).device_name == "CPU"
+@pytest.mark.parametrize(
+    ("requires", "found", "device", "memory_mib"),
+    [
+        (None, (), "CPU", None),
+        (None, ("NVIDIA H200", 143_771), "H200", 143_771),
+        (None, ("Tesla K80", 11_441), "CPU", None),
+        ({}, ("NVIDIA H200", 143_771), "H200", 143_771),
+        ({}, ("Tesla K80", 11_441), "A100", None),
+        ({"gpu": "H100"}, ("NVIDIA H200", 143_771), "H100", 80 * 1024),
+        ({"device": "cpu", "num_gpus": 0}, ("NVIDIA H200", 143_771), "CPU", None),
+    ],
+)
+def test_what_names_no_gpu_is_planned_for_the_one_that_is_there(requires, found, device, memory_mib):
+    run = resolve_run(None) if requires is None else run_with(**requires)
+    name, memory = found or ("", 0)
+    assert FACTS.gpus is not None
+    gpus = [replace(FACTS.gpus[0], name=name, memory_total_mib=memory)] if found else []
+    assumptions = assumptions_of(run, gpus)
+    assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)
