@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import require_run
+from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
@@ -29,7 +30,6 @@ from launcher.terminal.values import (
 )
 from neobert.config import Origin
 from neobert.config.canonical import flatten
-from neobert.config.keys import without_effects
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.printable import printable
@@ -37,7 +37,6 @@ from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
 from neobert.tasks import known_metrics
 
 PROVENANCE = "provenance.json"
-OUTPUT_DIR = "trainer.output_dir"
 CODE = "code_version"
 TASK = "task"
 MOST_ROWS = 10
@@ -93,8 +92,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
 
 def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
     resolved, manifest = read_json(folder / RESOLVED), read_json(folder / MANIFEST)
-    flat = without_effects(flatten(resolved), ("start",))
-    flat.pop(OUTPUT_DIR, None)
+    flat = compared_keys(flatten(resolved))
     if isinstance(manifest.get(CODE), str):
         flat[CODE] = manifest[CODE]
     selecting = selecting_metric(resolved)

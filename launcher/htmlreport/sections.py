@@ -20,6 +20,7 @@ from launcher.htmlreport.markup import (
 )
 from launcher.htmlreport.overview import launches, results
 from launcher.htmlreport.run_record import RunRecord
+from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.records import Record, list_in
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
@@ -44,10 +45,11 @@ def details(run: RunRecord) -> str:
 
 def differences(first: RunRecord, second: RunRecord) -> str:
     """Return the keys in which two runs differ, each with value and origin."""
+    left, right = compared_keys(first.config), compared_keys(second.config)
     rows = [
         [code(key), _value_and_origin(first, key), _value_and_origin(second, key)]
-        for key in sorted({*first.config, *second.config})
-        if first.config.get(key, ABSENT) != second.config.get(key, ABSENT)
+        for key in sorted({*left, *right})
+        if left.get(key, ABSENT) != right.get(key, ABSENT)
     ]
     shown = table(["key", text(first.name), text(second.name)], rows)
     return f"<h2>Config differences</h2>{shown or '<p>The configs are equal.</p>'}"

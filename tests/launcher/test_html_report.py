@@ -245,13 +245,17 @@ def test_nothing_is_loaded_and_only_the_own_script_may_run(
 def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -> None:
     other = run_dir.with_name("other")
     shutil.copytree(run_dir, other)
-    write(other, "resolved.json", {"task": "classification", "trainer": {"max_steps": 50}})
+    trainer = {"max_steps": 50, "output_dir": "other", "resume_from_checkpoint": "auto"}
+    write(other, "resolved.json", {"task": "classification", "trainer": trainer})
     assert command("report", run_dir, "--compare", other, "--output", "both.html").code == 0
     page = Page(Path("both.html").read_text(encoding="utf-8"))
     assert [run["name"] for run in page.data["runs"]] == ["run", "other"]
     assert "trainer.max_steps" in page.text
     assert "guard.price_per_gpu_hour" in page.text  # set in one of them only
     assert "not set" in page.text
+    differing = page.text.partition("Config differences")[2].partition("A: run")[0]
+    assert "trainer.max_steps" in differing
+    assert "trainer.resume_from_checkpoint" not in differing
 
 
 def test_a_task_brings_its_panels(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
