@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -107,7 +108,7 @@ class RunReader:
         outcome = read_outcome(self.folder)
         return Snapshot(
             status=read_status(self.folder, now, History(evaluations=self._evaluations)),
-            ranks=self._ranks,
+            ranks={rank: view for rank, view in self._ranks.items() if rank < _num_ranks(config)},
             history=self.history,
             restarts=[entry for entry in list_in(manifest, "restarts") if isinstance(entry, dict)],
             config=config,
@@ -150,6 +151,14 @@ class RunReader:
         except OSError:
             return False
         return age_s > OUTCOME_STANDS_S or not _exists(manifest.get("launcher_pid"))
+
+
+def _num_ranks(config: Record) -> float:
+    """Return the processes of the latest launch: heartbeats of higher ranks are of a launch with more."""
+    section = config.get("distributed")
+    values = section if isinstance(section, dict) else {}
+    per_node, nodes = values.get("nproc_per_node"), values.get("nnodes")
+    return per_node * nodes if isinstance(per_node, int) and isinstance(nodes, int) else math.inf
 
 
 def _exists(pid: Any) -> bool:

@@ -96,6 +96,16 @@ def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
 
 
+def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir: Path) -> None:
+    for rank in (1, 2):
+        append(run_dir / f"heartbeat_rank{rank}.jsonl", beat(9, age_s=3600))
+    config = CONFIG | {"distributed": {"nproc_per_node": 2, "nnodes": 1}}
+    (run_dir / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
+    text = shown(run_dir)
+    assert "rank 1: no heartbeat for" in text
+    assert "rank 2" not in text
+
+
 @pytest.mark.parametrize("loss", [0.00039932, -0.00039932, 6.395e-05, 12345678.9, 1e300])
 def test_a_value_of_any_size_fits_its_column(run_dir: Path, loss: float) -> None:
     append(run_dir / "metrics.jsonl", {"step": 11, **ROW, "train/loss": loss})
