@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -22,6 +20,7 @@ from neobert.encoding.tokens import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.progress import Progress, report_to_launcher
 from neobert.runfiles.model_folder import model_folder
+from neobert.worker_pool import worker_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +129,7 @@ def _shares(request: Request, size: int) -> list[Share]:
     if size == 1:
         return [encode_share(request, 0, 1)]
     try:
-        with ProcessPoolExecutor(size, multiprocessing.get_context("spawn"), report_to_launcher) as ranks:
+        with worker_pool(size, report_to_launcher) as ranks:
             return list(ranks.map(encode_share, [request] * size, range(size), [size] * size))
     except BrokenProcessPool as error:
         message = "a process was killed, probably because memory ran out"

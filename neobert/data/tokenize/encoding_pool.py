@@ -10,12 +10,13 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
 from neobert.data.sources.rows import Row, characters
 from neobert.data.tokenize.encoding import BATCH_DOCUMENTS, Encoded, Encoder, batched
 from neobert.errors import ProjectError
+from neobert.worker_pool import worker_pool
 
 BATCH_CHARACTERS = 1 << 23
 PARALLELISM_ENV = "TOKENIZERS_PARALLELISM"
@@ -56,9 +57,8 @@ def encode_in_processes(
 ) -> Iterator[Encoded]:
     """Encode batches in order. Raises DAT009 if the processes cannot start, or one of them is killed."""
     _check_program_has_a_file()
-    context = multiprocessing.get_context("spawn")
     has_started = False
-    with ProcessPoolExecutor(num_proc, context, _start_process, (encoder,)) as pool:
+    with worker_pool(num_proc, _start_process, encoder) as pool:
         waiting: deque[Future[Encoded]] = deque()
         try:
             for batch in batches:
@@ -71,8 +71,6 @@ def encode_in_processes(
                 has_started = True
         except BrokenProcessPool as error:
             raise _broken(has_started) from error
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def check_not_a_child() -> None:

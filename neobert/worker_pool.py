@@ -1,0 +1,43 @@
+"""Pools of worker processes that never outlive the process that started them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+from neobert.errors import EXIT_INTERRUPTED
+
+
+@contextmanager
+def worker_pool(size: int, begin: Callable[..., object], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
+    """Open a pool of spawned processes, each of which calls `begin` first.
+
+    If the block is left by an exception, the workers are terminated in the middle of their work. They end
+    by themselves if this process is killed, where `concurrent.futures` would leave them waiting forever.
+    """
+    others = set(multiprocessing.active_children())
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(size, context, _begin, (begin, arguments)) as pool:
+        try:
+            yield pool
+        except BaseException:
+            for worker in set(multiprocessing.active_children()) - others:
+                worker.terminate()
+            raise
+
+
+def _begin(begin: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+    begin(*arguments)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(EXIT_INTERRUPTED)
