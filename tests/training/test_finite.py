@@ -40,6 +40,15 @@ def test_no_update_is_made_from_the_bad_step_on(late_guard, tmp_path):
     assert (tmp_path / "nonfinite.json").read_text() == '{"step": 2, "microbatches": [{"sample_ids": [2]}]}'
 
 
+def test_an_error_of_several_ranks_names_the_reports_of_all(tmp_path):
+    own = tmp_path / "nonfinite_rank1.json"
+    guard = FiniteGuard(torch.device("cpu"), own, memory_steps=1, reports="nonfinite_rank*.json")
+    with pytest.raises(ProjectError) as stop:
+        guard.judge(3, BAD, GOOD)
+    assert own.is_file()
+    assert str(tmp_path / "nonfinite_rank*.json") in stop.value.hint
+
+
 def moved(make_optimizer, verdict):
     """Step twice, the second time under a verdict; return whether weights or state have changed then."""
     model = torch.nn.Linear(4, 4)

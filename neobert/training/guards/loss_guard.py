@@ -46,10 +46,17 @@ class FiniteGuard:
         memory_steps: int,
         add_up: Callable[[Tensor], Tensor] = lambda own: own,
         limits: GuardConfig = NO_SPIKES,
+        reports: str = "",
     ) -> None:
-        """`add_up` sums a tensor over the ranks, each of which may hold another shard of the weights."""
+        """Start without a loss.
+
+        Args:
+            add_up: sums a tensor over the ranks, each of which may hold another shard of the weights.
+            reports: name pattern of the reports of all ranks, for errors: the loss is a sum over the ranks,
+                so the batch may be of any of them. Empty: there is one rank.
+        """
         self._is_on_gpu = device.type == "cuda"
-        self._report = report
+        self._report, self._reports = report, reports or report.name
         self._add_up = add_up
         self._is_bad = torch.zeros((), dtype=torch.bool, device=device)
         self._bad_step = torch.zeros((), dtype=torch.int64, device=device)
@@ -87,7 +94,7 @@ class FiniteGuard:
         """Raise `ProjectError` if a step was bad, and write its sample ids. Waits for the device."""
         spike, self.mean_loss = self._spikes.take()
         if spike is not None:
-            path = self._report.with_name(self._report.name.replace("nonfinite", "loss_spike"))
+            path = self._report.with_name(_of_spike(self._report.name))
             self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
             log.warning("step %d: loss spike of %.4g after a mean of %.4g, see %s", *spike, path)
         if not bool(self._is_bad):
@@ -95,9 +102,10 @@ class FiniteGuard:
         step = int(self._bad_step)
         if spike is not None and spike.step == step:
             message = f"loss spike at step {step}: {spike.loss:.4g} after a mean of {spike.mean:.4g}"
-            raise _stop(step, message, str(path), SPIKE_CODE)
+            raise _stop(step, message, str(path.with_name(_of_spike(self._reports))), SPIKE_CODE)
         self._write(self._report, step, {})
-        raise _stop(step, f"the loss or the gradient of step {step} is not finite", str(self._report))
+        reports = str(self._report.with_name(self._reports))
+        raise _stop(step, f"the loss or the gradient of step {step} is not finite", reports)
 
     def check_weights(self, module: nn.Module, step: int) -> None:
         """Raise `ProjectError` if a weight is NaN or infinite: it must not be saved."""
@@ -112,6 +120,10 @@ class FiniteGuard:
             path.write_text(json.dumps(batches | details, default=_plain), encoding="utf-8")
         except OSError as error:  # a full disk must not hide the error of the run
             log.warning("the samples of step %d could not be written: %s", step, error)
+
+
+def _of_spike(name: str) -> str:
+    return name.replace("nonfinite", "loss_spike")
 
 
 def _plain(array: Any) -> Any:

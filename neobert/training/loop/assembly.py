@@ -140,6 +140,7 @@ def build_trainer(
             config.trainer.logging_steps,
             world.add_up,
             config.guard,
+            reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
         average=None if limits.ema_decay is None else WeightAverage(task.model, limits.ema_decay),
