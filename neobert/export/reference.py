@@ -62,10 +62,16 @@ def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> 
 
 
 def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
-    """Drop words from the end of a text until it has at most `limit` tokens with special tokens."""
+    """Drop words, then letters, from a text's end until it has at most `limit` tokens, with special ones."""
+
+    def is_too_long(words: list[str]) -> bool:
+        return len(tokenizer.backend_tokenizer.encode(" ".join(words)).ids) > limit
+
     words = text.split()
-    while len(words) > 1 and len(tokenizer.backend_tokenizer.encode(" ".join(words)).ids) > limit:
+    while len(words) > 1 and is_too_long(words):
         words = words[: -max(1, len(words) // 8)]
+    while words[0] and is_too_long(words):
+        words = [words[0][:-1]]
     return " ".join(words)
 
 

@@ -35,6 +35,7 @@ EXPORTED = (
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 """Ends of the names of transformers' classes that can be exported: those without a head, or with logits."""
 
+OWN_TOKENIZER = "copy the tokenizer files that the model was trained with to this folder"
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -77,19 +78,34 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
     Args:
         pooling: replaces `config.pooling`; None keeps it.
 
-    Raises `ProjectError` EXP001 (no tokenizer), EXP004 and EXP005 (weights), EXP007 (config) or TOK002.
+    Raises `ProjectError` EXP001 (tokenizer), EXP004 and EXP005 (weights), EXP007 (config) or TOK002.
     """
     model = _build(folders[0])
     _check_same(folders)
     load_mean(model, folders)
     if pooling is not None:
         _declare_pooling(model, pooling, folders[0])
-    tokenizer = open_tokenizer(TokenizerConfig(path=str(folders[0])))
+    tokenizer = _tokenizer_of(folders[0], model)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
         # Consumers truncate at this length, and the model refuses longer rows.
         tokenizer.model_max_length = min(int(limit), tokenizer.model_max_length)
     return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders])
+
+
+def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
+    """Load the tokenizer of a model. Raises `ProjectError` EXP001 for none, and for one of another model."""
+    try:
+        tokenizer = open_tokenizer(TokenizerConfig(path=str(folder)))
+    except ProjectError as error:
+        if error.code == "TOK001":
+            raise ProjectError("EXP001", error.message, OWN_TOKENIZER, error.place) from error
+        raise
+    highest, rows = max(tokenizer.get_vocab().values()), model.get_input_embeddings().weight.shape[0]
+    if highest >= rows:
+        message = f"the tokenizer has ids up to {highest:,}, but the model has {rows:,} embeddings"
+        raise ProjectError("EXP001", message, OWN_TOKENIZER, str(folder))
+    return tokenizer
 
 
 def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
@@ -98,9 +114,16 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
     for folder in folders:
         load_weights(model, folder)
         for name, tensor in own_weights(model).items():
+            _require_finite(name, tensor, folder)
             total[name] = total[name] + tensor.detach() if name in total else tensor.detach().clone()
     if len(folders) > 1:
         model.load_state_dict({name: tensor / len(folders) for name, tensor in total.items()}, strict=False)
+
+
+def _require_finite(name: str, tensor: Tensor, folder: Path) -> None:
+    if not bool(tensor.isfinite().all()):
+        hint = "export an earlier checkpoint, from before the loss was NaN"
+        raise ProjectError("EXP004", f"{name} has values that are NaN or infinite", hint, str(folder))
 
 
 def origin_of(folder: Path) -> dict[str, Any]:

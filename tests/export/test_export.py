@@ -19,7 +19,7 @@ from neobert.export import read_weights, write_hf_folder
 from neobert.export import run as export_run
 from neobert.export.formats import fork, gguf
 from neobert.export.formats import hf as hf_format
-from neobert.export.reference import LIMIT, differences
+from neobert.export.reference import LIMIT, differences, make_reference
 from neobert.export.run import CONVERSION, export, refuse_unsuitable, writer_of
 from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import FORMATS
@@ -297,6 +297,31 @@ def unread(checkpoint: Path, name: str, monkeypatch) -> Path:
     monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
     monkeypatch.setattr(export_run, "compare", lambda *_: {})
     return run(checkpoint, name)
+
+
+def test_a_tokenizer_of_another_model_is_refused(make_model, save, tokenizer_dir):
+    folder = save(make_model(vocab_size=24))
+    with pytest.raises(ProjectError, match="has ids up to 34, but the model has 24 embeddings") as error:
+        open_source([folder], None)
+    assert error.value.code == "EXP001"
+    (folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(ProjectError, match="is not a tokenizer") as error:
+        open_source([folder], None)
+    assert error.value.hint == "copy the tokenizer files that the model was trained with to this folder"
+
+
+def test_weights_with_nan_are_named(make_model, save):
+    model = make_model()
+    with torch.no_grad():
+        model.model.transformer_encoder[1].qkv.weight[0, 0] = float("nan")
+    with pytest.raises(ProjectError, match=r"encoder\.1\.qkv\.weight has values that are NaN") as error:
+        open_source([save(model)], None)
+    assert error.value.code == "EXP004"
+
+
+def test_a_model_of_very_short_rows_is_compared_on_parts_of_words(make_model, save):
+    reference = make_reference(open_source([save(make_model(max_position_embeddings=4))], None))
+    assert reference.outputs["input_ids"].shape == (4, 4)
 
 
 def relative_imports(file: Path) -> set[str]:

@@ -173,6 +173,7 @@ def test_a_tampered_checkpoint_is_data(saved, corpus, resumed_loss, tmp_path, na
     assert len(refusal.value.message) < ONE_SENTENCE
     assert refusal.value.message.isprintable()
     assert refusal.value.code in ("CKP007", "EXP004")
+    assert refusal.value.hint
     if not is_resealed and name in ("index", "metadata", "shard"):
         assert "its manifest does not name" in refusal.value.message
         assert "move these entries out" in refusal.value.hint

@@ -13,6 +13,7 @@ from neobert.printable import printable
 CODE = "CKP007"
 MOST_NAMED = 3
 STRAY_HINT = "move these entries out of the checkpoint folder, which may contain only saved files"
+DAMAGED_HINT = "restore the checkpoint from a copy, or use another one by its path"
 LINK_HINT = "copy the checkpoint and follow its links (cp -rL), then resume from the copy"
 
 
@@ -20,8 +21,8 @@ class StrayEntryError(ProjectError):
     """An intact checkpoint with an entry in its folder that is not in the manifest."""
 
 
-def broken(folder: Path, reason: str, hint: str = "") -> ProjectError:
-    """Build the error for a checkpoint that cannot be resumed from."""
+def broken(folder: Path, reason: str, hint: str = DAMAGED_HINT) -> ProjectError:
+    """Build the error for a checkpoint that cannot be used."""
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
 
 

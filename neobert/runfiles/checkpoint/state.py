@@ -13,7 +13,6 @@ from neobert.runfiles.json_values import is_count, is_number, is_texts
 STATE_DIR = "trainer_state"
 STATE = "state.json"
 CONFIG = "resolved.json"
-DAMAGED_HINT = "restore the checkpoint from a copy, or resume from another one by its path"
 
 IsKind = Callable[[Any], bool]
 
@@ -27,9 +26,9 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
     wrong = [key for key, is_kind in STATE_KINDS.items() if not is_kind(state.get(key))]
     if wrong:
         reason = f"{STATE_DIR}/{STATE} has no valid {', '.join(wrong)}"
-        raise broken(folder, reason, DAMAGED_HINT)
+        raise broken(folder, reason)
     if state["step"] != step:
-        raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}", DAMAGED_HINT)
+        raise broken(folder, f"{STATE_DIR}/{STATE} is of step {state['step']:,}, not {step:,}")
     return state
 
 
@@ -44,9 +43,9 @@ def _read_object(folder: Path, name: str) -> dict[str, Any]:
     except PermissionError:
         raise
     except (OSError, ValueError, RecursionError):
-        raise broken(folder, f"{STATE_DIR}/{name} cannot be read as JSON", DAMAGED_HINT) from None
+        raise broken(folder, f"{STATE_DIR}/{name} cannot be read as JSON") from None
     if not isinstance(content, dict):
-        raise broken(folder, f"{STATE_DIR}/{name} is not a JSON object", DAMAGED_HINT)
+        raise broken(folder, f"{STATE_DIR}/{name} is not a JSON object")
     return content
 
 
