@@ -242,7 +242,7 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
     rule = RULES[REPOSITORY_CODE]
     status = Status.FAIL if failed else Status.PASS
     message = f"{failed} of {counted(len(judged), 'file')} failed" if failed else ""
-    return CheckResult(rule.code, rule.name, rule.level, status, True, message)
+    return CheckResult(rule.code, rule.name, rule.level, status, required=True, message=message)
 
 
 def _fix(files: Sequence[Path]) -> None:

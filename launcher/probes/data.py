@@ -112,7 +112,7 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 
 def _local(path: Path) -> Text:
     if not path.exists():
-        return Text(str(path), False, False, reason="no such file or folder")
+        return Text(str(path), exists=False, is_readable=False, reason="no such file or folder")
     num_files, size_bytes, unreadable, is_plain = 0, 0, "", True
     for file in _files(path):
         num_files += 1
@@ -120,7 +120,15 @@ def _local(path: Path) -> Text:
         unreadable = unreadable or _why_unreadable(file)
         is_plain = is_plain and kind_of(file) != PARQUET and file.suffix.lower() not in COMPRESSIONS
     is_readable = num_files > 0 and not unreadable
-    return Text(str(path), True, is_readable, num_files, size_bytes, unreadable, is_plain)
+    return Text(
+        str(path),
+        exists=True,
+        is_readable=is_readable,
+        num_files=num_files,
+        size_bytes=size_bytes,
+        reason=unreadable,
+        is_plain=is_plain,
+    )
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -94,7 +94,7 @@ def tree_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-def workers_of(child: subprocess.Popen[bytes], has_agent: bool) -> dict[int, psutil.Process]:
+def workers_of(child: subprocess.Popen[bytes], *, has_agent: bool) -> dict[int, psutil.Process]:
     """Return the training processes by rank, without those that have just ended."""
     workers: dict[int, psutil.Process] = {}
     for each in tree_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too

@@ -49,7 +49,8 @@ class Failure:
 
 def of_stall(stall: Stall, step: int) -> Failure:
     """Return the failure of a session that hung."""
-    return Failure("stall", stall.phase, step, str(stall), stall.phase in PASSING_PHASES)
+    is_transient = stall.phase in PASSING_PHASES
+    return Failure("stall", stall.phase, step, str(stall), is_transient=is_transient)
 
 
 def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
@@ -60,15 +61,16 @@ def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool =
         hint = f" at its CPU time limit{f' of {limit} s' if (limit := cpu_limit_s()) else ''}"
     process = "torchrun" if rank is None else f"rank {rank}"
     message = f"{process} was killed by {name}{hint}"
-    return Failure("lost", name, step, message, number in PASSING_SIGNALS)
+    return Failure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
 
 
 def of_error(error: ProjectError, step: int) -> Failure:
     """Return the failure of a session that reported an error."""
-    return Failure("reported", error.code, step, error.message, error.code in PASSING_CODES, error.hint)
+    is_transient = error.code in PASSING_CODES
+    return Failure("reported", error.code, step, error.message, is_transient=is_transient, hint=error.hint)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Decision about a failed run: restart it, or end it with this exit code and reason."""
 
@@ -92,15 +94,15 @@ class Restarts:
         self.failures.append(failure)
         if before is not None and failure.is_like(before) and not failure.is_transient:
             reason = f"same failure twice at step {failure.step}: not retrying"
-            return Verdict(False, EXIT_DO_NOT_REQUEUE, reason)
+            return Verdict(restarts=False, exit_code=EXIT_DO_NOT_REQUEUE, reason=reason)
         # A newer checkpoint is progress, so earlier restarts no longer count.
         if saved_step > self._saved_step:
             self.in_a_row, self._saved_step = 0, saved_step
         if self.in_a_row >= self.most:
             limit = f"no new checkpoint after {counted(self.most, 'restart')}: not retrying"
-            return Verdict(False, reason=limit if self.most else "")
+            return Verdict(restarts=False, reason=limit if self.most else "")
         self.in_a_row += 1
-        return Verdict(True)
+        return Verdict(restarts=True)
 
 
 def cpu_limit_s() -> int | None:

@@ -197,7 +197,7 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
 
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
     """Write the stacks of all ranks, then stop them."""
-    workers = workers_of(child, launch.has_agent)
+    workers = workers_of(child, has_agent=launch.has_agent)
     note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
     try:
         dump_stacks(workers, launch.location, str(stall))

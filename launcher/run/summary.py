@@ -105,7 +105,7 @@ def conclude(
     outcome = dict(read_outcome(folder) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
     if not outcome and error is None:
-        outcome = _inferred_outcome(folder, code, signals, has_begun)
+        outcome = _inferred_outcome(folder, code, signals, has_begun=has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
     history = History.of(folder / METRICS)
     first, last = _first_and_last_evaluation(folder / METRICS, history)
@@ -157,9 +157,9 @@ def already_finished(folder: Path) -> Summary:
     )
 
 
-def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], has_begun: bool) -> Record:
+def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], *, has_begun: bool) -> Record:
     """Infer the outcome of a trainer that wrote none; empty if its exit code is all that is known."""
-    if _was_stopped_early(code, signals, has_begun):
+    if _was_stopped_early(code, signals, has_begun=has_begun):
         return {"exit_code": EXIT_PREEMPTED}
     is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
     if has_begun and (code == EXIT_PREEMPTED or is_finished):
@@ -179,7 +179,7 @@ def saved_step(folder: Path) -> int:
     return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
 
 
-def _was_stopped_early(code: int, signals: Sequence[int], has_begun: bool) -> bool:
+def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) -> bool:
     """Return whether it was stopped before it could react: there was nothing to save yet."""
     was_asked = not set(STOPS).isdisjoint(signals)
     return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)

@@ -65,7 +65,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
             return conclude_session(launch, session, forwarder, final_verdict)
         verdict = restarts.judge(failure, saved_step(launch.location))
         if reason := why_no_restart(launch, session):
-            verdict = Verdict(False, reason=reason)
+            verdict = Verdict(restarts=False, reason=reason)
         if not verdict.restarts:
             return give_up(launch, session, forwarder, failure, verdict)
         restart(launch, failure, restarts)

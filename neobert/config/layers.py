@@ -128,7 +128,10 @@ def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
         section = find(root, (name,))
         if section is None or name in sections_read[task]:
             continue
-        place = next((node for key, node in children(section) if _is_set(name, key, node, is_named)), None)
+        place = next(
+            (node for key, node in children(section) if _is_set(name, key, node, may_be_default=is_named)),
+            None,
+        )
         if place is not None:
             readers = [f"task: {other}" for other, read in sections_read.items() if name in read]
             choice = f", or write {' or '.join(readers)}" if readers else ""
@@ -142,7 +145,7 @@ def _task(root: Node) -> str:
     return str(info.default if node is None else node.value)
 
 
-def _is_set(section: str, key: str | int, node: Node, may_be_default: bool) -> bool:
+def _is_set(section: str, key: str | int, node: Node, *, may_be_default: bool) -> bool:
     info = describe_field((section, key))
     is_other = not may_be_default or info is None or to_plain(info.default) != plain(node)
     return node.key.kind in GIVEN and is_other

@@ -68,7 +68,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
         if requested != "auto":
             raise _refusal(error, "model.kernel_backend")
         reasons.append(error.message)
-    modules = resolve_modules(requested, device_type, dtype, config.trainer.torch_compile)
+    modules = resolve_modules(requested, device_type, dtype, is_compiled=config.trainer.torch_compile)
     attention = packed if config.datacollator.pack_sequences else Backend("sdpa", "padded rows")
     reason = "; ".join([f"kernels {modules.reason}", *reasons, f"attention {attention.reason}"])
     return StepKernels(modules.name, attention.name, packed.name, reason)
@@ -84,7 +84,7 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
         raise _refusal(error, "model.attn_backend") from error
 
 
-def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, is_compiled: bool) -> Backend:
+def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool) -> Backend:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
     Under torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with it, 124

@@ -44,7 +44,7 @@ def _between_hooks(module: nn.Module, function: Any) -> Any:
     return module.sharded_step
 
 
-def hold_back(module: FSDPModule, is_last: bool) -> None:
+def hold_back(module: FSDPModule, *, is_last: bool) -> None:
     """Reduce gradients and reshard only after the last microbatch of a step, to save communication."""
     module.set_is_last_backward(is_last)
     module.set_requires_gradient_sync(is_last)

@@ -94,10 +94,10 @@ class World:
         """Compute in the run's precision; `prepare` has done this for `forward`, and for nothing else."""
         return self._accelerator.autocast()
 
-    def holding_gradients(self, module: nn.Module, is_last: bool) -> AbstractContextManager[Any]:
+    def holding_gradients(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
         """Exchange gradients only after the last microbatch of a step."""
         if isinstance(module, FSDPModule):
-            sharding.hold_back(module, is_last)
+            sharding.hold_back(module, is_last=is_last)
         if is_last or not isinstance(module, DistributedDataParallel):
             return nullcontext()
         return module.no_sync()

@@ -146,13 +146,13 @@ def _count(place: Path, *, may_add: bool) -> int:
     The settings of a folder count too; without a tokenizer.json its vocab.json is counted.
     """
     if os.path.isfile(place):
-        return _count_files((place,), _versions((place,)), may_add)
+        return _count_files((place,), _versions((place,)), may_add=may_add)
     is_whole = os.path.isfile(place / TOKENIZER)
     names = (TOKENIZER, SETTINGS) if is_whole else ("vocab.json", "added_tokens.json", SETTINGS)
     files = tuple(place / name for name in names if os.path.isfile(place / name))
     if not files or files[0].name != names[0]:
         raise _UnreadableError(f"has no {TOKENIZER}")
-    return _count_files(files, _versions(files), may_add)
+    return _count_files(files, _versions(files), may_add=may_add)
 
 
 def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
@@ -164,7 +164,7 @@ def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
 
 
 @lru_cache(maxsize=64)
-def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], may_add: bool) -> int:
+def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool) -> int:
     if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
         raise _UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
     contents = {file.name: _read(file) for file in files}

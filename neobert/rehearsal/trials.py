@@ -60,12 +60,12 @@ class WorstCase:
     def __init__(self, trainer: Trainer) -> None:
         task, sizes = trainer.task, trainer.config.trainer
         stretched = full_of_text(first_batches(trainer, 1)[0], sizes.per_device_train_batch_size)
-        self.train: Microbatch = task.worst_case(stretched, True)
+        self.train: Microbatch = task.worst_case(stretched, is_training=True)
         first = None if task.evaluation is None else next(iter(task.evaluation()), None)
         self.evaluation: Microbatch | None = None
         if first is not None:
             stretched = full_of_text(first, sizes.per_device_eval_batch_size)
-            self.evaluation = task.worst_case(stretched, False)
+            self.evaluation = task.worst_case(stretched, is_training=False)
 
     def step(self, trainer: Trainer) -> None:
         """Run forward and backward. Raises `torch.OutOfMemoryError`."""

@@ -273,7 +273,7 @@ def test_a_model_on_the_meta_device_materialises_on_cuda():
 
 @pytest.mark.skipif(not is_installed("liger_kernel"), reason="needs liger-kernel")
 def test_liger_computes_what_torch_computes():
-    assert resolve_modules("auto", "cuda", torch.bfloat16, False).name == "liger"
+    assert resolve_modules("auto", "cuda", torch.bfloat16, is_compiled=False).name == "liger"
     run = make_run()
     golden = _logits_and_gradients(make_model(), run)
     allowed = _errors(_logits_and_gradients(bf16_model("torch_varlen"), on_cuda(run)), golden)

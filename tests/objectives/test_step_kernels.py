@@ -207,16 +207,16 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
 
 def test_liger_on_a_cpu_is_an_error_and_auto_is_torch():
     with pytest.raises(ProjectError, match="needs CUDA") as caught:
-        resolve_modules("liger", "cpu", BF16, False)
+        resolve_modules("liger", "cpu", BF16, is_compiled=False)
     assert (caught.value.code, caught.value.place) == ("ATT001", "model.kernel_backend")
-    auto = resolve_modules("auto", "cpu", BF16, False)
+    auto = resolve_modules("auto", "cpu", BF16, is_compiled=False)
     assert auto.name == "torch"
     assert "needs CUDA" in auto.reason
-    assert resolve_modules("torch", "cuda", BF16, False).name == "torch"
+    assert resolve_modules("torch", "cuda", BF16, is_compiled=False).name == "torch"
 
 
 def test_auto_leaves_liger_out_of_a_compiled_step():
-    compiled = resolve_modules("auto", "cuda", BF16, True)
+    compiled = resolve_modules("auto", "cuda", BF16, is_compiled=True)
     assert compiled.name == "torch"
     assert "torch.compile" in compiled.reason
 
@@ -224,7 +224,7 @@ def test_auto_leaves_liger_out_of_a_compiled_step():
 def test_missing_liger_on_cuda(monkeypatch):
     for name in ("liger_kernel", "liger_kernel.ops.rms_norm", "liger_kernel.ops.swiglu"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert resolve_modules("auto", "cuda", BF16, False).name == "torch"
+    assert resolve_modules("auto", "cuda", BF16, is_compiled=False).name == "torch"
     with pytest.raises(ProjectError) as caught:
-        resolve_modules("liger", "cuda", BF16, False)
+        resolve_modules("liger", "cuda", BF16, is_compiled=False)
     assert "pip install 'liger-kernel>=0.8'" in caught.value.hint

@@ -85,19 +85,19 @@ def model_config(**settings):
 def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
     num_labels = 2 if dtype == "int64" else 1
     model = NeoBERTForSequenceClassification(model_config(num_labels=num_labels, pooling=pooling))
-    batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), True)
+    batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), is_training=True)
     return missed(classifier_answers(Direct(ClassificationObjective(model)), batch))
 
 
 def missed_by_a_language_model(*, is_packed):
     objective = MaskedLMObjective(NeoBERTLMHead(model_config()), True)
-    batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), True)
+    batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), is_training=True)
     return missed(attention_answers(Direct(objective), batch, token_classes=64))
 
 
 def missed_by_a_tagger(*, is_packed):
     model = NeoBERTForTokenClassification(model_config(num_labels=3))
-    batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), True)
+    batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
     return missed(tagger_answers(Direct(TokenClassificationObjective(model)), batch, num_labels=3))
 
 

@@ -188,10 +188,10 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("distributed.mode", f"the environment selects {name}", FOREIGN_HINT)
     if facts.host.accelerate_file is not None:
         is_chosen = run.origin("distributed.mode").kind != "default"
-        yield from _in_file(facts.host.accelerate_file, is_chosen)
+        yield from _in_file(facts.host.accelerate_file, is_chosen=is_chosen)
 
 
-def _in_file(file: AccelerateFileFacts, is_chosen: bool) -> Violations:
+def _in_file(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
     """Judge accelerate's config file: a named file is meant for this run, the default only without a mode."""
     if file.is_named and file.error:
         message = f"ACCELERATE_CONFIG_FILE is {file.path}, which cannot be read: {file.error}"

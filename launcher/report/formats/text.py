@@ -72,11 +72,15 @@ def finding_text(
         has_source: show the line of the file, if it can be read.
         on: stream that the text is written to, which decides on colors; standard output by default.
     """
-    lines = [_head(finding, is_fixable, on), *_place(finding, has_source, on), *_key_and_hint(finding, on)]
+    lines = [
+        _head(finding, on, is_fixable=is_fixable),
+        *_place(finding, on, has_source=has_source),
+        *_key_and_hint(finding, on),
+    ]
     return fold("\n".join(lines), console.width(on))
 
 
-def _head(finding: Finding, is_fixable: bool, on: TextIO | None) -> str:
+def _head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> str:
     label = paint(f"{finding.severity} {finding.code}", COLOUR[finding.severity], "bold", on=on)
     name = f" {finding.name}" if finding.name else ""
     marks = (f" {paint(FIXABLE, 'cyan', on=on)}" if is_fixable else "") + (
@@ -85,18 +89,18 @@ def _head(finding: Finding, is_fixable: bool, on: TextIO | None) -> str:
     return f"{label}{printable(name)}{marks}: {paint(printable(finding.message), 'bold', on=on)}"
 
 
-def _place(finding: Finding, has_source: bool, on: TextIO | None) -> Iterator[str]:
+def _place(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator[str]:
     """Yield the location and the line of the file, then those of an inherited value."""
     colour = COLOUR[finding.severity]
     if finding.file:
-        yield from _spot("-->", finding.file, finding.line, finding.column, has_source, colour, on)
+        yield from _spot("-->", finding.file, finding.line, finding.column, colour, on, has_source=has_source)
     if finding.inherited_file:
         inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
-        yield from _spot("set in", *inherited, True, colour, on)
+        yield from _spot("set in", *inherited, colour, on, has_source=True)
 
 
 def _spot(
-    label: str, file: str, line: int, column: int, has_source: bool, colour: str, on: TextIO | None
+    label: str, file: str, line: int, column: int, colour: str, on: TextIO | None, *, has_source: bool
 ) -> Iterator[str]:
     """Yield a location, then the line of the file with carets under the whole value."""
     place = ":".join(str(part) for part in (file, line, column) if part)

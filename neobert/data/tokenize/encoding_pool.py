@@ -70,7 +70,7 @@ def encode_in_processes(
                 yield waiting.popleft().result()
                 has_started = True
         except BrokenProcessPool as error:
-            raise _broken(has_started) from error
+            raise _broken(has_started=has_started) from error
 
 
 def check_not_a_child() -> None:
@@ -97,7 +97,7 @@ def _check_program_has_a_file() -> None:
         )
 
 
-def _broken(has_started: bool) -> ProjectError:
+def _broken(*, has_started: bool) -> ProjectError:
     if has_started:
         message = "a tokenizer worker was killed, probably because memory ran out"
         return ProjectError("DAT009", message, "lower dataset.num_proc", "dataset.num_proc")

@@ -77,7 +77,7 @@ class Reach:
         heads = torch.tensor(self.heads or range(q.shape[1]), device=q.device)
         q, k, v = (part.index_select(1, heads).float() for part in (q, k, v))
         for queries, keys in self.groups:
-            context_rows = _attend(q[queries], k[keys], v[keys], self.is_causal)
+            context_rows = _attend(q[queries], k[keys], v[keys], is_causal=self.is_causal)
             context[queries[:, None], heads] = context_rows.to(context.dtype)
 
 
@@ -94,7 +94,7 @@ class Noise:
             context += self.share * torch.randn_like(context)
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, is_causal: bool) -> Tensor:
+def _attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
     """Attend in all heads at once: [Q, N, H] and [K, N, H]. One launch per head and segment took seconds."""
     q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)[0].transpose(0, 1)

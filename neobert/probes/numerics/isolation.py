@@ -69,7 +69,8 @@ def measure_padding(path: Path, batch: LeakBatch) -> dict[str, Any]:
     bounds = batch.inputs["cu_seqlens"]
     if bounds is not None:
         changed.append(batch.with_inputs(cu_seqlens=torch.cat([bounds, bounds[-1:].expand(SPARE_SLOTS)])))
-    seen = [Observation(difference(path.hidden(other)[tokens], before), True, noise) for other in changed]
+    moved = [difference(path.hidden(other)[tokens], before) for other in changed]
+    seen = [Observation(each, responds=True, noise=noise) for each in moved]
     gradient = path.gradients(changed[0], batch.labels(tokens))[1]["model.encoder.weight"]
     crossing = largest(gradient[batch.own_ids(len(batch.places))])
     return _sum_up("hidden states", seen, crossing, own=largest(gradient))

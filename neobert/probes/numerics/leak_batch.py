@@ -152,7 +152,8 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
 
 def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
     """Build the collator with nothing masked: a probe chooses its own targets."""
-    rule = MaskingRule(0.0, True, 0, np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_))
+    ids, is_maskable = np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_)
+    rule = MaskingRule(0.0, mask_all=True, mask_id=0, random_ids=ids, is_maskable=is_maskable)
     return Assembler(shape, rule, seed=0, pad_id=PAD_ID, vocab_size=vocab_size)
 
 

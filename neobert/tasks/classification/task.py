@@ -74,7 +74,7 @@ class ClassificationData(RankData):
         return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 
 
-def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
+def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
     """Label every segment of a full microbatch with the label of its first segment."""
     size = len(batch.cu_seqlens) - 1 if batch.cu_seqlens is not None else len(batch.input_ids)
     labels = batch.labels[:1].expand(size).contiguous()

@@ -101,7 +101,7 @@ class PretrainingData(RankData):
 
 
 def with_most_targets(
-    objective: Objective, rates: MaskingRates, batch: Microbatch, is_training: bool
+    objective: Objective, rates: MaskingRates, batch: Microbatch, *, is_training: bool
 ) -> Microbatch:
     """Return a microbatch with the most targets: the decoder's capacity, else the most that masking selects.
 

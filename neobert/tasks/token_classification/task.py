@@ -73,7 +73,7 @@ def labelled_share(prepared: PreparedData) -> float:
     return float((labels != IGNORED).mean())
 
 
-def with_every_label(batch: Microbatch, is_training: bool) -> Microbatch:  # noqa: ARG001
+def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
     """Label every token of a full microbatch."""
     labels = torch.zeros_like(batch.input_ids)
     return replace(batch, labels=labels, num_targets=labels.numel())

@@ -74,6 +74,13 @@ class StepServices(Protocol):
     stopwatch: Stopwatch
 
 
+class WorstCase(Protocol):
+    """Maker of a microbatch with the most targets."""
+
+    def __call__(self, batch: Any, *, is_training: bool) -> Any:
+        """Return a microbatch full of text with the most targets that training or an evaluation may have."""
+
+
 Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
@@ -118,8 +125,7 @@ class Task:
         evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
         metrics: returns empty metrics for one evaluation.
         inputs: a microbatch as the objective's arguments, on a device.
-        worst_case: a microbatch full of text, with the most targets that training (True) or an evaluation
-            (False) may have.
+        worst_case: gives a microbatch full of text the most targets.
         probe: tests the trained task against known answers, on a microbatch of `worst_case`. It may train,
             because nothing runs after it.
         describe: returns strings and arrays that identify a microbatch's samples.
@@ -143,7 +149,7 @@ class Task:
     evaluation: Callable[[], Iterable[Any]] | None
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]
-    worst_case: Callable[[Any, bool], Any]
+    worst_case: WorstCase
     probe: Callable[[Examiner, Any], Iterator[Answer]]
     describe: Callable[[Any], dict[str, Any]]
     flops: Callable[[Any], int]
