@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
@@ -21,7 +22,7 @@ from launcher.rundir.directory import run_directory
 from launcher.terminal.activity import activity, announce
 from neobert.config import to_dict
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan import Measured
+from neobert.plan import Measured, Plan
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
@@ -29,7 +30,7 @@ from validators.core import groups_needed, judge
 from validators.facts import Facts
 from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
-from validators.finding import Level
+from validators.finding import CheckResult, Level
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
 from validators.rule import RULES
@@ -66,44 +67,56 @@ def examine(
         earlier: measurements of an earlier rehearsal, for a plan without one.
         trainer: the process that waits to become the trainer, which the rehearsal may warm up.
     """
-    plan = plan_run(run)
     if facts is None:
-        output_dir = run_directory(run)
-        diff_file = folder / DIFF if folder else None
-        needed = groups_needed(run, plan, levels)
+        assumed = plan_run(run)
+        groups = groups_needed(run, assumed, levels)
         if receipt is not None:
-            needed = needed.intersection(measured_again)
-        probes = probes_for(levels, needed)
-        requires_gpu = run.device == "cuda"
-        subject = Subject(
-            run.config, output_dir, Path.cwd(), diff_file, requires_gpu,
-            checkpoint_mib=plan.checkpoint_mib.value, peak_mib=plan.memory_mib.value, trainer=trainer,
-        )  # fmt: skip
-
-        def prepare_trainer() -> None:
-            """Warm the trainer up next to the probes where an earlier receipt replaces the rehearsal."""
-            if folder is not None and receipt is not None and measured_again:
-                write_json(folder / WARM_UP, to_dict(run.config))
-                warm_up(trainer, run.config, folder / WARM_UP)
-
+            groups = groups.intersection(measured_again)
+        is_repeated = receipt is not None and bool(measured_again)
+        warm_up_file = folder / WARM_UP if folder is not None and is_repeated else None
         with activity("checking this machine"):
-            facts = collect(probes, subject, announce, prepare_trainer)
+            facts = collect(
+                probes_for(levels, groups),
+                _subject(run, assumed, folder, trainer),
+                announce,
+                partial(_warm_up, trainer, run, warm_up_file),
+            )
     else:
         facts = held_to(facts, run.config)
     measured = measurement(facts) or earlier
     predicted, plan = plan_run(run, gpus=facts.gpus), plan_run(run, measured, facts.gpus)
     findings, checks = judge(run, plan, facts, levels)
-    reused: tuple[str, ...] = ()
+    reused: tuple[CheckResult, ...] = ()
     since = ""
     if receipt is not None:
         merged = carried(checks, receipt, facts)
-        checks, taken = merged, reused_in(checks, merged)
-        if taken:
-            reused, since = tuple(check.id for check in taken), receipt.measured_utc or receipt.created_utc
-        findings = [*findings, *warnings_of(taken, since)]
+        reused, checks = reused_in(checks, merged), merged
+        since = (receipt.measured_utc or receipt.created_utc) if reused else ""
+        findings = [*findings, *warnings_of(reused, since)]
         levels = tuple(level for level in Level if level in levels or str(level) in receipt.levels)
     report = report_of_run(run, findings, checks, strict=strict)
-    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, reused, since)
+    codes = tuple(check.id for check in reused)
+    return Examination(run, plan, facts, levels, report, unguarded, predicted, measured, codes, since)
+
+
+def _subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None) -> Subject:
+    return Subject(
+        run.config,
+        run_directory(run),
+        Path.cwd(),
+        folder / DIFF if folder else None,
+        requires_gpu=run.device == "cuda",
+        checkpoint_mib=plan.checkpoint_mib.value,
+        peak_mib=plan.memory_mib.value,
+        trainer=trainer,
+    )
+
+
+def _warm_up(trainer: WaitingChild | None, run: ResolvedRun, resolved: Path | None) -> None:
+    """Warm the trainer up next to the probes where an earlier receipt replaces the rehearsal."""
+    if resolved is not None:
+        write_json(resolved, to_dict(run.config))
+        warm_up(trainer, run.config, resolved)
 
 
 def write_report(examination: Examination, folder: Path) -> None:
