@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from neobert.plan import Measured, Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.rule import CannotTellError
+from validators.rule import CannotTellError, needed
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts
@@ -19,8 +19,7 @@ Part = TypeVar("Part")
 
 def rehearsal_of(facts: Facts) -> RehearsalFacts:
     """Return the rehearsal of a rule that lists it in its needs."""
-    assert facts.rehearsal is not None
-    return facts.rehearsal
+    return needed(facts.rehearsal)
 
 
 def measured(part: Part | None, facts: Facts, name: str) -> Part:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from neobert.plan import Plan
 from neobert.tasks import TASKS
@@ -82,6 +83,13 @@ class Rule:
 
 
 RULES: dict[str, Rule] = {}
+Group = TypeVar("Group")
+
+
+def needed(group: Group | None) -> Group:
+    """Return a group of facts that a rule lists in its needs; without it, the rule is not called."""
+    assert group is not None
+    return group
 
 
 def rule(

@@ -10,7 +10,7 @@ from neobert.runfiles.checkpoint.folders import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
 from validators.rules.ckp_resume import start_from
 
 if TYPE_CHECKING:
@@ -52,8 +52,7 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     a trainer.output_dir with 20,237 MiB, or a lower trainer.save_total_limit
     ```
     """
-    disk = facts.disk
-    assert disk is not None
+    disk = needed(facts.disk)
     tree, held_mib = plan.checkpoint_tree_mib, _held_mib(run, plan, facts)
     if disk.free_mib < tree.value - held_mib:
         held = f", {held_mib:,.0f} MiB of them are already used" if held_mib else ""
@@ -122,8 +121,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       output_dir: /scratch/run
     ```
     """
-    disk = facts.disk
-    assert disk is not None
+    disk = needed(facts.disk)
     operations = (
         ("written to", disk.is_writable),
         ("renamed in", disk.rename_works),
@@ -185,8 +183,7 @@ def occupied_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       output_dir: runs/second
     ```
     """
-    output, trainer = facts.output, run.config.trainer
-    assert output is not None
+    output, trainer = needed(facts.output), run.config.trainer
     path, is_run = "trainer.output_dir", bool(output.config_digest or output.checkpoint_steps)
     starts_elsewhere = facts.resume and facts.resume.is_elsewhere and not facts.resume.is_continued
     resumes_it = trainer.resume_from_checkpoint != NEVER and not starts_elsewhere

@@ -11,7 +11,8 @@ from neobert.runfiles.checkpoint.folders import AUTO, NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
+from validators.rules.dat_prepared import prepared_of
 
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
@@ -58,8 +59,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     neobert-launch train --resume auto
     ```
     """
-    resume = facts.resume
-    assert resume is not None
+    resume = needed(facts.resume)
     path = CONTINUE if resume.is_continued else "trainer.resume_from_checkpoint"
     if not resume.exists:
         if resume.selector != AUTO or resume.is_continued:
@@ -149,8 +149,7 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
       output_dir: runs/second   # the new settings from the first step
     ```
     """
-    resume = facts.resume
-    assert resume is not None
+    resume = needed(facts.resume)
     if resume.numeric_differences:
         yield Violation(
             "trainer.resume_from_checkpoint",
@@ -196,8 +195,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
       continue_from: runs/first/checkpoints/800
     ```
     """
-    resume = facts.resume
-    assert resume is not None
+    resume = needed(facts.resume)
     if not (resume.is_continued and resume.is_verified):
         return
     if (
@@ -217,3 +215,39 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         yield Violation(
             "trainer.max_epochs", message, "set trainer.max_epochs to null, and trainer.max_steps"
         )
+
+
+@rule(
+    "CKP013",
+    "continued-with-another-tokenizer",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection", "resume"),
+    inapplicable=why_not_continued,
+)
+def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that continues another one with another tokenizer.
+
+    ## What it does
+    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`. A
+    tokenizer that is trained on the text of each run is another one.
+
+    ## Why is this bad?
+    Every id stands for another token: the embedding that the checkpoint has learned is then noise.
+
+    ## Example
+    ```yaml
+    trainer: {continue_from: runs/first/checkpoints/800}
+    tokenizer: {vocab_size: 30000}   # trained on the new text
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer: {continue_from: runs/first/checkpoints/800}
+    tokenizer: {path: runs/first/checkpoints/800}
+    ```
+    """
+    resume, own = needed(facts.resume), prepared_of(facts).tokenizer_digest
+    if resume.is_continued and resume.tokenizer_digest and resume.tokenizer_digest != own:
+        message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
+        yield Violation("tokenizer", message, f"set tokenizer.path to {resume.target}")

@@ -8,7 +8,7 @@ from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
 from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
@@ -40,8 +40,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       path: data/pretrain
     ```
     """
-    data = facts.data
-    assert data is not None
+    data = needed(facts.data)
     dataset = run.config.dataset
     path = "dataset.mixture" if dataset.mixture else "dataset.path" if dataset.path else "dataset.name"
     if not data.exists:
@@ -91,8 +90,7 @@ def no_cache_folder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     docker run --user 12345 -e NEOBERT_CACHE=/scratch/cache IMAGE neobert-launch train --profile cpu-demo
     ```
     """
-    data = facts.data
-    assert data is not None
+    data = needed(facts.data)
     if data.cache_reason:
         hint = "set NEOBERT_CACHE or dataset.cache_dir to a writable folder"
         yield Violation("dataset.cache_dir", data.cache_reason, hint)
@@ -259,8 +257,7 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
       max_steps: 200
     ```
     """
-    data = facts.data
-    assert data is not None
+    data = needed(facts.data)
     if not data.is_plain or not data.size_bytes:
         return
     tokens = data.size_bytes / BYTES_PER_TOKEN

@@ -14,8 +14,7 @@ from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, rule
-from validators.rules.ckp_resume import why_not_continued
+from validators.rule import CannotTellError, Violations, needed, rule
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -31,8 +30,7 @@ NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
 
 def prepared_of(facts: Facts) -> PreparedFacts:
     """Return the prepared data. Raises CannotTellError if preparation failed, which DAT014 reports."""
-    inspection = facts.inspection
-    assert inspection is not None
+    inspection = needed(facts.inspection)
     if inspection.prepared is None:
         raise CannotTellError(f"data preparation failed: {inspection.refusal.message}")
     return inspection.prepared
@@ -72,8 +70,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     run `neobert-launch data prepare` once, before the run is queued
     ```
     """
-    inspection = facts.inspection
-    assert inspection is not None
+    inspection = needed(facts.inspection)
     refusal = inspection.refusal
     if facts.data is None and refusal.code in _hub_error_codes(run):
         reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
@@ -150,43 +147,6 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if prepared.max_token_id >= rows:
         message = f"the data holds token id {prepared.max_token_id:,}, but the vocabulary has {rows:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
-
-
-@rule(
-    "CKP013",
-    "continued-with-another-tokenizer",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection", "resume"),
-    inapplicable=why_not_continued,
-)
-def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that continues another one with another tokenizer.
-
-    ## What it does
-    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`. A
-    tokenizer that is trained on the text of each run is another one.
-
-    ## Why is this bad?
-    Every id stands for another token: the embedding that the checkpoint has learned is then noise.
-
-    ## Example
-    ```yaml
-    trainer: {continue_from: runs/first/checkpoints/800}
-    tokenizer: {vocab_size: 30000}   # trained on the new text
-    ```
-
-    ## Use instead
-    ```yaml
-    trainer: {continue_from: runs/first/checkpoints/800}
-    tokenizer: {path: runs/first/checkpoints/800}
-    ```
-    """
-    resume, own = facts.resume, prepared_of(facts).tokenizer_digest
-    assert resume is not None
-    if resume.is_continued and resume.tokenizer_digest and resume.tokenizer_digest != own:
-        message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
-        yield Violation("tokenizer", message, f"set tokenizer.path to {resume.target}")
 
 
 @rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))

@@ -10,7 +10,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import CannotTellError, Violations, needed, rule
 from validators.rules.gpu_speed import slowest_link
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
 
 def _measurements(run: ResolvedRun, facts: Facts) -> DistributedFacts:
     """Return what the ranks measured together. Raises CannotTellError if ranks or GPUs were missing."""
-    distributed = facts.distributed
-    assert distributed is not None
+    distributed = needed(facts.distributed)
     if distributed.absent:
         raise CannotTellError(f"{_ranks(distributed.absent)} did not start, so nothing was measured")
     if _needs_gpus(run) and distributed.backend != "nccl":
@@ -82,8 +81,7 @@ def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     use one environment for all ranks, on a shared file system or in one image
     ```
     """
-    distributed = facts.distributed
-    assert distributed is not None
+    distributed = needed(facts.distributed)
     configs = {rank.rank: rank.config_digest for rank in distributed.ranks}
     for rank in _others(configs, run.digest):
         message = f"rank {rank} has a different config than the run"
@@ -234,8 +232,7 @@ def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     check the log of that rank and its device (nvidia-smi), or exclude it: distributed.nproc_per_node
     ```
     """
-    distributed = facts.distributed
-    assert distributed is not None
+    distributed = needed(facts.distributed)
     if distributed.absent:
         message = f"{_ranks(distributed.absent)} did not check in within {distributed.patience_s:g} s"
         yield Violation(PATH, message, "check device, memory and imports of that rank in its log")

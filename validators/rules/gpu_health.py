@@ -10,7 +10,7 @@ from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuHealthFacts
@@ -132,8 +132,7 @@ def recent_device_error(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       - {code: GPU004, reason: the node's own health check reads the log, expires: 2027-01-31}
     ```
     """
-    log = facts.gpu_log
-    assert log is not None
+    log = needed(facts.gpu_log)
     devices = {_bus(gpu.pci_bus_id) for gpu in facts.gpus or () if gpu.pci_bus_id}
     for xid in log.xids:
         is_ours = not devices or _bus(xid.pci_bus_id) in devices

@@ -13,7 +13,7 @@ from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import CannotTellError, Violations, needed, rule
 from validators.rules.bud import remaining_part, seconds_left
 from validators.rules.hst_machine import is_older, release
 from validators.thresholds import MEMORY_SHARE
@@ -69,8 +69,7 @@ def untested_versions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     pip install torch==2.13.0
     ```
     """
-    software = facts.software
-    assert software is not None
+    software = needed(facts.software)
     if not OLDEST_PYTHON <= release(software.python)[:2] <= NEWEST_PYTHON:
         message = f"Python {software.python} is not supported (3.11 to 3.13)"
         yield Violation("", message, "create the environment with Python 3.11, 3.12 or 3.13")
@@ -131,8 +130,7 @@ def unrecorded_changes(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     git commit -a, or `neobert-launch train`, which stores the difference in the run directory
     ```
     """
-    git = facts.git
-    assert git is not None
+    git = needed(facts.git)
     if git.is_repository and git.is_dirty and not git.diff_saved:
         base = git.sha[:12] or "a repository without commits"
         yield Violation("", f"uncommitted changes on {base} are not stored", "commit the changes")
@@ -161,13 +159,11 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     docker run --shm-size 1g IMAGE neobert-launch train --nproc-per-node 4
     ```
     """
-    host, processes = facts.host, run.config.distributed.nproc_per_node
-    assert host is not None
-    needed = plan.checkpoint_mib.value if plan.assumptions.is_cuda else plan.memory_mib.value * processes
-    if needed > MEMORY_SHARE * host.ram_available_mib:
-        message = (
-            f"the run needs {needed:,.0f} MiB of host memory, {host.ram_available_mib:,} MiB are available"
-        )
+    host, processes = needed(facts.host), run.config.distributed.nproc_per_node
+    needed_mib = plan.checkpoint_mib.value if plan.assumptions.is_cuda else plan.memory_mib.value * processes
+    if needed_mib > MEMORY_SHARE * host.ram_available_mib:
+        available = f"{host.ram_available_mib:,} MiB are available"
+        message = f"the run needs {needed_mib:,.0f} MiB of host memory, {available}"
         hint = "free host memory, or lower trainer.per_device_train_batch_size"
         yield Violation("trainer.per_device_train_batch_size", message, hint)
     if processes > 1 and host.shm_free_mib < SHM_MIB_PER_PROCESS * processes:
@@ -227,8 +223,7 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       mode: offline
     ```
     """
-    tracker = facts.tracker
-    assert tracker is not None
+    tracker = needed(facts.tracker)
     names = _trackers(run)
     is_installed = {"wandb": tracker.is_installed} | tracker.packages
     for name in names:
@@ -280,8 +275,7 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     #SBATCH --time=24:00:00 --signal=B:TERM@120 --requeue
     ```
     """
-    scheduler = facts.scheduler
-    assert scheduler is not None
+    scheduler = needed(facts.scheduler)
     left_s, needed_s = scheduler.walltime_left_s, seconds_left(plan, facts)
     if not scheduler.name or left_s is None or left_s >= needed_s:
         return

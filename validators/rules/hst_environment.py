@@ -10,7 +10,7 @@ from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies, strategy_i
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
 
 if TYPE_CHECKING:
     from validators.facts_host import AccelerateFileFacts
@@ -60,8 +60,7 @@ def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     a separate environment: make setup
     ```
     """
-    assert facts.software is not None
-    for module, file in sorted(facts.software.shadowed.items()):
+    for module, file in sorted(needed(facts.software).shadowed.items()):
         hint = "install the project in a separate environment"
         yield Violation("", f"{module} is shadowed by {file}", hint)
 
@@ -88,8 +87,7 @@ def contradictory_allocator(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     PYTORCH_ALLOC_CONF=expandable_segments:True
     ```
     """
-    assert facts.host is not None
-    environment = facts.host.environment
+    environment = needed(facts.host).environment
     if ALLOCATOR in environment and OLD_ALLOCATOR in environment:
         yield Violation("", f"{ALLOCATOR} and {OLD_ALLOCATOR} are both set", f"unset {OLD_ALLOCATOR}")
     for name in (ALLOCATOR, OLD_ALLOCATOR):
@@ -138,8 +136,7 @@ def broken_import(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     pip install --force-reinstall --no-cache-dir PACKAGE, built for the installed torch
     ```
     """
-    imports = facts.imports
-    assert imports is not None
+    imports = needed(facts.imports)
     for module, reason in sorted(imports.failed.items()):
         yield Violation("", f"{module}: {reason}", "install a build for this Python, torch and CUDA")
     if imports.kernel_error:
@@ -183,12 +180,12 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     unset ACCELERATE_USE_FSDP, and set distributed.mode: fsdp2
     ```
     """
-    assert facts.host is not None
-    for name in foreign_strategies(facts.host.environment):
+    host = needed(facts.host)
+    for name in foreign_strategies(host.environment):
         yield Violation("distributed.mode", f"the environment selects {name}", FOREIGN_HINT)
-    if facts.host.accelerate_file is not None:
+    if host.accelerate_file is not None:
         is_chosen = run.origin("distributed.mode").kind != "default"
-        yield from _in_file(facts.host.accelerate_file, is_chosen=is_chosen)
+        yield from _in_file(host.accelerate_file, is_chosen=is_chosen)
 
 
 def _in_file(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
@@ -237,10 +234,9 @@ def debugging_environment(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     unset CUDA_LAUNCH_BLOCKING
     ```
     """
-    assert facts.host is not None
-    affected = _affected_kinds(run, plan)
+    environment, affected = needed(facts.host).environment, _affected_kinds(run, plan)
     for name, (value, kind, effect) in DEBUGGING.items():
-        if kind in affected and facts.host.environment.get(name, "").upper() == value:
+        if kind in affected and environment.get(name, "").upper() == value:
             yield Violation("", f"{name}={value}: {effect}", f"unset {name}")
 
 

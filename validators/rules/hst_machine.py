@@ -8,7 +8,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, needed, rule
 
 OLDEST_DRIVER = {13: "580.65.06", 12: "525.60.13", 11: "450.80.02"}
 """Oldest Linux driver per major version of CUDA, from the CUDA release notes."""
@@ -41,8 +41,7 @@ def old_driver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     driver 580.65.06 or newer, or a torch build for CUDA 12.6
     ```
     """
-    assert facts.software is not None
-    cuda = facts.software.torch_cuda
+    cuda = needed(facts.software).torch_cuda
     oldest = OLDEST_DRIVER.get(release(cuda)[0]) if cuda else None
     if oldest is None:
         return
@@ -82,8 +81,7 @@ def implausible_clock(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     timedatectl set-ntp true
     ```
     """
-    host = facts.host
-    assert host is not None
+    host = needed(facts.host)
     year = facts.recorded_utc[:4]
     if host.clock_behind_s > CLOCK_TOLERANCE_S:
         message = (

@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.numerics_faults import FAULTS, is_killed
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import CannotTellError, Violations, needed, rule
 
 if TYPE_CHECKING:
     from validators.facts_num import NumericsFacts, PathFacts, ProbeFacts, ProbeName
@@ -44,15 +44,15 @@ class _Judged:
 
 def _judge(plan: Plan, facts: Facts, names: tuple[ProbeName, ...]) -> _Judged:
     judged = _Judged()
-    assert facts.numerics is not None
-    for path in facts.numerics.paths:
+    paths = needed(facts.numerics).paths
+    for path in paths:
         if path.error:
             judged.unknowns.append(f"{path.label}: the probes stopped: {path.error}")
         for name in _expected(path, names, has_rotation=plan.shape.positions == "rotary"):
             judged.faults += [f"{path.label}: {fault}" for fault in FAULTS[name](path, path.probes)]
             judged.faults += _survivors(path, name)
             judged.unknowns += [] if path.error else _unknowns(path, name)
-    if not facts.numerics.paths:
+    if not paths:
         judged.unknowns.append("no path was probed")
     return judged
 
@@ -117,8 +117,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```
     """
     judged = _judge(plan, facts, ("isolation", "padding"))
-    assert facts.numerics is not None
-    for path in facts.numerics.paths:
+    for path in needed(facts.numerics).paths:
         if (path.dispatched or not path.error) and path.dispatched != path.attention:
             ran = path.dispatched or "an unreported kernel"
             judged.faults.append(f"{path.label}: {path.attention} was resolved, but {ran} ran")
@@ -157,8 +156,7 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     ```
     """
     judged = _judge(plan, facts, ("parity", "rotation"))
-    assert facts.numerics is not None
-    judged.faults += _of_the_model(facts.numerics)
+    judged.faults += _of_the_model(needed(facts.numerics))
     yield from judged.conclude(OTHER_BACKEND)
 
 

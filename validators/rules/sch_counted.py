@@ -10,7 +10,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import CannotTellError, Violations, needed, rule
 from validators.rules.ckp_resume import why_not_resumed
 
 SAME_RATE = 1e-6
@@ -125,8 +125,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
       pretrained_checkpoint: runs/first/checkpoints/700   # a new run with its own warm-up
     ```
     """
-    resume = facts.resume
-    assert resume is not None
+    resume = needed(facts.resume)
     if not resume.is_verified or resume.learning_rate is None:
         return
     before = resume.learning_rate
