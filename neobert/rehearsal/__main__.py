@@ -9,20 +9,17 @@ while the parent runs other checks, during which there is a file `others_at_work
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from neobert.atomic_write import write_atomically
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plan.epochs import epoch_size, plan_steps
+from neobert.rehearsal.parent import POLL_S, Hold, Linger, Parent, hang, hold
 from neobert.rehearsal.script import (
     FOLDER,
     RESUMED_FOLDER,
@@ -35,19 +32,10 @@ from neobert.rehearsal.script import (
 from neobert.train import configure_logging, leave, read_config, report, unexpected
 from neobert.training.loop.signals import Signals
 
-if TYPE_CHECKING:
-    from neobert.training.state.trainer import Trainer
-
 log = logging.getLogger("neobert.rehearsal")
 
 FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
-MEASURED, OTHERS = "measured", "others_at_work"
-TIMEOUT_S = 120.0
-POLL_S = 0.02
 ORPHANED_S = 2.0
-
-Linger = Callable[["Trainer"], None]
-Hold = Callable[["Trainer", Path], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -80,27 +68,6 @@ def remove_if_orphaned(folder: Path, parent: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def hang(trainer: Trainer) -> None:
-    """Wait to be killed, without further steps."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline_s:
-        trainer.signals.raise_if_requested()
-        time.sleep(POLL_S)
-    raise ProjectError(
-        "REH002",
-        f"the launcher did not end the rehearsal within {TIMEOUT_S:g} s of its last step",
-        exit_code=EXIT_TRAINING_FAILED,
-    )
-
-
-def hold(trainer: Trainer, measured: Path) -> None:
-    """Wait until the measurements have been read and removed, without further steps."""
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while measured.exists() and time.monotonic() < deadline_s:
-        trainer.signals.raise_if_requested()
-        time.sleep(POLL_S)
-
-
 def rehearse(
     name: str,
     requested: RunConfig,
@@ -125,43 +92,18 @@ def rehearse(
     if name == RESUMED and rank == 0:
         copy_as_it_is(folder / FOLDER, target)
     run_dir = lay_out(config) if rank == 0 else target
-    out, stage = folder / f"{name}_rank{rank}.json", folder / f"{name}_stage_rank{rank}"
-    measured = folder / f"{MEASURED}_rank{rank}.json"
-
-    def wait_until_alone(trainer: Trainer) -> None:
-        if (folder / OTHERS).exists():
-            say("waiting for the other checks")
-        while (folder / OTHERS).exists():
-            trainer.signals.raise_if_requested()
-            time.sleep(POLL_S)
-
-    def pause(trainer: Trainer, seen: dict[str, Any]) -> None:
-        _write(measured, seen)
-        hold(trainer, measured)
-
-    def finish(trainer: Trainer, seen: dict[str, Any]) -> None:
-        _write(out, seen)
-        linger(trainer)
-
-    def say(text: str) -> None:
-        stage.write_text(text, encoding="utf-8")
-
-    observer: Any = Resumed(script, finish, say, is_last=is_last)
-    if name == FRESH:
-        observer = Fresh(script, finish, say, wait_until_alone, pause)
-    stage.write_text("preparing the text, building the model", encoding="utf-8")
+    parent = Parent(folder, name, rank, linger, hold)
+    observer: Fresh | Resumed = (
+        Resumed(script, parent, is_last=is_last) if is_resumed else Fresh(script, parent)
+    )
+    parent.say("preparing the text, building the model")
     with recording_reads() as keys:
         observer.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
         try:
             run_session(config, run_dir, signals, observer.attach)
         except OutOfMemoryError as error:
-            message = str(error).splitlines()[0]
-            _write(out, observer.seen | {"out_of_memory": f"{stage.read_text(encoding='utf-8')}: {message}"})
+            parent.end_without_memory(error, observer.seen)
     return EXIT_TRAINING_FAILED
-
-
-def _write(path: Path, seen: dict[str, Any]) -> None:
-    write_atomically(path, json.dumps(seen, default=sorted).encode())
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from neobert.rehearsal.measurements import (
     speed_of,
     train_eval_overlap,
 )
+from neobert.rehearsal.parent import Parent
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import (
@@ -40,24 +41,13 @@ from neobert.training.telemetry.jsonl_writer import read_rows
 from neobert.training.telemetry.memory import memory_fields
 from neobert.units import BYTES_PER_MIB
 
-Finish = Callable[[Trainer, dict[str, Any]], None]
-Say = Callable[[str], None]
-
 
 @dataclass
 class Fresh:
-    """Observer of a run from its first step.
-
-    `wait_until_alone` returns once no other check is running, before anything is measured.
-    `pause` receives the measurements that other processes would disturb, and returns when these may start;
-    `finish` receives all measurements and does not return.
-    """
+    """Observer of a run from its first step."""
 
     script: Script
-    finish: Finish
-    say: Say
-    wait_until_alone: Callable[[Trainer], None]
-    pause: Finish
+    parent: Parent
     seen: dict[str, Any] = field(default_factory=dict)
     allocated: list[int] = field(default_factory=list)
 
@@ -65,11 +55,11 @@ class Fresh:
         """Run the worst batch before the first step, and observe every step after it."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
-        self.say("running the worst batch")
+        self.parent.say("running the worst batch")
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
         self.worst.step(trainer)
-        self.wait_until_alone(trainer)
+        self.parent.wait_until_alone(trainer)
         self.worst.run(trainer)
         with recording_products() as flops:
             self.worst.run(trainer)
@@ -85,7 +75,7 @@ class Fresh:
         """Record a step; conclude after the last one."""
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:
-            self.say(f"step {step} of {script.total}")
+            self.parent.say(f"step {step} of {script.total}")
         self.trace.note(trainer)
         if trainer.world.is_on_gpu:
             self.allocated.append(torch.cuda.memory_allocated(trainer.world.device))
@@ -109,23 +99,23 @@ class Fresh:
             "beats": beats[-1:],
         }
         retries = self._retries(trainer)
-        self.say("running the worst batch with the optimizer's state in memory")
+        self.parent.say("running the worst batch with the optimizer's state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
         self.seen |= self._own_memory(trainer)
-        self.pause(trainer, self.seen)
+        self.parent.pause(trainer, self.seen)
         if trainer.world.is_main:
             self.seen["overlap"] = train_eval_overlap(prepare(trainer.config))
-        self.say("comparing accumulated gradients")
+        self.parent.say("comparing accumulated gradients")
         self.seen["accumulation"] = accumulation_error(trainer)
-        self.say("overfitting one batch")
+        self.parent.say("overfitting one batch")
         losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
-        self.say("testing predictions with known answers")
+        self.parent.say("testing predictions with known answers")
         answers = trainer.task.probe(Examined(trainer), self.worst.train)
         self.seen["answers"] = [answer._asdict() for answer in answers]
-        self.finish(trainer, self.seen)
+        self.parent.finish(trainer, self.seen)
 
     def _save_s(self, trainer: Trainer) -> float:
         """Wait until the save has ended, so that the run is not killed during it; return its duration."""
@@ -174,15 +164,14 @@ class Resumed:
     """
 
     script: Script
-    finish: Finish
-    say: Say
+    parent: Parent
     is_last: bool = False
     seen: dict[str, Any] = field(default_factory=dict)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
         """Record digests of the restored state."""
         self.start = trainer.progress.step
-        self.say(f"resumed at step {self.start}")
+        self.parent.say(f"resumed at step {self.start}")
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
         draw_from_generators()  # as the uninterrupted run did between its save and its next step
         if trainer.config.trainer.torch_compile:
@@ -202,4 +191,4 @@ class Resumed:
             if not self.is_last:
                 self.seen["state_at_end"] = state_digests(trainer)
                 wait_for_checkpoint(trainer.checkpoints / str(step))
-            self.finish(trainer, self.seen)
+            self.parent.finish(trainer, self.seen)

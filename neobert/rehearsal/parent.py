@@ -1,0 +1,83 @@
+"""Files by which a rank of a rehearsal and the process that started it wait for each other. No torch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neobert.atomic_write import write_atomically
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+
+if TYPE_CHECKING:
+    from neobert.training.state.trainer import Trainer
+
+MEASURED, OTHERS = "measured", "others_at_work"
+TIMEOUT_S = 120.0
+POLL_S = 0.02
+
+Linger = Callable[["Trainer"], None]
+Hold = Callable[["Trainer", Path], None]
+
+
+def hang(trainer: Trainer) -> None:
+    """Wait to be killed, without further steps."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline_s:
+        trainer.signals.raise_if_requested()
+        time.sleep(POLL_S)
+    raise ProjectError(
+        "REH002",
+        f"the launcher did not end the rehearsal within {TIMEOUT_S:g} s of its last step",
+        exit_code=EXIT_TRAINING_FAILED,
+    )
+
+
+def hold(trainer: Trainer, measured: Path) -> None:
+    """Wait until the measurements have been read and removed, without further steps."""
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while measured.exists() and time.monotonic() < deadline_s:
+        trainer.signals.raise_if_requested()
+        time.sleep(POLL_S)
+
+
+class Parent:
+    """The process that started the rehearsal, for one rank. `linger` ends the rehearsal."""
+
+    def __init__(self, folder: Path, part: str, rank: int, linger: Linger, hold: Hold) -> None:
+        self._results, self._stage = folder / f"{part}_rank{rank}.json", folder / f"{part}_stage_rank{rank}"
+        self._measured, self._others = folder / f"{MEASURED}_rank{rank}.json", folder / OTHERS
+        self._linger, self._hold = linger, hold
+
+    def say(self, stage: str) -> None:
+        """Report the stage that begins."""
+        self._stage.write_text(stage, encoding="utf-8")
+
+    def wait_until_alone(self, trainer: Trainer) -> None:
+        """Wait until no other check runs on this machine."""
+        if self._others.exists():
+            self.say("waiting for the other checks")
+        while self._others.exists():
+            trainer.signals.raise_if_requested()
+            time.sleep(POLL_S)
+
+    def pause(self, trainer: Trainer, seen: dict[str, Any]) -> None:
+        """Report what other processes would disturb, and wait until they may start."""
+        _write(self._measured, seen)
+        self._hold(trainer, self._measured)
+
+    def finish(self, trainer: Trainer, seen: dict[str, Any]) -> None:
+        """Report all results; does not return."""
+        _write(self._results, seen)
+        self._linger(trainer)
+
+    def end_without_memory(self, error: Exception, seen: dict[str, Any]) -> None:
+        """Report the results before an out-of-memory error, with its stage."""
+        message = f"{self._stage.read_text(encoding='utf-8')}: {str(error).splitlines()[0]}"
+        _write(self._results, seen | {"out_of_memory": message})
+
+
+def _write(path: Path, seen: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps(seen, default=sorted).encode())
