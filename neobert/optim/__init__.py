@@ -1,9 +1,8 @@
 """Update rules and schedules."""
 
 from neobert.optim.adamw import decay_groups
-from neobert.optim.build import build_optimizer, step_unless
+from neobert.optim.build import build_optimizer, build_scheduler, fast_forward, step_unless
 from neobert.optim.qk_clip import build_qk_clip
-from neobert.optim.schedule import build_scheduler, fast_forward
 from neobert.optim.weight_average import WeightAverage
 
 __all__ = [

@@ -33,7 +33,7 @@ from neobert.tasks import metrics_of, sections_read
 from neobert.tasks.classification.examples import LabelledTexts, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
-from neobert.tasks.classification.objective import ClassificationObjective
+from neobert.tasks.classification.task import ClassificationObjective
 from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
 from neobert.tasks.labelled import summed_loss
 from neobert.tasks.stored_labels import StoredLabels

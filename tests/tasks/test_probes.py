@@ -25,15 +25,14 @@ from neobert.model import (
 from neobert.model import attention as kernels
 from neobert.objectives import MaskedLMObjective
 from neobert.rehearsal.trials import full_of_text
-from neobert.tasks.classification.objective import ClassificationObjective
 from neobert.tasks.classification.probe import classifier_answers
-from neobert.tasks.classification.task import with_every_label
+from neobert.tasks.classification.task import ClassificationObjective, with_every_label
 from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.probes import attention_answers
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
-from neobert.tasks.token_classification.objective import TokenClassificationObjective
 from neobert.tasks.token_classification.probe import tagger_answers
+from neobert.tasks.token_classification.task import TokenClassificationObjective
 from validators.rules.tsk_answers import LIMITS
 
 LABELS = StoredLabels(Column("label", "int64", is_per_token=False))

@@ -35,7 +35,7 @@ from neobert.tasks.token_classification.examples import (
     words_of,
 )
 from neobert.tasks.token_classification.metrics import Tagging, TagMetrics
-from neobert.tasks.token_classification.objective import TokenClassificationObjective
+from neobert.tasks.token_classification.task import TokenClassificationObjective
 from tests.killed_run import killed_before
 
 NAMES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")

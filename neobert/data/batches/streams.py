@@ -187,10 +187,9 @@ def count_microbatches(text: TokenStore | DocumentStream, config: RunConfig) -> 
     """Count the microbatches of the first epoch, over all ranks; None for a stream."""
     if isinstance(text, DocumentStream):
         return None
-    cursor: Cursor | None = Cursor()
-    assert cursor is not None
-    source = PreparedWindows(text, training_shape(config, text, cursor.packer).value, config.seed)
+    source = PreparedWindows(text, training_shape(config, text).value, config.seed)
     count = 0
+    cursor: Cursor | None = Cursor()
     while cursor is not None and cursor.epoch == 0:
         window = source.load(cursor)
         count, cursor = count + len(window), window.after

@@ -7,16 +7,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.store.prepare import PreparedData
 from neobert.model import NeoBERTForSequenceClassification
 from neobert.parallel import World
 from neobert.tasks.classification.metrics import PredictionMetrics
-from neobert.tasks.classification.objective import ClassificationObjective
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.spec import is_regression, num_labels
 from neobert.tasks.fine_tuning import build_model, build_task, label_settings
+from neobert.tasks.labelled import LabelledObjective
 from neobert.tasks.rank_data import RankData, segment_lengths
 from neobert.training.loop.task import Task
 
@@ -62,6 +65,20 @@ def head_settings(config: RunConfig) -> dict[str, Any]:
     if section.label_names and not is_number:
         settings |= label_settings(section.label_names)
     return settings
+
+
+class ClassificationObjective(LabelledObjective):
+    """Sum the cross-entropy over classes, or the squared error of scores, over the labelled texts.
+
+    N texts are rows, or the entries of a packed run's cu_seqlens, empty ones included.
+    """
+
+    def logits(self, inputs: dict[str, Any]) -> Tensor:
+        """Return logits [N, L] in fp32."""
+        hidden = self.model.model(**inputs).last_hidden_state
+        pooled = self.model.pooled(hidden, inputs["attention_mask"], inputs["cu_seqlens"])
+        logits: Tensor = self.model.classify(pooled)
+        return logits.to(torch.float32)
 
 
 class ClassificationData(RankData):

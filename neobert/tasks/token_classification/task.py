@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
@@ -16,10 +18,10 @@ from neobert.data.store.token_store import TokenStore
 from neobert.model import NeoBERTForTokenClassification
 from neobert.parallel import World
 from neobert.tasks.fine_tuning import build_model, build_task, label_settings
+from neobert.tasks.labelled import LabelledObjective
 from neobert.tasks.rank_data import RankData, segment_lengths
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
-from neobert.tasks.token_classification.objective import TokenClassificationObjective
 from neobert.tasks.token_classification.probe import tagger_answers
 from neobert.training.loop.task import Task
 
@@ -54,6 +56,16 @@ def build(
         probe=partial(tagger_answers, num_labels=model.num_labels),
         targets_per_token=labelled_share(prepared),
     )
+
+
+class TokenClassificationObjective(LabelledObjective):
+    """Sum the cross-entropy over the first tokens of words."""
+
+    def logits(self, inputs: dict[str, Any]) -> Tensor:
+        """Return the logits of every token, [B, S, L] or [T, L], in fp32."""
+        hidden = self.model.model(**inputs).last_hidden_state
+        logits: Tensor = self.model.classifier(self.model.dropout(hidden))
+        return logits.to(torch.float32)
 
 
 class TokenClassificationData(RankData):
