@@ -170,18 +170,15 @@ def _lead(node: NodeLaunch) -> int:
         if moved:
             console.tell(_moved_aside(resolved, folder, moved))
             held = holds.enter_context(created(folder))
-        continued = resolved.config.trainer.continue_from
-        has_weights = initial_weights(resolved.config) is not None or continued is not None
-        stages = Stages(
-            folder, request.stages, _first_step(examination), console.tell, has_weights=has_weights
-        )
+        first_step, has_weights = _first_step(examination), _starts_from_weights(resolved)
+        stages = Stages(folder, request.stages, first_step, console.tell, has_weights=has_weights)
         launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
         entry = {"command": launch.command, "begun_boot_s": round(node.begun_s, 3)}
         write_run(examination, request.selection.files, folder, staging, entry)
         if node.output_format == "text" and not request.quiet:
             console.write(_opening(examination, folder, verbose=request.verbose))
         holds.enter_context(never_blocking())
-        watch = Watch(folder, _first_step(examination), resolved.config.trainer.max_steps)
+        watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _deliver(_follow(launch, node.forwarder, view), node.output_format)
 
@@ -316,6 +313,11 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
         return supervise(launch, forwarder, tell)
     finally:
         view.close()
+
+
+def _starts_from_weights(resolved: ResolvedRun) -> bool:
+    """Return whether the first step has trained weights, of which a falling loss cannot be expected."""
+    return initial_weights(resolved.config) is not None or resolved.config.trainer.continue_from is not None
 
 
 def _first_step(examination: Examination) -> int:
