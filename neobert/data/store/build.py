@@ -104,26 +104,15 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
     partial = folder.with_name(f".{folder.name}.partial")
     try:
         with writing(partial):
-            shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
-            if partial.is_symlink():
-                partial.unlink()
-            if folder.name == key and folder.exists():
-                shutil.rmtree(
-                    folder
-                )  # without a manifest it is incomplete: another program deleted files in it
-            elif folder.exists():
-                folder.rmdir()  # a name that the user chose: only an empty folder is replaced
-            partial.mkdir(parents=True)
+            _make_room(folder, partial, is_cache=folder.name == key)
         tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)
         encoder = request.examples.encoder(tokenizer)
         copies = Copies(request.corpus.train.rows)
-        splits = {
-            name: _write_split(partial, name, source, encoder, budget, copies, request, report_progress)
-            for name, source, budget in request.splits()
-        }
+        writing_of = _Writing(partial, request, encoder, copies, report_progress)
+        splits = {name: writing_of.split(name, source, budget) for name, source, budget in request.splits()}
         if splits.keys() >= {"train", "eval"}:
             splits["train"]["counts"]["copies_of_evaluation"] = copies.in_training
             splits["eval"]["counts"]["copies_in_training"] = copies.of_evaluation
@@ -137,41 +126,58 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
         raise
 
 
-def _write_split(
-    folder: Path,
-    name: str,
-    source: TextSource,
-    encoder: Encoder,
-    budget: int | None,
-    copies: Copies,
-    request: Request,
-    report_progress: Callable[[], None],
-) -> dict[str, Any]:
-    total = Counts()
-    writer = SplitWriter(folder, name, encoder.dtype, encoder.columns)
-    dataset = request.config.dataset
-    progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", known_count(source))
-    corpora = []
-    try:
-        for part in parts_of(source):
-            counts = Counts()
-            rows = copies.follow(name, RetryingReader.of(part, dataset))
-            for encoded in _until(budget, encode_all(rows, encoder, dataset.num_proc, part.label)):
-                counts.add(encoded.counts)
-                writer.append(encoded)
-                report_progress()
-                progress.advance(encoded.counts.documents)
-            if counts.segments == 0:
-                raise _empty(part.label, counts)
-            request.examples.check(part.label, counts)
-            corpora.append({"segments": counts.segments, "tokens": counts.tokens})
-            total.add(counts)
-        described = writer.finish()
-    finally:
-        writer.abandon()
-    if isinstance(source, Joined):
-        described["corpora"] = corpora
-    return described | {"counts": split_report(source.label, total)}
+def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
+    """Make the partial folder, and remove what is in the way of its new name."""
+    shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
+    if partial.is_symlink():
+        partial.unlink()
+    if is_cache and folder.exists():
+        shutil.rmtree(folder)  # without a manifest it is incomplete: another program deleted files in it
+    elif folder.exists():
+        folder.rmdir()  # a name that the user chose: only an empty folder is replaced
+    partial.mkdir(parents=True)
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """Writing of the splits of one request."""
+
+    folder: Path
+    request: Request
+    encoder: Encoder
+    copies: Copies
+    report_progress: Callable[[], None]
+
+    def split(self, name: str, source: TextSource, budget: int | None) -> dict[str, Any]:
+        """Write a split, and return its entry in the manifest with its counts."""
+        total = Counts()
+        writer = SplitWriter(self.folder, name, self.encoder.dtype, self.encoder.columns)
+        progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", known_count(source))
+        corpora = []
+        try:
+            for part in parts_of(source):
+                counts = Counts()
+                for encoded in self._encoded(name, part, budget):
+                    counts.add(encoded.counts)
+                    writer.append(encoded)
+                    self.report_progress()
+                    progress.advance(encoded.counts.documents)
+                if counts.segments == 0:
+                    raise _empty(part.label, counts)
+                self.request.examples.check(part.label, counts)
+                corpora.append({"segments": counts.segments, "tokens": counts.tokens})
+                total.add(counts)
+            described = writer.finish()
+        finally:
+            writer.abandon()
+        if isinstance(source, Joined):
+            described["corpora"] = corpora
+        return described | {"counts": split_report(source.label, total)}
+
+    def _encoded(self, name: str, part: TextSource, budget: int | None) -> Iterator[Encoded]:
+        dataset = self.request.config.dataset
+        rows = self.copies.follow(name, RetryingReader.of(part, dataset))
+        return _until(budget, encode_all(rows, self.encoder, dataset.num_proc, part.label))
 
 
 def _until(budget: int | None, batches: Iterable[Encoded]) -> Iterator[Encoded]:
