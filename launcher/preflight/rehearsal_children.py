@@ -223,10 +223,10 @@ def _ended_early(stage: Stage, part: str, child: subprocess.Popen[bytes]) -> Exc
     error = read_error_file(stage.error_file)
     if error is not None and error.code in DIVERGED:
         return DivergedError(f"{error.message} [{error.code}]")
-    return IncompleteError(f"the rehearsal ended at: {stage.step_of(part)}; {_last_words(stage, child)}")
+    return IncompleteError(f"the rehearsal ended at: {stage.step_of(part)}; {_reason_of(stage, child)}")
 
 
-def _last_words(stage: Stage, child: subprocess.Popen[bytes]) -> str:
+def _reason_of(stage: Stage, child: subprocess.Popen[bytes]) -> str:
     error = read_error_file(stage.error_file)
     if error is not None:
         parts = (f"{error.message} [{error.code}]", error.place, error.hint)

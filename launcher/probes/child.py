@@ -40,7 +40,7 @@ def output_of(
 
 def error_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> IncompleteError:
     """Return the error of a command that failed, with the end of its output."""
-    words = _last_words(ended.stderr or ended.stdout, ended.returncode)
+    words = _last_output(ended.stderr or ended.stdout, ended.returncode)
     return IncompleteError(f"{_short(command)}: {words}")
 
 
@@ -127,6 +127,6 @@ def _short(command: Sequence[str]) -> str:
     return words[words.index("-m") + 1] if "-m" in words else words[0]
 
 
-def _last_words(output: bytes, returncode: int) -> str:
+def _last_output(output: bytes, returncode: int) -> str:
     lines = [line.strip() for line in output.decode(errors="replace").splitlines() if line.strip()]
     return " / ".join(lines[-TAIL_LINES:]) or f"exit {returncode}"

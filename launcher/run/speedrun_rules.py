@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.runfiles.checkpoint.manifest import file_sha256
 from profiles.registry import ResolvedRun
 
 DATA_SECTIONS = ("dataset.", "tokenizer.")
@@ -109,8 +109,7 @@ def verify_sources(file: RuleFile) -> None:
     for source in file.rules.sources:
         place = file.place_of(source)
         try:
-            with place.open("rb") as opened:
-                digest = hashlib.file_digest(opened, "sha256").hexdigest()
+            digest = file_sha256(place)
         except FileNotFoundError:
             hint = printable(f"download {source.url} to {os.path.abspath(place)}")
             _refuse(file, f"source {source.path} is missing", hint, exit_code=EXIT_CHECK_FAILED)

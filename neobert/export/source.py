@@ -21,7 +21,7 @@ from neobert.export.weights import load_weights, own_weights, weight_files
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, sha256
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.model_folder import CONFIG
 
@@ -128,7 +128,7 @@ def _require_finite(name: str, tensor: Tensor, folder: Path) -> None:
 
 def origin_of(folder: Path) -> dict[str, Any]:
     """Return a folder's name, the SHA-256 of its weights and, for a checkpoint, its progress."""
-    weights = {file.name: sha256(file) for file in weight_files(folder)}
+    weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
     return {

@@ -9,7 +9,7 @@ from typing import Any
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import LATEST, checkpoint_steps, find
-from neobert.runfiles.checkpoint.manifest import sha256
+from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
 
 CODE = "model-folder"
@@ -88,4 +88,4 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
 
 def weights_digest(folder: Path) -> str:
     """Return the SHA-256 of each weight file of a model's folder, in the order of their names."""
-    return " ".join(sha256(file) for file in sorted(folder.glob("*.safetensors")))
+    return " ".join(file_sha256(file) for file in sorted(folder.glob("*.safetensors")))

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import file_digest
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plan.size import num_processes
+from neobert.runfiles.checkpoint.manifest import file_sha256
 
 MOST_MICROBATCHES = 64
 NO_REFUSAL = {"code": "", "message": "", "hint": ""}
@@ -95,13 +95,7 @@ def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
     """Return the files of the splits whose digest differs from the manifest."""
     described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
-    return [name for name, file in sorted(described.items()) if digest_of(folder / name) != file["sha256"]]
-
-
-def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
+    return [name for name, file in sorted(described.items()) if file_sha256(folder / name) != file["sha256"]]
 
 
 def max_stored_id(prepared: PreparedData) -> int:

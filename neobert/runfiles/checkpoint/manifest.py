@@ -167,10 +167,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    return {"size": path.stat().st_size, "sha256": sha256(path)}
+    return {"size": path.stat().st_size, "sha256": file_sha256(path)}
 
 
-def sha256(path: Path) -> str:
+def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -239,7 +239,7 @@ def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
     path, shown = folder / name, printable(name)
     try:
         size = path.stat().st_size
-        is_intact = path.is_file() and size == expected["size"] and sha256(path) == expected["sha256"]
+        is_intact = path.is_file() and size == expected["size"] and file_sha256(path) == expected["sha256"]
     except FileNotFoundError:
         raise broken(folder, f"{shown} is missing") from None
     except PermissionError:
