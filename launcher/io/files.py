@@ -18,6 +18,11 @@ from neobert.hub_names import is_hub_name
 ANOTHER_PLACE = "free space, or choose another folder"
 
 
+def expanded(text: str) -> Path:
+    """Expand `~`; the home of an unknown user (`~nouser`) is a path that does not exist."""
+    return Path(os.path.expanduser(text))
+
+
 def absolute(path: str, key: str) -> Path:
     """Return the absolute path that a key names. Raises ProjectError for an invalid one."""
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from launcher.io.files import expanded
 from validators.facts_host import AccelerateFileFacts
 
 NAMED_BY = "ACCELERATE_CONFIG_FILE"
@@ -24,7 +25,7 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
     """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None without a file."""
     named = environment.get(NAMED_BY, "")
     if named:
-        return _read(_expanded(named), is_named=True)
+        return _read(expanded(named), is_named=True)
     # `Path.is_file` raises without permission.
     default = next((path for path in _default_files(environment) if os.path.isfile(path)), None)
     return None if default is None else _read(default, is_named=False)
@@ -33,13 +34,8 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
 def _default_files(environment: Mapping[str, str]) -> list[Path]:
     """Return the default config file of `accelerate config`."""
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
-    home = _expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
+    home = expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
     return [home / "accelerate" / name for name in DEFAULT_NAMES]
-
-
-def _expanded(text: str) -> Path:
-    """Expand `~`; the home of an unknown user stays as written, and does not exist."""
-    return Path(os.path.expanduser(text))
 
 
 def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from launcher.io.files import expanded
 from launcher.probes.probe import IncompleteError, Subject
 from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
@@ -66,7 +67,7 @@ def probe_data(subject: Subject) -> DataFacts:
 
 def _text(dataset: DatasetConfig) -> Text:
     if dataset.path is not None:
-        return _local(_expanded(dataset.path))
+        return _local(expanded(dataset.path))
     name = dataset.name or ""
     if not name or name.startswith(BUILTIN):
         return Text(
@@ -95,11 +96,6 @@ def _all_of(texts: Sequence[Text]) -> Text:
         size_bytes=sum(text.size_bytes for text in texts),
         is_plain=all(text.is_plain for text in texts),
     )
-
-
-def _expanded(text: str) -> Path:
-    """Expand `~`; the home of an unknown user (`~nouser`) is a path that does not exist."""
-    return Path(os.path.expanduser(text))
 
 
 def _why_no_cache(dataset: DatasetConfig) -> str:
@@ -155,7 +151,7 @@ def _why_unreadable(file: Path) -> str:
 def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Return name and presence of the tokenizer; without path and name it is trained from the text."""
     if tokenizer.path is not None:
-        path = _expanded(tokenizer.path)
+        path = expanded(tokenizer.path)
         return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)

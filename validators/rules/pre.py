@@ -53,9 +53,9 @@ def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 
 def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
-    if run.profile is None or run.is_production:
+    if run.is_production:
         return "PRE001 judges production runs"
-    return "" if run.profile.requires.device == "cuda" else "the run uses no GPU"
+    return "" if run.device == "cuda" else "the run uses no GPU"
 
 
 @rule(
