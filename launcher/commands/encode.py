@@ -9,7 +9,7 @@ from typing import Any
 
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import require_source, require_writable
+from launcher.io.files import expanded, require_source, require_writable
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from neobert.errors import EXIT_OK
@@ -41,14 +41,11 @@ class Request:
 def run(request: Request, output_format: str) -> int:
     """Encode the texts, and print the path of the embeddings and the counts of texts."""
     require_working_directory()
-    require_model_folder(request.folder.expanduser())
+    folder, output = expanded(request.folder), expanded(request.output).absolute()
+    require_model_folder(folder)
     texts = require_source(request.texts, "TEXTS")
-    require_writable(request.output.absolute())
-    content = asdict(request) | {
-        "folder": str(request.folder.expanduser().absolute()),
-        "texts": texts,
-        "output": str(request.output.expanduser().absolute()),
-    }
+    require_writable(output)
+    content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": str(output)}
     report = ask(MODULE, content, doing="loading the model", hint=HINT)
     deliver_report(report, output_format)
     _warn_of_lost_text(report)

@@ -18,9 +18,9 @@ from neobert.hub_names import is_hub_name
 ANOTHER_PLACE = "free space, or choose another folder"
 
 
-def expanded(text: str) -> Path:
+def expanded(path: str | Path) -> Path:
     """Expand `~`; the home of an unknown user (`~nouser`) is a path that does not exist."""
-    return Path(os.path.expanduser(text))
+    return Path(os.path.expanduser(path))
 
 
 def absolute(path: str, key: str) -> Path:
@@ -91,8 +91,8 @@ def require_source(path: Path, option: str) -> str:
     """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError for neither."""
     if is_hub_name(str(path)):
         return str(path)
-    require_present(path.expanduser(), option)
-    return str(path.expanduser().absolute())
+    require_present(expanded(path), option)
+    return str(expanded(path).absolute())
 
 
 def write_text(path: Path, text: str) -> None:

@@ -49,8 +49,9 @@ def refused(command: str, folder: str, data: str, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_missing_data_is_refused_at_once(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refused(command, "model", "absent.txt", capsys) == (
+@pytest.mark.parametrize("data", ["absent.txt", "~nobody-here/absent.txt"])
+def test_missing_data_is_refused_at_once(command: str, data: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(command, "model", data, capsys) == (
         "error: absent.txt: no such file or folder [unusable-path]"
     )
 
@@ -60,6 +61,7 @@ def test_missing_data_is_refused_at_once(command: str, capsys: pytest.CaptureFix
     ("folder", "reason"),
     [
         ("absent", "no such folder"),
+        ("~nobody-here/absent", "no such folder"),
         ("texts.txt", "is a file, not a model folder"),
         (".", "is not a model folder: it has no config.json"),
         ("run", "the run has no checkpoint yet"),
