@@ -100,16 +100,11 @@ def examine(
 
 
 def _subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: WaitingChild | None) -> Subject:
+    diff_file = folder / DIFF if folder else None
     return Subject(
-        run.config,
-        run_directory(run),
-        Path.cwd(),
-        folder / DIFF if folder else None,
-        requires_gpu=run.device == "cuda",
-        checkpoint_mib=plan.checkpoint_mib.value,
-        peak_mib=plan.memory_mib.value,
-        trainer=trainer,
-    )
+        run.config, run_directory(run), Path.cwd(), diff_file, requires_gpu=run.device == "cuda",
+        checkpoint_mib=plan.checkpoint_mib.value, peak_mib=plan.memory_mib.value, trainer=trainer,
+    )  # fmt: skip
 
 
 def _warm_up(trainer: WaitingChild | None, run: ResolvedRun, resolved: Path | None) -> None:

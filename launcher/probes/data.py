@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -30,7 +30,7 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Data at the configured location."""
+    """Data at the configured location; fields as in `DataFacts`."""
 
     source: str
     exists: bool
@@ -48,20 +48,14 @@ def probe_data(subject: Subject) -> DataFacts:
     weights = initial_weights(subject.config)
     problem = None if weights is None else _problem_of_weights(subject.config, Path(weights))
     return DataFacts(
-        source=text.source,
-        exists=text.exists,
-        is_readable=text.is_readable,
-        num_files=text.num_files,
-        size_bytes=text.size_bytes,
+        **asdict(text),
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
-        reason=text.reason,
         weights=weights or "",
         cache_reason=_why_no_cache(subject.config.dataset),
         weights_reason="" if problem is None else problem.message,
         weights_key="" if problem is None else problem.place,
         weights_hint="" if problem is None else problem.hint,
-        is_plain=text.is_plain,
     )
 
 
@@ -70,16 +64,13 @@ def _text(dataset: DatasetConfig) -> Text:
         return _local(expanded(dataset.path))
     name = dataset.name or ""
     if not name or name.startswith(BUILTIN):
-        return Text(
-            name,
-            bool(name),
-            bool(name),
-            reason="" if name else "neither dataset.path nor dataset.name is set",
-        )
-    found = is_available("datasets", name, os.environ)
-    return Text(
-        name, found, found, reason="" if found else "neither in the local cache nor available from the hub"
-    )
+        return _named(name, is_there=bool(name), otherwise="neither dataset.path nor dataset.name is set")
+    is_there = is_available("datasets", name, os.environ)
+    return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the hub")
+
+
+def _named(name: str, *, is_there: bool, otherwise: str) -> Text:
+    return Text(name, exists=is_there, is_readable=is_there, reason="" if is_there else otherwise)
 
 
 def _all_of(texts: Sequence[Text]) -> Text:
