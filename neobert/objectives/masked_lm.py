@@ -62,7 +62,7 @@ class MaskedLMObjective(Objective):
 
     def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
         """Compile a step as one graph of static shapes, an evaluation as another. Needs a capacity."""
-        self._is_lookup_compiled = True
+        self._is_lookup_compiled, self.has_cuda_graphs = True, cuda_graphs
         self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
         self._scored = compiled(self._score, backend)
 

@@ -58,11 +58,13 @@ class Objective(nn.Module, ABC):
         capacity: rows that the head gets in every training microbatch; None: as many as there are targets.
         eval_capacity: the same for an evaluation.
         attention_ran: the attention kernel that each block of the training step ran, by its number.
+        has_cuda_graphs: whether a training step replays CUDA graphs.
     """
 
     capacity: int | None
     eval_capacity: int | None
     attention_ran: dict[int, str]
+    has_cuda_graphs: bool = False
 
     @abstractmethod
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:

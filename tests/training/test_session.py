@@ -217,6 +217,14 @@ def test_the_log_names_the_text_that_is_read(make_run, run, caplog):
     assert "evaluation text: " in caplog.text
 
 
+def test_a_step_without_cuda_graphs_does_not_mark_them(make_run, run, monkeypatch):
+    """The call imports Inductor: a second and 40 MiB in every trainer."""
+    marks = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(1))
+    assert run(make_run(trainer={"max_steps": 1, "save_steps": 0, "eval_steps": 0})) == 0
+    assert not marks
+
+
 def test_text_that_cannot_be_masked_ends_the_run(make_run, run, outcome, tmp_path):
     """One document in a hundred has a token to predict: enough for preparation, nothing to learn from."""
     text = tmp_path / "special.jsonl"

@@ -116,8 +116,9 @@ def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int
     world, stopwatch = trainer.world, trainer.stopwatch
     scale = world.size / max(num_targets, 1)  # ranks average their gradients
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    # CUDA graphs keep their results until here: gradients live through all microbatches of a step.
-    torch.compiler.cudagraph_mark_step_begin()
+    if trainer.task.objective.has_cuda_graphs:  # else the call would import Inductor, for nothing
+        # CUDA graphs keep their results until here: gradients live through all microbatches of a step.
+        torch.compiler.cudagraph_mark_step_begin()
     for index, batch in enumerate(batches):
         with stopwatch.section("copy"):
             inputs = trainer.task.inputs(batch, world.device)
