@@ -25,6 +25,7 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainingArguments,
+    set_seed,
 )
 
 from neobert.evaluation.glue.settings import BATCH_SIZE, EVALUATIONS_PER_EPOCH, PATIENCE
@@ -32,6 +33,9 @@ from neobert.evaluation.glue.summary import averages, best_row, task_summary
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.tasks.classification.metrics import classes_of, scores_of
+
+EVALUATED_ROWS = 256
+"""In a batch of an evaluation, which changes no score."""
 
 
 class Patience(TrainerCallback):  # type: ignore[misc]
@@ -70,8 +74,10 @@ def train(task: GlueTask, seed: int, options: argparse.Namespace) -> dict[str, A
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     data = options.glue / "data" / task.name
     splits = {name: rows_of(task, data / f"{name}.jsonl", tokenizer) for name in ("train", "dev")}
+    set_seed(seed)  # before the classifier is drawn: the Trainer sets its seed after that
     model = AutoModelForSequenceClassification.from_pretrained(
         options.model,
+        dtype=torch.float32,
         trust_remote_code=True,  # a folder of this project brings its code
         num_labels=1 if task.is_regression else len(task.labels),
         problem_type="regression" if task.is_regression else "single_label_classification",
@@ -95,7 +101,7 @@ def train(task: GlueTask, seed: int, options: argparse.Namespace) -> dict[str, A
             output_dir=folder,
             max_steps=int(steps),
             per_device_train_batch_size=BATCH_SIZE,
-            per_device_eval_batch_size=BATCH_SIZE,
+            per_device_eval_batch_size=EVALUATED_ROWS,
             learning_rate=options.lr,
             adam_beta2=0.98,
             weight_decay=0.01,
@@ -105,6 +111,7 @@ def train(task: GlueTask, seed: int, options: argparse.Namespace) -> dict[str, A
             eval_steps=math.ceil(per_epoch / EVALUATIONS_PER_EPOCH),
             save_strategy="no",
             bf16=torch.cuda.is_available(),
+            logging_nan_inf_filter=False,  # it waits for the GPU in every step
             seed=seed,
             report_to=[],
             disable_tqdm=True,

@@ -22,7 +22,7 @@ SAME_FOR_ALL = {
     "schedule": "6 % warm-up, linear to zero",
     "evaluations": f"{EVALUATIONS_PER_EPOCH} per epoch; a run ends after {PATIENCE} without a better one",
     "score": "the best evaluation, on the development set",
-    "pooling": "mean",
+    "classifier": "mean pooling, dropout 0.1",
     "rate": "the one of `rates` whose first seed has the best first metric, by arm and task",
 }
 
@@ -76,13 +76,13 @@ def missing_of(arms: Mapping[str, Mapping[str, Any]], files: Mapping[str, Any]) 
 
 def report(
     results: Path, output: Path | None, rates: Sequence[float], files: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Print a table, and write glue-small.json; incomplete as long as a job is missing."""
+) -> str:
+    """Return a table, and write glue-small.json; incomplete as long as a job is missing."""
     arms = {arm: arm_of(results, arm, rates, files) for arm in ARMS}
     missing = list(missing_of(arms, files))
-    print("\n".join([*table(arms, files), *(f"missing: {each}" for each in missing)]), flush=True)
+    shown_table = "\n".join([*table(arms, files), *(f"missing: {each}" for each in missing)])
     if output is None:
-        return
+        return shown_table
     mine, theirs = (arms[side]["averages"]["all"] for side in SIDES)
     detail = {
         "pretraining": {side: result(results, f"pretrain-{side}") for side in SIDES},
@@ -94,6 +94,7 @@ def report(
     value = None if mine is None or theirs is None else round(100 * (mine - theirs), 2)
     unit = "points of the mean of the tasks above the peer"
     write_measurement(output / "glue-small.json", value, unit, 0.0, detail, is_complete=not missing)
+    return shown_table
 
 
 def table(arms: Mapping[str, Mapping[str, Any]], files: Mapping[str, Any]) -> Iterator[str]:

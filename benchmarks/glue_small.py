@@ -8,7 +8,8 @@ recipe and `transformers.Trainer` with a ModernBERT of equal size train for `--p
 weights of its shape, and the peer, by one program on one recipe (`downstream_run.py`): at all
 `--rates` with seed 0, and with two more seeds at the rate that was best there. RESULTS keeps a file for each
 finished job: the same command continues. A price list comes first, and no job starts that would end after
-`--seconds`.
+`--seconds`. All tasks get seed 0 before any gets another, and every job that ends is reported: a command
+without time for all of them leaves a comparison with fewer seeds.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from glue_report import ARMS, SIDES, best_rate, job_name, report
-from trial_runner import parse, priced_parser_of, run_missing, visible_gpus
+from step_clock import UNTIMED
+from trial_runner import TrialsFailed, parse, priced_parser_of, run_missing, visible_gpus
 from trials import HERE, SEEDS, Trial, result
 
 from neobert.atomic_write import write_atomically
@@ -35,7 +37,9 @@ SETTINGS = ("size", "pretraining", "batch_rows", "rows", "pairs")
 TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
 RATES = (5e-5, 2e-4)
 START_S, STEP_S, BLIMP_S, COMPILE_S, MARGIN = 30.0, 0.03, 120.0, 90.0, 1.2
-"""Prices before the first job of a kind has ended, for an H100 that four jobs share; then its time counts."""
+"""Prices before the first job of a kind has ended, for an H100 that few jobs share; then its time counts."""
+SATURATING = 4
+"""Jobs that keep a GPU busy: kernels of different processes take turns on it, so more take longer each."""
 
 
 def prepare(data: Path, glue: Path, tasks: list[str], rows: int | None) -> dict[str, Any]:
@@ -72,9 +76,12 @@ def pretraining(chosen: argparse.Namespace) -> list[Trial]:
 
 
 def jobs(chosen: argparse.Namespace, files: dict[str, Any]) -> list[Trial]:
-    """Return all jobs on checkpoints that are there, the longest first; other seeds wait for a rate."""
-    found = [*blimp_jobs(chosen), *glue_jobs(chosen, files)]
-    return sorted(found, key=lambda job: -job.most_s)
+    """Return all jobs on checkpoints that are there; other seeds wait for a rate.
+
+    Those of the first seed come first, and the longest of them: the last job to end is a short one.
+    """
+    found = [*((SEEDS[0], job) for job in blimp_jobs(chosen)), *glue_jobs(chosen, files)]
+    return [job for _, job in sorted(found, key=lambda each: (each[0], -each[1].most_s))]
 
 
 def is_there(chosen: argparse.Namespace, arm: str) -> bool:
@@ -92,14 +99,15 @@ def blimp_jobs(chosen: argparse.Namespace) -> Iterator[Trial]:
             )
 
 
-def glue_jobs(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[Trial]:
+def glue_jobs(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[tuple[int, Trial]]:
+    """Yield fine-tuning runs with their seed."""
     for arm in ARMS:
         for task in chosen.tasks if is_there(chosen, arm) else ():
-            price_s = price(task, files[task]["files"]["train"]["rows"])
+            price_s = price(task, files[task]["files"]["train"]["rows"], chosen.per_gpu)
             for rate, seed in points(chosen, arm, task):
                 more = ["--task", task, "--lr", rate, "--seed", seed]
                 words = ["glue", model(chosen, arm), chosen.results / "glue", *more]
-                yield job(chosen, job_name(arm, task, rate, seed), words, price_s, "step")
+                yield seed, job(chosen, job_name(arm, task, rate, seed), words, price_s, "step")
 
 
 def model(chosen: argparse.Namespace, arm: str) -> Path:
@@ -125,8 +133,9 @@ def job(chosen: argparse.Namespace, name: str, words: list[Any], price_s: float,
     return Trial(name, tuple(map(str, command)), most_s, figure=figure)
 
 
-def price(task: str, rows: int) -> float:
-    return START_S + STEP_S * TASKS[task].epochs * math.ceil(rows / BATCH_SIZE)
+def price(task: str, rows: int, per_gpu: int) -> float:
+    step_s = STEP_S * max(1.0, per_gpu / SATURATING)
+    return START_S + step_s * TASKS[task].epochs * math.ceil(rows / BATCH_SIZE)
 
 
 def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[str]:
@@ -139,8 +148,9 @@ def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[st
     yield f"blimp: {len(ARMS)} x {BLIMP_S:.0f} s"
     for task in chosen.tasks:
         rows = files[task]["files"]["train"]["rows"]
-        total_s += runs * price(task, rows)
-        yield f"{task}: {runs} x {price(task, rows):.0f} s at most, {rows:,} rows"
+        each_s = price(task, rows, chosen.per_gpu)
+        total_s += runs * each_s
+        yield f"{task}: {runs} x {each_s:.0f} s at most, {rows:,} rows"
     yield f"in all {first_s + total_s / slots:.0f} s at most with {slots} jobs at a time"
 
 
@@ -152,6 +162,34 @@ def other_settings(chosen: argparse.Namespace) -> list[str]:
         write_atomically(path, json.dumps(own).encode())
     kept = json.loads(path.read_bytes())
     return [f"--{name.replace('_', '-')}" for name in SETTINGS if kept.get(name) != own[name]]
+
+
+def lost_models(chosen: argparse.Namespace) -> list[str]:
+    """Return the finished pretraining runs whose model is gone, such as with the machine that made it."""
+    models = {"pretrain-ours": ("ours", "random"), "pretrain-peer": ("peer",)}
+    return [
+        name
+        for name, arms in models.items()
+        if result(chosen.results, name) is not None
+        and not all((model(chosen, arm) / "config.json").exists() for arm in arms)
+    ]
+
+
+def run_all(chosen: argparse.Namespace, files: dict[str, Any], report_so_far: Callable[[], str]) -> None:
+    """Pretrain, then fine-tune what there is, also if one side failed. Raises `TrialsFailed` in the end."""
+
+    def known() -> list[Trial]:
+        report_so_far()
+        return jobs(chosen, files)
+
+    failed = []
+    for wanted, per_gpu in ((lambda: pretraining(chosen), 1), (known, chosen.per_gpu)):
+        try:
+            run_missing(wanted, chosen, per_gpu)
+        except TrialsFailed as error:
+            failed.append(str(error))
+    if failed:
+        raise TrialsFailed("; ".join(failed))
 
 
 def main() -> None:
@@ -166,18 +204,25 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help="of each paradigm of BLiMP; default: all")
     parser.add_argument("--per-gpu", type=int, default=4, help="jobs on a GPU at a time")
     chosen = parse(parser)
+    if chosen.pace_steps <= UNTIMED:
+        parser.error(f"--pace-steps {chosen.pace_steps}: more than {UNTIMED} are needed")
     chosen.data = chosen.data.resolve()
     if others := other_settings(chosen):
         parser.error(f"{chosen.results.name} has jobs of another {', '.join(others)}: name another folder")
+    if lost := lost_models(chosen):
+        parser.error(f"{chosen.results.name} has {', '.join(lost)} without its models: name another folder")
     files = prepare(chosen.data / "glue", chosen.results / "glue", chosen.tasks, chosen.rows)
     print("\n".join(price_list(chosen, files)), flush=True)
     if chosen.list:
         return
+
+    def so_far() -> str:
+        return report(chosen.results, chosen.output, chosen.rates, files)
+
     try:
-        run_missing(lambda: pretraining(chosen), chosen)
-        run_missing(lambda: jobs(chosen, files), chosen, chosen.per_gpu)
+        run_all(chosen, files, so_far)
     finally:
-        report(chosen.results, chosen.output, chosen.rates, files)
+        print(so_far(), flush=True)
 
 
 if __name__ == "__main__":

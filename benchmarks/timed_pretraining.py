@@ -23,6 +23,7 @@ from transformers import BertTokenizer, ModernBertForMaskedLM
 from trials import CONFIG, RECIPE, ROWS, SHARE
 
 from neobert.export.weights import own_weights
+from neobert.model import NeoBERTConfig
 from neobert.training.loop.task import Task
 
 PEER_RATE = 1e-3
@@ -66,9 +67,10 @@ def peer(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def keep_peer(model: ModernBertForMaskedLM, tokenizer: Path, folder: Path) -> None:
-    """Write the same of ModernBERT."""
+    """Write the same of ModernBERT. Its classifier drops as many inputs as ours: by default it drops none."""
     model.config.sparse_prediction = False
     model.config.classifier_pooling = "mean"
+    model.config.classifier_dropout = NeoBERTConfig().classifier_dropout
     model.save_pretrained(folder)
     BertTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
 

@@ -103,8 +103,8 @@ def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespac
     """Run what is missing on all GPUs until nothing is left, or too little time.
 
     `wanted` names all trials that can be known by now, the most important first; it is asked again when one
-    has ended. A trial that fails, or ends without all its runs, is not started again by this call. Exits in
-    the end if one failed, which does not stop the others.
+    has ended. A trial that fails, or ends without all its runs, is not started again by this call. Raises
+    `TrialsFailed` in the end if one failed, which does not stop the others.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with locked(chosen.results) as lock:
@@ -115,7 +115,7 @@ def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespac
         finally:
             session.end()
     if session.failed:
-        sys.exit(f"failed: {', '.join(session.failed)}")
+        raise TrialsFailed(f"failed: {', '.join(session.failed)}")
 
 
 def missing(wanted: Iterable[Trial], results: Path) -> list[Trial]:
@@ -143,6 +143,10 @@ def locked(results: Path) -> Iterator[int]:
         except BlockingIOError:
             sys.exit(f"another command, or a trial that it left, writes to {results.name}: end it first")
         yield file.fileno()
+
+
+class TrialsFailed(SystemExit):
+    """Trials failed; the others were run."""
 
 
 class Session:

@@ -7,10 +7,13 @@ import json
 import random
 
 import downstream_run
+import glue_peer
 import pytest
 import timed_pretraining
+import torch
 from transformers import BertTokenizer, ModernBertConfig, ModernBertForMaskedLM
 
+from neobert.evaluation.glue.tasks import TASKS
 from neobert.export import write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
@@ -70,6 +73,28 @@ def test_either_side_learns_a_task(side, request, glue, tmp_path, monkeypatch):
     assert 0 < found["step"] <= 40
 
 
-def test_the_classifier_of_the_peer_pools_by_the_mean(peer):
-    config = json.loads((peer / "config.json").read_text())
-    assert (config["classifier_pooling"], config["sparse_prediction"]) == ("mean", False)
+@pytest.mark.filterwarnings("ignore:'pin_memory' argument")
+def test_seeds_draw_different_classifiers(peer, glue, monkeypatch):
+    drawn = {}
+
+    class NoTraining:
+        def __init__(self, model, arguments, **_):
+            drawn.setdefault(arguments.seed, []).append(model.classifier.weight.detach().clone())
+
+        def train(self):
+            pass
+
+    monkeypatch.setattr(glue_peer, "Trainer", NoTraining)
+    options = argparse.Namespace(model=peer, glue=glue, lr=1e-3, max_steps=None)
+    for seed in (0, 1, 0):
+        torch.manual_seed(7)
+        with pytest.raises(SystemExit, match="no evaluation"):
+            glue_peer.train(TASKS["cola"], seed, options)
+    assert torch.equal(*drawn[0])
+    assert not torch.equal(drawn[0][0], drawn[1][0])
+
+
+def test_the_classifier_of_the_peer_pools_and_drops_as_ours(peer, ours):
+    theirs, mine = (json.loads((folder / "config.json").read_text()) for folder in (peer, ours))
+    assert (theirs["classifier_pooling"], theirs["sparse_prediction"]) == ("mean", False)
+    assert theirs["classifier_dropout"] == mine["classifier_dropout"] > 0

@@ -114,7 +114,7 @@ def test_a_rate_without_a_score_is_never_best(chosen, scores, best):
     assert glue_report.best_rate(chosen.results, "ours", "cola", RATES) == RATES[best]
 
 
-def test_the_dearest_come_first_and_an_ended_one_tells_the_price(chosen, files):
+def test_the_longest_come_first_and_an_ended_one_tells_the_price(chosen, files):
     pretrained(chosen, "ours")
     prices = [job.most_s for job in glue_small.jobs(chosen, files)]
     assert prices == sorted(prices, reverse=True)
@@ -125,10 +125,54 @@ def test_the_dearest_come_first_and_an_ended_one_tells_the_price(chosen, files):
     assert (first.name[:8], first.most_s) == ("ours-rte", pytest.approx(480.0))
 
 
+def test_all_tasks_get_the_first_seed_before_any_gets_another(chosen, files):
+    chosen.rates = RATES[:1]
+    pretrained(chosen, "ours", "peer")
+    for arm in glue_report.ARMS:
+        for task in chosen.tasks:
+            scored(chosen, arm, task, RATES[0], 0, 0.5)
+    ended(chosen, "ours-rte-lr-0.0001-seed-0", seconds=400.0, metrics={"accuracy": 0.5})
+    found = names(chosen, files)
+    seeds = [int(name[-1]) for name in found if not name.endswith("-blimp")]
+    assert seeds == [0] * 6 + [1] * 6 + [2] * 6
+    assert found.index("ours-rte-lr-0.0001-seed-1") < found.index("ours-cola-lr-0.0001-seed-1")
+
+
+@pytest.mark.parametrize(("per_gpu", "step_s"), [(1, 0.03), (4, 0.03), (8, 0.06)])
+def test_more_jobs_than_a_gpu_has_time_for_take_longer(per_gpu, step_s):
+    assert glue_small.price("cola", 3_200, per_gpu) == pytest.approx(30 + step_s * 10 * 100)
+
+
+def test_a_finished_pretraining_without_its_model_is_found(chosen):
+    pretrained(chosen, "ours", "peer")
+    for arm in ("ours", "peer"):
+        folder = glue_small.model(chosen, arm)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+    assert glue_small.lost_models(chosen) == ["pretrain-ours"]
+
+
+def test_a_pretraining_that_fails_leaves_the_other_side_to_be_fine_tuned(chosen, files, monkeypatch):
+    begun = []
+
+    def run_missing(wanted, _chosen, per_gpu):
+        begun.append((per_gpu, [trial.name for trial in wanted()]))
+        if per_gpu == 1:
+            pretrained(chosen, "ours")
+            raise glue_small.TrialsFailed("failed: pretrain-peer")
+
+    monkeypatch.setattr(glue_small, "run_missing", run_missing)
+    reports = []
+    with pytest.raises(SystemExit, match="failed: pretrain-peer"):
+        glue_small.run_all(chosen, files, lambda: reports.append(1))
+    assert [name for _, of in begun[1:] for name in of] == names(chosen, files) != []
+    assert reports == [1]
+
+
 def test_the_price_list_counts_every_run(chosen, files, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     lines = list(glue_small.price_list(chosen, files))
-    one = glue_small.price("cola", 50)
+    one = glue_small.price("cola", 50, chosen.per_gpu)
     assert one == pytest.approx(30 + 0.03 * 10 * 2)
     assert lines[0] == "pretraining: 2 x 390 s, 390 s together"
     assert lines[2] == f"cola: 12 x {one:.0f} s at most, 50 rows"
@@ -146,7 +190,7 @@ def test_every_arm_has_a_model_of_its_own(chosen, files):
         assert commands[f"{arm}-blimp"][2] == commands[f"{arm}-cola-lr-0.0001-seed-0"][2] == folder
 
 
-def test_the_report_names_what_is_missing(chosen, files, capsys):
+def test_the_report_names_what_is_missing(chosen, files):
     pretrained(chosen, "ours", "peer")
     scores = {"ours": 0.6, "random": 0.4, "peer": 0.5}
     for arm, score in scores.items():
@@ -159,8 +203,10 @@ def test_the_report_names_what_is_missing(chosen, files, capsys):
     content = last.read_text()
     last.unlink()
 
+    tables = []
+
     def written():
-        glue_report.report(chosen.results, chosen.results, RATES, files)
+        tables.append(glue_report.report(chosen.results, chosen.results, RATES, files))
         return json.loads((chosen.results / "glue-small.json").read_text())
 
     partial = written()
@@ -174,4 +220,4 @@ def test_the_report_names_what_is_missing(chosen, files, capsys):
     assert cola["score"]["mean"] == pytest.approx(0.41)
     assert cola["score"]["std"] == pytest.approx(0.01)
     assert (cola["rate"], cola["first_seed_by_rate"]["0.0005"]) == (RATES[0], {"mcc": pytest.approx(0.3)})
-    assert "61.0 ± 1.0" in capsys.readouterr().out
+    assert "61.0 ± 1.0" in tables[-1]
