@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from neobert.config.text_formats import kind_of
 from neobert.data.sources import lines, text_files
+from neobert.data.sources.rows import Field, RowFormat
 from neobert.data.sources.text_files import column_of, read_rows
 from neobert.errors import ProjectError
 from tests.data.conftest import format_of
@@ -184,6 +185,17 @@ def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, say
     assert error.place.endswith(":1")
     if "holds" not in says:
         assert all(repr(name) in error.hint for name in row)
+
+
+@pytest.mark.parametrize("text_column", [None, "sentence"])
+def test_a_column_is_read_by_one_field(text_column):
+    text = Field("text", "dataset.text_column", text_column, ("text", "sentence"))
+    fields = (text, Field("pair", "classification.pair_column", "sentence"))
+    with pytest.raises(ProjectError, match="pair_column are both column 'sentence'") as refusal:
+        RowFormat(fields).columns(["sentence", "other"], "a.tsv:2")
+    assert refusal.value.hint == "set classification.pair_column to one of the columns: 'sentence', 'other'"
+    pair = Field("pair", "classification.pair_column", "other")
+    assert RowFormat((text, pair)).columns(["sentence", "other"], "") == {"text": "sentence", "pair": "other"}
 
 
 def test_parquet_columns_are_listed(tmp_path):

@@ -219,7 +219,7 @@ def test_the_way_to_a_best_that_is_judged_is_one(eval_steps: int, hint: str) -> 
 
 @pytest.mark.parametrize(
     ("save_steps", "eval_steps", "often"),
-    [(0, 0, None), (1, 2, "every 2 steps"), (50_000, 7, None), (49_999, 7, "every 7 steps"),
+    [(0, 0, None), (1, 2, "every 2 steps"), (50_000, 50_000, None), (49_999, 7, "every 7 steps"),
      (100, 0, "only at the end"), (100, 50, None)],
 )  # fmt: skip
 def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, often: str | None) -> None:
@@ -232,6 +232,22 @@ def test_the_best_is_judged_when_it_is_saved(save_steps: int, eval_steps: int, o
     said = [one.message for one in found("CKP010", run)]
     assert bool(said) is (often is not None)
     assert all(str(often) in message for message in said)
+
+
+@pytest.mark.parametrize(
+    ("save_steps", "eval_steps", "count"),
+    [(0, 1, 1), (0, 49_999, 1), (0, 50_000, 0), (0, 0, 0), (50_000, 7, 1), (50_001, 7, 1), (49_000, 7, 0)],
+)
+def test_a_single_checkpoint_is_not_the_best_of_several(save_steps: int, eval_steps: int, count: int) -> None:
+    run = run_of(
+        "trainer.metric_for_best_model=eval/loss",
+        f"trainer.save_steps={save_steps}",
+        f"trainer.eval_steps={eval_steps}",
+        "trainer.max_steps=50000",
+    )
+    hint = f"set trainer.save_steps to {eval_steps}, the value of trainer.eval_steps, or "
+    hint += "trainer.metric_for_best_model to null"
+    assert [(one.severity, one.hint) for one in found("CKP010", run)] == [(Severity.WARN, hint)] * count
 
 
 def held(steps: tuple[int, ...], num_set_aside: int = 0) -> Facts:

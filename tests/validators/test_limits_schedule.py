@@ -8,6 +8,8 @@ import pytest
 
 from tests.validators.judging import found, run_of
 from validators.finding import Severity
+from validators.planning import plan_run
+from validators.rule import RULES
 
 
 def judged(*overrides: str, profile: str = "h200-prod") -> list[tuple[str, Severity | None]]:
@@ -94,6 +96,63 @@ def test_a_rate_is_compared_with_the_record_of_its_optimizer_and_width(
 ) -> None:
     overrides = (f"optimizer.name={optimizer}", f"model.hidden_size={width}", f"optimizer.lr={rate}")
     assert len(found("OPT006", run_of(*overrides))) == count
+
+
+FINE_TUNED = (
+    "task=classification", "dataset.long_documents=truncate", "model.pretrained_checkpoint=runs/base",
+    "model.kernel_backend=torch", "model.hidden_size=192", "model.num_attention_heads=3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"),
+    [
+        (("optimizer.lr=1.59e-3",), None),
+        (("optimizer.lr=1.61e-3",), "fine-tuning of all weights"),
+        (("optimizer.lr=1.34e-5",), None),
+        (("optimizer.lr=1.33e-5",), "fine-tuning of all weights"),
+        (("adapter.type=lora", "optimizer.lr=1.21e-4"), None),
+        (("adapter.type=lora", "optimizer.lr=1.19e-4"), "LoRA"),
+        (("adapter.type=lora", "optimizer.lr=7.9e-3"), None),
+        (("adapter.type=lora", "optimizer.lr=8.1e-3"), "LoRA"),
+        (("optimizer.name=adam", "optimizer.lr=1e-2"), "fine-tuning of all weights"),
+    ],
+)
+def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(
+    overrides: tuple[str, ...], kind: str | None
+) -> None:
+    messages = [one.message for one in found("OPT008", run_of(*FINE_TUNED, *overrides))]
+    assert len(messages) == (kind is not None)
+    assert all(f"recorded for {kind} at a width of 192" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        ("optimizer.name=adamw", ""),
+        ("optimizer.name=lion", "no rates of fine-tuning with lion are recorded"),
+        ("model.pretrained_checkpoint=null", "the run starts from random weights"),
+    ],
+)
+def test_rates_of_fine_tuning_are_recorded_for_adam_and_trained_encoders(override: str, reason: str) -> None:
+    run = run_of(*FINE_TUNED, override)
+    assert RULES["OPT008"].inapplicable(run, plan_run(run)) == reason
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(1e-20, 0), (0.99e-20, 1)])
+def test_an_epsilon_that_vanishes_in_fp32(epsilon: float, count: int) -> None:
+    findings = found("OPT005", run_of(f"optimizer.eps={epsilon}"))
+    assert [(one.path, one.hint) for one in findings] == [
+        ("optimizer.eps", "set optimizer.eps to 1e-08, the usual value")
+    ] * count
+
+
+@pytest.mark.parametrize(("alpha", "count"), [(512, 0), (513, 1)])
+def test_a_factor_on_an_adapter_that_no_rate_fits(alpha: int, count: int) -> None:
+    findings = found("TSK008", run_of(*FINE_TUNED, "adapter.type=lora", f"adapter.alpha={alpha}"))
+    assert [(one.path, one.severity, one.hint) for one in findings] == [
+        ("adapter.alpha", Severity.WARN, "set adapter.alpha to 16, twice adapter.r")
+    ] * count
 
 
 @pytest.mark.parametrize(("max_steps", "count"), [(8, 0), (7, 1)])

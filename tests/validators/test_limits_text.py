@@ -152,6 +152,38 @@ def test_labels_that_contradict_each_other(overrides: tuple[str, ...], key: str 
     assert [one.path for one in findings] == ([] if key is None else [f"classification.{key}"])
 
 
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (("dataset.text_column=label",), "classification.label_column"),
+        (("classification.label_column=a", "classification.pair_column=a"), "classification.label_column"),
+        (("dataset.text_column=a", "classification.pair_column=a"), "classification.pair_column"),
+        (("dataset.text_column=a", "classification.pair_column=b"), None),
+    ],
+)
+def test_a_column_has_one_role(overrides: tuple[str, ...], key: str | None) -> None:
+    findings = found("TSK005", run_of(*CLASSIFIED, *overrides))
+    assert [one.path for one in findings] == ([] if key is None else [key])
+    assert all(one.hint == f"set {key} to another column" for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels", "message"),
+    [
+        ("eval/accuracy", {"0": 9, "1": 1}, "90.0% of the evaluation's texts have label 0"),
+        ("eval/accuracy", {"0": 8, "1": 1, "2": 0}, None),
+        ("eval/mcc", {"0": 9, "1": 1}, None),
+    ],
+)
+def test_accuracy_of_a_class_that_is_nearly_everything(
+    metric: str, labels: dict[str, int], message: str | None
+) -> None:
+    run = run_of(*CLASSIFIED, f"trainer.metric_for_best_model={metric}")
+    findings = found("DAT028", run, with_prepared(eval_labels=labels))
+    assert [one.message.partition(":")[0] for one in findings] == ([] if message is None else [message])
+    assert all(one.hint == "set trainer.metric_for_best_model to eval/mcc" for one in findings)
+
+
 def test_a_classification_reads_prepared_data() -> None:
     [finding] = found("TSK005", run_of(*CLASSIFIED, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"

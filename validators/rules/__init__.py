@@ -27,6 +27,7 @@ from validators.rules import (  # noqa: F401
     num_learning,
     opt,
     opt_coefficients,
+    opt_fine_tuning,
     pre,
     prf,
     sch,

@@ -144,11 +144,12 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     If `trainer.metric_for_best_model` is set, requires `trainer.save_steps` to be a multiple of
     `trainer.eval_steps`, so that each checkpoint is evaluated at its own step. The last step is always both
-    saved and evaluated. Data preparation raises this code if there is no evaluation text.
+    saved and evaluated. Warns if the run is evaluated before its last step, but saved at that step only. Data
+    preparation raises this code if there is no evaluation text.
 
     ## Why is this bad?
     A checkpoint without an evaluation at its step can never be the best one, so the link names the best of
-    the few that happened to be evaluated.
+    the few that happened to be evaluated. If there is a single checkpoint, the metric selects nothing.
 
     ## Example
     ```yaml
@@ -168,8 +169,18 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     trainer = run.config.trainer
     save_steps, eval_steps = trainer.save_steps, trainer.eval_steps
-    is_saved_before_the_end = 0 < save_steps < trainer.max_steps
-    if trainer.metric_for_best_model is None or not is_saved_before_the_end:
+    if trainer.metric_for_best_model is None:
+        return
+    last = plan.max_steps.value
+    if not 0 < save_steps < last:
+        if 0 < eval_steps < last:
+            yield Violation(
+                "trainer.metric_for_best_model",
+                f"no checkpoint is saved before the last step ({last:,}): the best one is always the last",
+                f"set trainer.save_steps to {eval_steps}, the value of trainer.eval_steps, or "
+                "trainer.metric_for_best_model to null",
+                Severity.WARN,
+            )
         return
     if eval_steps == 0 or save_steps % eval_steps:
         often = f"every {eval_steps:,} steps" if eval_steps else "only at the end"

@@ -18,6 +18,8 @@ LEAST_SHARE, HOPELESS_SHARE = 0.5, 0.1
 USUAL_NORM = 1.0
 """Norm of the global gradient in a healthy run; a clip above it is rarely active and bounds nothing."""
 USUAL_EPSILON = OptimizerConfig().eps
+LEAST_EPSILON = 1e-20
+"""The square of a gradient of 1e-21 is 0 in fp32: its update is the first moment over epsilon alone."""
 MOST_ERASED, RUINOUS = 0.005, 0.05
 """Share of a matrix that decay removes in one step at the peak rate. In equilibrium a step rotates it by the
 square root of twice that: by 0.1 and by 0.32 of its length."""
@@ -37,14 +39,15 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     A gradient of norm c over N weights has an RMS of at most c / sqrt(N), where c is
     `trainer.gradient_clipping`, or 1 if that is null or larger. With an `optimizer.eps` of the same
-    size, AdamW's mean step is half of the learning rate: warns below that, fails below a tenth. Also computes
-    the share of a matrix that weight decay removes per step at the peak rate: warns above 0.5 %, fails above
-    5 %. Compares the gradient of `trainer.z_loss` by a logit with that of the cross-entropy, 2 z ln(V) before
-    the first step: warns above 0.1, fails above 1.
+    size, AdamW's mean step is half of the learning rate: warns below that, fails below a tenth. Fails if
+    `optimizer.eps` is below 1e-20. Also computes the share of a matrix that weight decay removes per step
+    at the peak rate: warns above 0.5 %, fails above 5 %. Compares the gradient of `trainer.z_loss` by a logit
+    with that of the cross-entropy, 2 z ln(V) before the first step: warns above 0.1, fails above 1.
 
     ## Why is this bad?
     AdamW with a large epsilon is gradient descent at an unintended rate; a tiny clipping norm has the same
-    effect. Decay that removes what a hundred steps have learned leaves noise, and a rehearsal is too short
+    effect. Without epsilon, a gradient whose square is 0 in fp32 gives an update of any size, and one of 0
+    gives NaN. Decay that removes what a hundred steps have learned leaves noise, and a rehearsal is too short
     to show it.
 
     ## Example
@@ -69,6 +72,13 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _of_epsilon(optimizer: OptimizerConfig, trainer: TrainerConfig, num_parameters: int) -> Violations:
+    if optimizer.eps < LEAST_EPSILON:
+        yield Violation(
+            "optimizer.eps",
+            f"optimizer.eps {optimizer.eps:g} is below {LEAST_EPSILON:g}: squares of gradients that small "
+            "are 0 in fp32, and their updates are of any size",
+            f"set optimizer.eps to {USUAL_EPSILON:g}, the usual value",
+        )
     norm = min(USUAL_NORM, trainer.gradient_clipping or USUAL_NORM)
     gradient = norm / sqrt(num_parameters)
     share = gradient / (gradient + optimizer.eps)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import ClassificationConfig
+from neobert.config.schema import ClassificationConfig, RunConfig
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
+from neobert.printable import printable
 from neobert.tasks import TASKS, metrics_of, spec_of
 from neobert.tasks.spec import Labels
 from profiles.registry import ResolvedRun
@@ -16,6 +17,9 @@ from validators.rules.dat_prepared import prepared_of
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of the evaluation that are in the training data, from which a run is warned or fails."""
+
+ONE_SIDED = 0.9
+FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 
 WHOLE_TEXTS = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
 LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None)
@@ -191,10 +195,12 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Rejects a single class, a number of `label_names` other than `num_labels` if that is set, names that
-    repeat, names of scores, and streaming of labelled texts.
+    repeat, names of scores, a column that is both text and label or both texts of a pair, and streaming of
+    labelled texts.
 
     ## Why is this bad?
-    The head would have outputs that no label uses, or labels would be refused while the data is prepared.
+    The head would have outputs that no label uses, or labels would be refused while the data is prepared. A
+    text that is its own label is classified perfectly, by a model that is of no use.
 
     ## Example
     ```yaml
@@ -224,9 +230,26 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
         message = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
         yield Violation("classification.num_labels", message, "remove classification.num_labels")
+    yield from _repeated_column(run.config)
     if run.config.dataset.streaming:
         message = f"task {spec_of(run.config).name} reads prepared data, but dataset.streaming is true"
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
+
+
+def _repeated_column(config: RunConfig) -> Violations:
+    """Yield a finding if a column has two roles."""
+    roles: dict[str, str] = {}
+    named = {
+        "dataset.text_column": config.dataset.text_column,
+        "classification.pair_column": config.classification.pair_column,
+        "classification.label_column": config.classification.label_column,
+    }
+    for key, column in named.items():
+        if column is not None and column in roles:
+            message = f"{key} and {roles[column]} are both {printable(column)}"
+            yield Violation(key, message, f"set {key} to another column")
+        elif column is not None:
+            roles[column] = key
 
 
 @rule(
@@ -353,4 +376,49 @@ def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
             f"no training {labels.unit} has label {listed(missing)}, but the head has {len(labels.classes)} "
             "classes",
             f"set {labels.setting} to the classes of the data, or check how the data is split",
+        )
+
+
+@rule(
+    "DAT028",
+    "accuracy-of-one-class",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A best checkpoint by accuracy, although nearly all of the evaluation has one class.
+
+    ## What it does
+    With `trainer.metric_for_best_model: eval/accuracy`, warns if a class has 90 % or more of the labels of
+    the evaluation.
+
+    ## Why is this bad?
+    A model that always predicts this class has the accuracy of its share. The best checkpoint is then often
+    one that has learned nothing about the other classes.
+
+    ## Example
+    ```text
+    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/accuracy
+    ```
+
+    ## Use instead
+    ```text
+    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/mcc
+    ```
+    """
+    counts, labels = prepared_of(facts).eval_labels, labels_of(run)
+    if run.config.trainer.metric_for_best_model != "eval/accuracy" or not counts:
+        return
+    largest = max(counts, key=lambda label: counts[label])
+    share = counts[largest] / sum(counts.values())
+    if share >= ONE_SIDED:
+        reported = [each.name for each in metrics_of(run.config)]
+        better = next(name for name in FOR_RARE_CLASSES if name in reported)
+        yield Violation(
+            "trainer.metric_for_best_model",
+            f"{share:.1%} of the evaluation's {labels.unit}s have label {printable(largest)}: predicting it "
+            "throughout has that accuracy",
+            f"set trainer.metric_for_best_model to {better}",
         )

@@ -14,6 +14,8 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 
+MOST_SCALE = 64
+"""Factor on the product; published adapters have 1 to 16."""
 ADAPTED = tuple(name for name, spec in TASKS.items() if "adapter" in spec.own_sections)
 
 
@@ -24,12 +26,13 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ## What it does
     With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks, that
     `adapter.r` is below the smaller side of each of them, that the optimizer is not Muon, and that the ranks
-    hold replicas of the model.
+    hold replicas of the model. Warns if `adapter.alpha / adapter.r` is above 64.
 
     ## Why is this bad?
     An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
     they change. Muon orthogonalizes the update of a whole matrix, and a factor is a part of one. Shards of a
-    frozen weight and of its factors are not merged.
+    frozen weight and of its factors are not merged. `alpha / r` multiplies what a step of the learning rate
+    changes, so a large one diverges at any usual rate.
 
     ## Example
     ```yaml
@@ -59,6 +62,10 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             message = f"r {config.adapter.r} is not below {min(layers[name])}, the smaller side of {name}"
             yield Violation("adapter.r", message, f"set adapter.r below {min(layers[name])}, such as 8 or 16")
             break
+    if (scale := config.adapter.alpha / config.adapter.r) > MOST_SCALE:
+        message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MOST_SCALE})"
+        hint = f"set adapter.alpha to {2 * config.adapter.r}, twice adapter.r"
+        yield Violation("adapter.alpha", message, hint, Severity.WARN)
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
         message = f"optimizer {config.optimizer.name} updates whole matrices, but adapters are factors"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")

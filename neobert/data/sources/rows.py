@@ -102,12 +102,20 @@ class RowFormat:
         return tuple(field.name for field in self.fields) == (TEXT,)
 
     def columns(self, names: Iterable[str], place: str) -> dict[str, str]:
-        """Return the column of each field. Raises DAT011 if one is absent or ambiguous."""
+        """Return the column of each field. Raises DAT011 if one is absent, ambiguous, or of two fields."""
         available = list(names)
-        return {
+        chosen = {
             field.name: choose_column(available, field.column, place, field.setting, field.candidates)
             for field in self.fields
         }
+        settings: dict[str, str] = {}
+        for field in self.fields:
+            column = chosen[field.name]
+            if column in settings:
+                message = f"{settings[column]} and {field.setting} are both column {column!r}"
+                raise _column_error(message, available, place, field.setting)
+            settings[column] = field.setting
+        return chosen
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
         """Return the format with these columns for its fields."""
