@@ -198,6 +198,27 @@ def test_a_column_is_read_by_one_field(text_column):
     assert RowFormat((text, pair)).columns(["sentence", "other"], "") == {"text": "sentence", "pair": "other"}
 
 
+@pytest.mark.parametrize(
+    ("header", "repeated"),
+    [
+        ("text,label,label", "label"),
+        ("text,text,label", "text"),
+        ("text,label,,", None),
+        ("text,label,n,n", None),
+    ],
+)
+def test_columns_that_are_read_have_a_name_of_their_own(tmp_path, header, repeated):
+    path = put(tmp_path / "a.csv", f"{header}\n{','.join('abcd'[: header.count(',') + 1])}\n".encode())
+    text = Field("text", "dataset.text_column", None, ("text", "sentence"))
+    rows = read_rows(path, RowFormat((text, Field("label", "classification.label_column", "label"))))
+    if repeated is None:
+        assert list(rows) == [{"text": "a", "label": "b"}]
+        return
+    with pytest.raises(ProjectError, match=f"several columns are named '{repeated}'") as refusal:
+        list(rows)
+    assert (refusal.value.code, refusal.value.place) == ("DAT011", f"{path}:1")
+
+
 def test_parquet_columns_are_listed(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)

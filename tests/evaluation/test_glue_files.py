@@ -42,6 +42,18 @@ def test_a_headless_file_keeps_its_quotes_and_its_first_row(glue_data, tmp_path)
     assert report["train"]["labels"].keys() == {"acceptable", "unacceptable"}
 
 
+@pytest.mark.parametrize("suffix", ["tsv", "csv"])
+def test_a_label_has_one_column(tmp_path, suffix):
+    (tmp_path / "RTE").mkdir()
+    separator = {"tsv": "\t", "csv": ","}[suffix]
+    lines = (("sentence1", "sentence2", "label", "label"), ("a", "b", "entailment", "not_entailment"))
+    for split in ("train", "dev"):
+        content = "".join(separator.join(line) + "\n" for line in lines)
+        (tmp_path / "RTE" / f"{split}.{suffix}").write_text(content)
+    with pytest.raises(ProjectError, match="several columns are named 'label'"):
+        prepare_task(TASKS["rte"], tmp_path, tmp_path / "out")
+
+
 def test_a_byte_order_mark_is_no_part_of_a_column(glue_data, tmp_path):
     report = prepared("rte", glue_data, tmp_path / "out")
     assert report["dev"]["rows"] == 16

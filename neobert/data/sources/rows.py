@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -116,6 +116,14 @@ class RowFormat:
                 raise _column_error(message, available, place, field.setting)
             settings[column] = field.setting
         return chosen
+
+    def refuse_repeated(self, header: Sequence[str], place: str) -> None:
+        """Raise DAT011 if two columns share a name that a field may read; without fields, any name."""
+        read = {name for field in self.fields for name in (field.column or "", *field.candidates)}
+        repeated = {name for name in header if header.count(name) > 1 and (name in read or not read)} - {""}
+        if repeated:
+            name = sorted(repeated)[0]
+            raise ProjectError("DAT011", f"several columns are named {name!r}", "rename all but one", place)
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
         """Return the format with these columns for its fields."""

@@ -101,6 +101,7 @@ def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: Row
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
     try:
         header = _header(reader, path, delimiter) if rows.column_names is None else list(rows.column_names)
+        rows.refuse_repeated(header, f"{path}:1")
         for fields in filter(None, reader):
             place = f"{path}:{reader.line_num}"
             if len(fields) != len(header):

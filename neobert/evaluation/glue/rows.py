@@ -59,6 +59,7 @@ def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> R
         if header is None:
             is_header = not {*fields}.isdisjoint(task.label) and not {*fields}.isdisjoint(task.text)
             header = fields if is_header else task.headless
+            RowFormat(()).refuse_repeated(header, f"{path}:1")
             if is_header:
                 continue
             if not header:
