@@ -77,9 +77,18 @@ def _parse(argument: str) -> Axis:
         _refuse(argument, "names no values", SYNTAX)
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers(argument, matched) if matched else _split(text))
-    if "" in values or len(set(values)) < len(values):
+    if "" in values or len(set(map(_as_number, values))) < len(values):
         _refuse(argument, "has an empty or a repeated value", SYNTAX)
     return Axis(key, values)
+
+
+def _as_number(value: str) -> Decimal | str:
+    """Return a number by its value, since 1e-4 and 0.0001 are one run, and other text as it is."""
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        return value
+    return number if number.is_finite() else value
 
 
 def _split(text: str) -> Iterator[str]:
