@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,13 @@ from transformers import PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import tokenizers as loading
 from neobert.data.tokenize import wordpiece
-from neobert.data.tokenize.tokenizers import INERT_TOKEN, TokenizerBundle, load_tokenizer, num_renumbered
+from neobert.data.tokenize.tokenizers import (
+    INERT_TOKEN,
+    TokenizerBundle,
+    load_tokenizer,
+    num_renumbered,
+    refuse_shared_padding,
+)
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences
@@ -123,6 +130,21 @@ def test_the_digest_is_of_the_content(tokenizer_dir, tmp_path):
     content["normalizer"]["lowercase"] = False
     path.write_text(json.dumps(content), encoding="utf-8")
     assert load(path.parent).digest != found.digest
+
+
+@pytest.mark.parametrize(
+    ("pad", "role"), [("[MASK]", "mask"), ("[UNK]", "unknown"), ("[SEP]", None), ("[PAD]", None)]
+)
+def test_padding_is_no_token_that_is_learned(tokenizer_dir, pad, role):
+    found = load(tokenizer_dir)
+    found.tokenizer.pad_token = pad
+    shared = replace(found, pad_id=found.tokenizer.pad_token_id)
+    if role is None:
+        refuse_shared_padding(shared, "tok")
+        return
+    with pytest.raises(ProjectError, match=rf"has \{pad} as both padding and {role} token") as refusal:
+        refuse_shared_padding(shared, "tok")
+    assert (refusal.value.code, refusal.value.place) == ("TOK002", "tok")
 
 
 def test_a_tokenizer_without_a_mask_needs_leave_to_be_rewritten(tmp_path):

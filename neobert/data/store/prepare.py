@@ -30,7 +30,12 @@ from neobert.data.store.build_lock import build_lock
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
 from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
-from neobert.data.tokenize.tokenizers import TokenizerBundle, is_trained, load_tokenizer
+from neobert.data.tokenize.tokenizers import (
+    TokenizerBundle,
+    is_trained,
+    load_tokenizer,
+    refuse_shared_padding,
+)
 from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.runfiles.cache_folder import cache_folder
@@ -85,6 +90,8 @@ def prepare(
     corpus = open_corpus(config.dataset, examples_of(config).rows, describe)
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
+    if tokenizer is not None:
+        refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
     request = Request(config, corpus, tokenizer)
     key = request.key()
     folder = output or (cache if (cache / MANIFEST).exists() else cache / key)

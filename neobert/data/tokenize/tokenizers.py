@@ -22,6 +22,7 @@ from neobert.data.sources.corpus import Corpus
 from neobert.data.tokenize.wordpiece import marker_template, train_wordpiece
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED, VOCAB_MULTIPLE, round_up
+from neobert.printable import printable
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -137,6 +138,23 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
         random_ids=np.flatnonzero(is_maskable).astype(np.int64),
         is_maskable=is_maskable,
     )
+
+
+def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
+    """Raise TOK002 if the padding token is the mask or the unknown token too, which training could not learn.
+
+    The embedding of padding stays zero and has no gradient.
+    """
+    tokenizer = bundle.tokenizer
+    others = {"mask": tokenizer.mask_token_id, "unknown": tokenizer.unk_token_id}
+    shared = [role for role, number in others.items() if number == bundle.pad_id]
+    if shared:
+        raise ProjectError(
+            "TOK002",
+            f"has {printable(tokenizer.pad_token)} as both padding and {shared[0]} token",
+            "set pad_token in tokenizer_config.json to a token of its own, such as [PAD]",
+            place,
+        )
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
