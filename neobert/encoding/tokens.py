@@ -12,6 +12,8 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.encoding import NUM_MARKERS, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.runs import Tokens
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import CODE
 
 
 @dataclass(slots=True)
@@ -52,8 +54,17 @@ class TextTokenizer:
 
     @classmethod
     def load(cls, folder: Path, max_length: int, num_rows: int) -> TextTokenizer:
-        """Load the tokenizer of a model folder. Raises `ProjectError` as `load_tokenizer`."""
-        return cls(load_tokenizer(TokenizerConfig(path=str(folder))), max_length, num_rows)
+        """Load the tokenizer of a model folder.
+
+        Raises `ProjectError` as `load_tokenizer`, and for more tokens than the model has rows: most texts
+        would be unknown tokens.
+        """
+        bundle = load_tokenizer(TokenizerConfig(path=str(folder)))
+        if bundle.num_tokens > num_rows:
+            message = f"the tokenizer has {bundle.num_tokens:,} tokens, but the model has {num_rows:,} rows"
+            hint = "copy the tokenizer that the model was trained with into the folder"
+            raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
+        return cls(bundle, max_length, num_rows)
 
     def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
         """Return the tokens of each text, and the counts of texts and truncated tokens."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from neobert.encoding import Encoder, encoder, runs
 from neobert.errors import ProjectError
@@ -142,3 +143,15 @@ def test_an_encoder_of_transformers_is_padded(tmp_path, tokenizer_dir, one_by_on
     found = Encoder.load(folder, pooling="avg").encode(SOME)
     assert differences(found, one_by_one(folder, SOME)) < 1e-5
     assert torch.get_num_threads() == 1
+
+
+def test_a_tokenizer_with_more_tokens_than_rows_is_refused(model_folder):
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    added = 65 - len(tokenizer)
+    tokenizer.add_tokens([f"word{number}" for number in range(added - 1)])
+    tokenizer.save_pretrained(model_folder)
+    assert Encoder.load(model_folder).encode(["the model"]).shape == (1, 32)
+    tokenizer.add_tokens(["another"])
+    tokenizer.save_pretrained(model_folder)
+    with pytest.raises(ProjectError, match="the tokenizer has 65 tokens, but the model has 64 rows"):
+        Encoder.load(model_folder)

@@ -201,6 +201,15 @@ def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
         evaluate_blimp(tmp_path / "missing", settings, None)
 
 
+def test_files_without_texts_are_refused(tmp_path, settings):
+    for name in ("texts.txt", "pairs.jsonl"):
+        (tmp_path / name).touch()
+    with pytest.raises(ProjectError, match="holds no tokens"):
+        evaluate_texts(tmp_path / "texts.txt", None, "train", settings)
+    with pytest.raises(ProjectError, match="holds no minimal pairs"):
+        evaluate_blimp(tmp_path / "pairs.jsonl", settings, None)
+
+
 def test_tokens_and_documents_weigh_differently():
     scores = np.array([[-10.0, 10], [-4.0, 2], [0.0, 0]])
     found = pseudo_perplexity(scores)

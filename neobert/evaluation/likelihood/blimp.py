@@ -47,6 +47,9 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
     """Score all pairs, and return the accuracies as JSON values. Raises `ProjectError`."""
     files = _files(data)
     pairs = list(_limited(_pairs(files), pairs_per_paradigm))
+    if not pairs:
+        hint = "use a file with minimal pairs"
+        raise ProjectError(CODE, "holds no minimal pairs", hint, str(data), EXIT_USAGE)
     identity = {"texts": [whole_digest(file) for file in files], "pairs_per_paradigm": pairs_per_paradigm}
     texts = (text for pair in pairs for text in (pair.good, pair.bad))
     scores = score_all(texts, identity, settings, 2 * len(pairs))

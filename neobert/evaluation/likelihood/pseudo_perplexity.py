@@ -23,11 +23,14 @@ KIND, SCHEMA_VERSION = "neobert-pseudo-perplexity", 1
 def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
     """Score all texts, and return their pseudo-perplexity. Raises `ProjectError`."""
     texts = open_texts(path, column, split)
+    nothing = ProjectError(
+        "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
+    )
+    if next(iter(texts), None) is None:
+        raise nothing
     scores = score_all(texts, {"texts": texts.identity()}, settings, texts.known_count())
     if not scores.values[:, 1].any():
-        raise ProjectError(
-            "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
-        )
+        raise nothing
     found = pseudo_perplexity(scores.values)
     return {
         "kind": KIND,
