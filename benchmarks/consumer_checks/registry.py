@@ -27,9 +27,13 @@ def check(*distributions: str):
 
 
 def close(found, wanted, limit: float = 1e-5) -> str:
-    """Return the largest difference. Raises AssertionError beyond the limit."""
+    """Return the largest difference. Raises AssertionError beyond the limit.
+
+    The limit is relative to the largest magnitude (at least 1), as that of `export`.
+    """
     gap = float(np.abs(np.asarray(found) - np.asarray(wanted)).max())
-    assert gap <= limit, f"differs by {gap:.3g} (limit {limit:g})"
+    scale = max(1.0, float(np.abs(np.asarray(wanted)).max()))
+    assert gap <= limit * scale, f"differs by {gap:.3g} (limit {limit:g} of {scale:.3g})"
     return f"{gap:.1e}"
 
 
