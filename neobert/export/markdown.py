@@ -8,7 +8,8 @@ import re
 from neobert.printable import printable
 
 MOST_CHARACTERS = 300
-_MARKUP = re.compile(r"([\\`*_\[\]!|#~])")
+_MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<!\w)_|_(?!\w))")
+"""An underscore within a word, as in LABEL_0, is no markup."""
 
 
 def escaped(text: object) -> str:

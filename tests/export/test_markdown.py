@@ -1,0 +1,22 @@
+"""Text from outside in a model card is shown as it is."""
+
+from __future__ import annotations
+
+import pytest
+
+from neobert.export.markdown import escaped
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("LABEL_0", "LABEL_0"),
+        ("_a_ __b", r"\_a\_ \_\_b"),
+        ("*ok* [x](y)", r"\*ok\* \[x\](y)"),
+        ("<b>&", "&lt;b&gt;&amp;"),
+        ("a|b\n# c", r"a\|b \# c"),
+        (3, "3"),
+    ],
+)
+def test_markup_is_escaped(text: object, written: str) -> None:
+    assert escaped(text) == written
