@@ -8,8 +8,8 @@ import re
 from neobert.printable import printable
 
 MOST_CHARACTERS = 300
-_MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<!\w)_|_(?!\w))")
-"""An underscore within a word, as in LABEL_0, is no markup."""
+# An underscore between letters or digits is plain text, as in LABEL_0.
+_MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def escaped(text: object) -> str:

@@ -14,7 +14,7 @@ from neobert.export.markdown import escaped
         ("_a_ __b", r"\_a\_ \_\_b"),
         ("*ok* [x](y)", r"\*ok\* \[x\](y)"),
         ("<b>&", "&lt;b&gt;&amp;"),
-        ("a|b\n# c", r"a\|b \# c"),
+        ("a|b # c", r"a\|b \# c"),
         (3, "3"),
     ],
 )
