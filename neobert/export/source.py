@@ -23,7 +23,7 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
-from neobert.runfiles.model_folder import CONFIG
+from neobert.runfiles.run_dir import CONFIG
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 EXPORTED = (

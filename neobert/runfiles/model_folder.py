@@ -10,10 +10,9 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import LATEST, checkpoint_steps, find
 from neobert.runfiles.checkpoint.manifest import file_sha256
-from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
 CODE = "model-folder"
-CONFIG = "config.json"
 ADAPTER_CONFIG = "adapter_config.json"
 
 

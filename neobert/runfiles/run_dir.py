@@ -21,6 +21,7 @@ CODE = "TRN002"
 RESOLVED = "resolved.json"
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
+CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LOGS = "logs"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.

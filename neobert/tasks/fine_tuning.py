@@ -21,7 +21,8 @@ from neobert.objectives import StepKernels
 from neobert.objectives.build import compile_encoder, refuse_loop
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
-from neobert.runfiles.model_folder import CONFIG, folder_of_weights, read_json
+from neobert.runfiles.model_folder import folder_of_weights, read_json
+from neobert.runfiles.run_dir import CONFIG
 from neobert.tasks.rank_data import RankData, describe
 from neobert.tasks.weights import start_from_weights, vocabulary_rows
 from neobert.training.loop.task import Task

@@ -266,7 +266,7 @@ def test_a_manifest_names_nothing_outside(small, name, monkeypatch):
     folder = small()
     files = {name: {"size": 35, "sha256": hashlib.sha256(FILES["model.safetensors"]).hexdigest()}}
     reseal(folder, files=files)
-    monkeypatch.setattr(manifest, "sha256", lambda path: pytest.fail(f"{path} was read"))
+    monkeypatch.setattr(manifest, "file_sha256", lambda path: pytest.fail(f"{path} was read"))
     with pytest.raises(ProjectError, match="is missing"):
         verify(folder)
 

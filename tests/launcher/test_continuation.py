@@ -61,5 +61,5 @@ def test_what_cannot_end_a_run_is_not_read(
 ) -> None:
     """The preflight reads it after this, and a checkpoint may be of many gibibytes."""
     save(folder, LAST - 1)
-    monkeypatch.setattr(manifest, "sha256", lambda _: pytest.fail("a checkpoint was read"))
+    monkeypatch.setattr(manifest, "file_sha256", lambda _: pytest.fail("a checkpoint was read"))
     assert not is_finished(run, folder)

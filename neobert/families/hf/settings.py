@@ -15,7 +15,7 @@ from typing import Any
 from neobert.config.schema.model import SIZES, HfModelConfig
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CONFIG
+from neobert.runfiles.run_dir import CONFIG
 
 CODE = "MOD006"
 MAX_FILE_BYTES = 2**20

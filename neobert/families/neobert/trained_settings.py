@@ -8,7 +8,8 @@ from pathlib import Path
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CONFIG, folder_of_weights, read_json
+from neobert.runfiles.model_folder import folder_of_weights, read_json
+from neobert.runfiles.run_dir import CONFIG
 
 MOST_BYTES = 2**20
 """A config.json has a few thousand."""
