@@ -21,8 +21,8 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
 from neobert.gc_policy import collect_rarely
 from neobert.receipt import FILE_NAME, read_receipt, require_receipt, utc_now
-from neobert.runfiles.checkpoint.folders import AUTO, NEVER, NEWEST, checkpoint_steps
-from neobert.runfiles.run_dir import CHECKPOINTS, dump_on_request, stacks_path
+from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, NEVER, NEWEST, dump_on_request, stacks_path
 from neobert.training.loop.signals import Signals
 
 log = logging.getLogger("neobert.train")

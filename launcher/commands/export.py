@@ -15,10 +15,10 @@ from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import FORMATS, unknown
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import AUTO, checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.model_folder import why_no_model
-from neobert.runfiles.run_dir import RESOLVED
+from neobert.runfiles.run_dir import AUTO, RESOLVED
 
 MODULE = "neobert.export"
 HINT = "see the output above; if memory ran out, use a machine with more memory"

@@ -56,8 +56,7 @@ from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.table import initial_weights
 from neobert.printable import printable
 from neobert.receipt import Receipt
-from neobert.runfiles.checkpoint.folders import NEVER
-from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, NEVER, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.finding import Level
 

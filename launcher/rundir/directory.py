@@ -22,9 +22,9 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import NEVER, NEWEST, checkpoint_steps
+from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
-from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, NEVER, NEWEST, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
 

@@ -10,10 +10,11 @@ from neobert.config import from_dict, to_dict
 from neobert.config.keys import effect_of
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import AUTO, Found, Verify, checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.folders import Found, Verify, checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
 from neobert.runfiles.checkpoint.state import read_config
 from neobert.runfiles.resume_policy import Difference, structural_differences
+from neobert.runfiles.run_dir import AUTO
 
 KEY = "trainer.continue_from"
 FILE_NAME = "continued.json"

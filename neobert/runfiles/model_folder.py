@@ -8,9 +8,9 @@ from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import LATEST, checkpoint_steps, find
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
 from neobert.runfiles.checkpoint.manifest import file_sha256
-from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, LATEST, RESOLVED
 
 CODE = "model-folder"
 ADAPTER_CONFIG = "adapter_config.json"

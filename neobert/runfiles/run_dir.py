@@ -27,6 +27,9 @@ LOGS = "logs"
 # A file of this name in the run directory ends the run, and keeps the next one from starting.
 HALT = ".HALT"
 OUTCOME = "outcome.json"
+AUTO, LATEST, NEVER = "auto", "latest", "never"
+NEWEST = (AUTO, LATEST)
+"""Values of trainer.resume_from_checkpoint that select the newest checkpoint."""
 Status = Literal["finished", "preempted", "interrupted", "failed"]
 DUMP_SIGNAL = signal.SIGUSR2
 HEARTBEAT_NAME = re.compile(r"heartbeat_rank([0-9]{1,6})\.jsonl")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plan.saves import TREE_MARGIN, kept_checkpoints
-from neobert.runfiles.checkpoint.folders import NEVER
+from neobert.runfiles.run_dir import NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation

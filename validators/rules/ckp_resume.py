@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
-from neobert.runfiles.checkpoint.folders import AUTO, NEVER
+from neobert.runfiles.run_dir import AUTO, NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation

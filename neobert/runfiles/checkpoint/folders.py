@@ -24,12 +24,9 @@ from pathlib import Path
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError, broken
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, LATEST, NEVER
 
-AUTO, NEVER = "auto", "never"
-LATEST, BEST = "latest", "best"
-NEWEST = (AUTO, LATEST)
-"""Values of trainer.resume_from_checkpoint that select the newest checkpoint."""
+BEST = "best"
 PARTIAL = ".tmp"
 TRASH = ".trash"
 SUPERSEDED = ".superseded"

@@ -13,7 +13,6 @@ from neobert.runfiles.checkpoint.folders import (
     BEST,
     COPY,
     CORRUPT,
-    LATEST,
     PARTIAL,
     SUPERSEDED,
     TRASH,
@@ -22,6 +21,7 @@ from neobert.runfiles.checkpoint.folders import (
 )
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, seal, sync, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
+from neobert.runfiles.run_dir import LATEST
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.continuation import find_source, provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
-from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, NEVER
 from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
@@ -77,7 +77,7 @@ def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start |
     missing, broken, another run's, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
-    if selector == folders.NEVER:
+    if selector == NEVER:
         _refuse_used(run_dir)
     sweep(root)
     found, rejected = folders.search(root, selector)
