@@ -2,10 +2,12 @@
 
     python benchmarks/consumers.py exported --python env/bin/python --older env457/bin/python
 
-EXPORTED holds the folders hf, sentence-transformers, onnx and gguf-ready of `neobert-launch export`, and the
-checkpoints words and words-base: the run of docs/token-classification.md with an adapter, and what it started
-from. The environments are throw-away ones with the libraries of the table. --model-tests names the tests of
-the source distribution of the transformers that is installed there.
+EXPORTED holds the folders hf, sentence-transformers, onnx and gguf-ready of `neobert-launch export`, of
+profile cpu-demo with trainer.max_steps=60; that checkpoint as words-base; and as words the best one of
+docs/token-classification.md with adapter.type=lora, model.pretrained_checkpoint and tokenizer.path of
+words-base, and trainer.max_steps=300: so short a pretraining leaves more to the adapter. The environments
+are throw-away ones with the libraries of the table. --model-tests names the tests of the source distribution
+of the transformers that is installed there.
 """
 
 from __future__ import annotations
