@@ -127,6 +127,26 @@ def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(
 
 
 @pytest.mark.parametrize(
+    ("method", "recorded_rate", "width", "factor"),
+    [
+        ("adapter.type=null", 1e-5, 1024, 1 / 4),
+        ("adapter.type=null", 3e-4, 256, 4),
+        ("adapter.type=lora", 6e-5, 1536, 1 / 4),
+        ("adapter.type=lora", 5e-4, 768, 4),
+    ],
+)
+def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
+    method: str, recorded_rate: float, width: int, factor: float
+) -> None:
+    last = recorded_rate * width / width * factor
+    beyond = last * factor ** (1 / 4000)
+    for rate, count in ((last, 0), (beyond, 1)):
+        size = (f"model.hidden_size={width}", f"model.num_attention_heads={width // 64}")
+        run = run_of(*FINE_TUNED, *size, method, f"optimizer.lr={rate!r}")
+        assert len(found("OPT008", run)) == count
+
+
+@pytest.mark.parametrize(
     ("override", "reason"),
     [
         ("optimizer.name=adamw", ""),
