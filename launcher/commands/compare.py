@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,7 +15,7 @@ from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
 from launcher.terminal import console
-from launcher.terminal.cells import ELLIPSIS, cut_start, right_aligned, shown_width
+from launcher.terminal.cells import right_aligned, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.metric_text import label_of
 from launcher.terminal.table import columns
@@ -111,8 +110,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _fitting(names: Sequence[str], terminal: int) -> list[str]:
     """Shorten names at their start for a terminal, as long as they stay different; 0 columns: no limit."""
     width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(shown_width, names))
-    mark = ELLIPSIS if console.shows_blocks(sys.stdout) else "~"
-    short = [cut_start(name, width, mark) for name in names]
+    short = [console.cut_name(name, width) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any
 from launcher.rundir.discovery import find_runs
 from launcher.rundir.run_status import STATE_COLOURS, RunStatus, read_status, show_best
 from launcher.terminal import console
-from launcher.terminal.cells import ELLIPSIS, cut_start, left_aligned, right_aligned, shown_width
+from launcher.terminal.cells import left_aligned, right_aligned, shown_width
 from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.values import result_json, show_age, show_count, show_number
@@ -75,7 +74,7 @@ def _table(listed: Sequence[Listed], root: Path) -> str:
     widths = {name: max(shown_width(row[name]) for row in rows) for name in shown} | {"run": name_width}
     lines = [_line(row, widths, is_head=not number) for number, row in enumerate(rows)] if rows[1:] else []
     for name, problem in unreadable:
-        label = left_aligned(_shortened(name, name_width), name_width)
+        label = left_aligned(console.cut_name(name, name_width), name_width)
         text = printable(f"{label}{BETWEEN}{UNREADABLE}: {problem}")
         lines.append(paint(fold(text, console.width()), "yellow"))
     return "\n".join(lines)
@@ -119,7 +118,7 @@ def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[l
 
 
 def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
-    cells = [_cell(name, _shortened(row[name], width), width) for name, width in widths.items()]
+    cells = [_cell(name, console.cut_name(row[name], width), width) for name, width in widths.items()]
     line = BETWEEN.join(cells).rstrip()
     if is_head:
         return paint(line, "dim")
@@ -132,8 +131,3 @@ def _line(row: dict[str, str], widths: dict[str, int], *, is_head: bool) -> str:
 
 def _cell(name: str, text: str, width: int) -> str:
     return left_aligned(text, width) if name in LEFT else right_aligned(text, width)
-
-
-def _shortened(text: str, width: int) -> str:
-    """Shorten a name at its start: names of runs in a sweep differ at the end."""
-    return cut_start(text, width, ELLIPSIS if console.shows_blocks(sys.stdout) else "~")

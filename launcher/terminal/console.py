@@ -11,6 +11,7 @@ import sys
 from io import TextIOWrapper
 from typing import TextIO
 
+from launcher.terminal.cells import ELLIPSIS, cut_start
 from launcher.terminal.fold import fold
 from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
@@ -111,6 +112,11 @@ def shows_blocks(stream: TextIO) -> bool:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
     except LookupError:
         return False
+
+
+def cut_name(name: str, width: int) -> str:
+    """Shorten a run's name to `width` columns at its start: names of runs in a sweep differ at the end."""
+    return cut_start(name, width, ELLIPSIS if shows_blocks(sys.stdout) else "~")
 
 
 def has_colour(stream: TextIO) -> bool:
