@@ -29,6 +29,7 @@ METRICS = {
     "train/max_attention_logit": "Muonclip: largest attention logit as last measured, before clipping.",
     "perf/mfu": "Model FLOP utilisation: share of the device's peak; null if the peak is not known.",
     "perf/data_wait_share": "Share of a step spent waiting for data.",
+    "perf/host_bound_share": "Share of steps in which the GPU waited for the host's launches; null on a CPU.",
     "perf/recompiles": "Recompilations by torch.compile so far.",
     "perf/kernel_fallbacks": "Calls that ran on a slower kernel than the one chosen, so far.",
     "data/read_retries": "Repeated reads of a stream so far; null without streaming.",

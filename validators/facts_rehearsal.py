@@ -50,6 +50,8 @@ class SpeedFacts:
     Attributes:
         mfu: None for a device that is not in the table.
         data_wait_share: share of the step time.
+        host_bound_share: share of steps in which the device waited for the host's launches; None on a CPU
+            and for facts of earlier versions.
         line_step_times_s: step time of each line of metrics, in order.
         recompiles: after the warm-up; None if nothing is compiled.
     """
@@ -60,6 +62,7 @@ class SpeedFacts:
     data_wait_share: float
     line_step_times_s: tuple[float, ...]
     recompiles: int | None
+    host_bound_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,7 @@ from neobert.training.telemetry.stopwatch import PARTS
 
 log = logging.getLogger("neobert.bench")
 
-REPORTED = ("time/", "perf/data_wait", TRAIN_LOSS)
+REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
 class Arm:
@@ -97,7 +97,8 @@ class Arm:
     def finish(self) -> dict[str, Any]:
         """Return the mean metrics since the warm-up, and the peak memory."""
         self.trainer.guard.check()
-        names = [name for name in (self._rows or [{}])[0] if name.startswith(REPORTED)]
+        first = (self._rows or [{}])[0]
+        names = [name for name, value in first.items() if name.startswith(REPORTED) and value is not None]
         means = {name: fmean(row[name] for row in self._rows) for name in names}
         return {
             "means": means,

@@ -9,11 +9,11 @@ import math
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -226,15 +226,21 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
     times_s = [row["time/step_ms"] / 1000 for row in lines]
     step_time_s = sum(times_s) / len(times_s)
     tokens = sum(row[PACE] * time_s for row, time_s in zip(lines, times_s, strict=True))
-    mfus = [row["perf/mfu"] for row in lines]
     return {
         "step_time_s": step_time_s,
         "tokens_per_second": tokens / len(lines) / step_time_s,
-        "mfu": None if None in mfus else math.fsum(mfus) / len(mfus),
-        "data_wait_share": sum(row["perf/data_wait_share"] for row in lines) / len(lines),
+        "mfu": _mean(row["perf/mfu"] for row in lines),
+        "data_wait_share": _mean(row["perf/data_wait_share"] for row in lines),
+        "host_bound_share": _mean(row["perf/host_bound_share"] for row in lines),
         "line_step_times_s": times_s,
         "recompiles": trainer.state.recompiles,
     }
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Return the mean; None if a value is."""
+    known = list(values)
+    return None if None in known else math.fsum(cast("list[float]", known)) / len(known)
 
 
 def evaluation_of(

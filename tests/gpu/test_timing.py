@@ -80,5 +80,25 @@ def test_a_wait_of_the_host_that_the_device_does_not_notice_costs_nothing():
     assert noticed > 190
 
 
+@pytest.mark.parametrize(("host_s", "kernel_cycles", "share"), [(0.02, 1_000, 1.0), (0.0, 50_000_000, 0.0)])
+def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(host_s, kernel_cycles, share):
+    stopwatch = Stopwatch(CUDA)
+    for _ in range(2):
+        for _ in range(5):
+            with stopwatch.step():
+                time.sleep(host_s)
+                torch.cuda._sleep(kernel_cycles)
+                stopwatch.backward_is_launched()
+        torch.cuda.synchronize()
+        times = stopwatch.read()
+    assert times.host_bound_share == share
+
+
+def test_a_full_card_does_not_wait_for_its_host(arm):
+    """180M parameters and 16,384 tokens are some 60 ms of kernels, and some 20 ms of launches."""
+    arm.turn(10)
+    assert arm.finish()["means"]["perf/host_bound_share"] < 0.5
+
+
 def test_the_peak_is_one_that_the_card_can_reach():
     assert 1e13 < measure_peak(CUDA, torch.bfloat16) < 5e15

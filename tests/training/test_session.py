@@ -33,6 +33,7 @@ TRAIN_FIELDS = [
     "perf/kernel_fallbacks",
     "data/read_retries",
     "perf/data_wait_share",
+    "perf/host_bound_share",
     "time/step_ms",
     "time/data_wait_ms",
     "memory/alloc_retries",

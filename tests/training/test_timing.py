@@ -102,6 +102,56 @@ def test_a_section_that_nobody_asked_for_is_not_timed(clock):
     assert stopwatch.read().steps == (pytest.approx({"data_wait": 2}),)
 
 
+class Device:
+    """A device that works through what it is given, and stands while there is nothing."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._until_s = clock, clock.now_s
+
+    def give(self, work_ms: float) -> None:
+        self._until_s = max(self._until_s, self._clock.now_s) + work_ms / 1000
+
+    def reached_s(self) -> float:
+        """Return when it will be done with what it was given by now."""
+        return max(self._until_s, self._clock.now_s)
+
+    def wait(self) -> None:
+        self._clock.now_s = self.reached_s()
+
+
+@pytest.mark.parametrize(
+    ("host_ms", "device_ms", "share"), [(30, 27, 1.0), (30, 1, 1.0), (25, 28, 0.0), (12, 28, 0.0)]
+)
+def test_a_device_that_waits_for_its_host_is_told_from_one_that_lags(
+    clock, monkeypatch, host_ms, device_ms, share
+):
+    """The host launches a hundredth of a step at a time, and waits for the device at every line only."""
+    device = Device(clock)
+    monkeypatch.setattr(Stopwatch, "_mark", lambda _: device.reached_s())
+    stopwatch = Stopwatch(torch.device("cuda"))
+    for _ in range(3):
+        for _ in range(5):
+            with stopwatch.step():
+                for _ in range(100):
+                    clock.pass_ms(host_ms / 100)
+                    device.give(device_ms / 100)
+                stopwatch.backward_is_launched()
+        device.wait()
+        with stopwatch.pause("logging"):
+            times = stopwatch.read()
+            clock.pass_ms(500)
+        assert times.host_bound_share == share
+        assert len(times.lags_ms) == 5
+
+
+def test_a_cpu_has_no_host_to_wait_for(clock):
+    stopwatch = Stopwatch(CPU)
+    with stopwatch.step():
+        stopwatch.backward_is_launched()
+        clock.pass_ms(1)
+    assert stopwatch.read().host_bound_share is None
+
+
 def test_a_pause_is_no_training(clock):
     stopwatch = Stopwatch(CPU)
     do_step(stopwatch, clock, {"data_wait": 7})
@@ -198,6 +248,7 @@ def test_the_data_wait_is_always_told(make_run, run, metrics):
     for line in (line for line in metrics(run_dir) if "train/loss" in line):
         assert line["perf/data_wait_share"] == pytest.approx(line["time/data_wait_ms"] / line["time/step_ms"])
         assert 0 < line["perf/data_wait_share"] < 1
+        assert line["perf/host_bound_share"] is None
         assert "time/forward_ms" not in line
 
 

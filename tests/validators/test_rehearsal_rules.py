@@ -50,6 +50,7 @@ PARTS = {
     "PRF001": "speed",
     "PRF002": "speed",
     "PRF003": "speed",
+    "PRF004": "speed",
     "MEM002": "memory",
     "MEM003": "memory",
     "PRE003": "precision",
@@ -74,7 +75,7 @@ def test_what_was_not_measured_is_unknown_and_no_pass(code, part):
         said(code, without(part))
 
 
-@pytest.mark.parametrize("code", ["PRF002", "PRF003", "MEM002", "MEM003"])
+@pytest.mark.parametrize("code", ["PRF002", "PRF003", "PRF004", "MEM002", "MEM003"])
 def test_what_is_no_reason_to_refuse_a_run_warns(code):
     assert RULES[code].severity is Severity.WARN
 
@@ -150,6 +151,30 @@ def test_a_pace_that_drifts(times, count):
 @pytest.mark.parametrize(("recompiles", "count"), [(None, 0), (0, 0), (1, 1)])
 def test_compilations_behind_the_warm_up(recompiles, count):
     assert len(said("PRF002", with_part("speed", recompiles=recompiles))) == count
+
+
+ON_ONE_GPU = ("distributed.mode=replicated", "distributed.nproc_per_node=1")
+LARGER = "raise trainer.per_device_train_batch_size"
+GRAPHS = "set trainer.cuda_graphs to true"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        (("distributed.nproc_per_node=2",), LARGER),
+        (("distributed.nnodes=2", *ON_ONE_GPU), LARGER),
+        ((*ON_ONE_GPU, "trainer.torch_compile=true"), f"{GRAPHS}, or {LARGER}"),
+        (ON_ONE_GPU, f"set trainer.torch_compile to true and {GRAPHS}, or {LARGER}"),
+        ((*ON_ONE_GPU, "trainer.torch_compile=true", "trainer.cuda_graphs=true"), LARGER),
+        ((*ON_ONE_GPU, "task=classification", "trainer.torch_compile=true"), LARGER),
+    ],
+)
+def test_what_relieves_the_host(overrides, hint):
+    (found,) = RULES["PRF004"].judge(
+        overridden("trainer.torch_compile=false", *overrides), PLAN, with_part("speed", host_bound_share=0.75)
+    )
+    assert found.message == "the GPU waits for the host's launches in 75% of steps (limit 50%)"
+    assert found.hint == hint
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.49, 1), (0.51, 0), (1.49, 0), (1.51, 1)])

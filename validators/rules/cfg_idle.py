@@ -12,9 +12,9 @@ from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
 from neobert.families.table import requested_kernels
 from neobert.plan import Plan
-from neobert.plan.size import num_processes
 from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
+from validators import cuda_graphs
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
@@ -91,7 +91,8 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.greater_is_better is not None and trainer.metric_for_best_model is None:
         path = "trainer.greater_is_better"
         yield path, "trainer.metric_for_best_model is not set", "set trainer.metric_for_best_model"
-    yield from _of_many_graphs(config)
+    obstacles = cuda_graphs.obstacles(config) if trainer.cuda_graphs else ()
+    yield from (("trainer.cuda_graphs", *obstacle) for obstacle in obstacles)
     yield from _of_percentages(config)
     yield from _of_no_adapter(config)
     is_on_hub = dataset.name is not None and not dataset.name.startswith(BUILTIN)
@@ -100,22 +101,6 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"
-
-
-def _of_many_graphs(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield what keeps the kernels of a step from being recorded as CUDA graphs."""
-    trainer, path, ranks = config.trainer, "trainer.cuda_graphs", num_processes(config)
-    if not trainer.cuda_graphs:
-        return
-    if not trainer.torch_compile:
-        yield path, "trainer.torch_compile is false", "set trainer.torch_compile to true"
-    elif trainer.torch_compile_backend != "inductor":
-        reason = f"torch.compile's backend {trainer.torch_compile_backend} records none"
-        yield path, reason, "set trainer.torch_compile_backend to inductor"
-    if not config.datacollator.pack_sequences:
-        yield path, "padded rows have many shapes", "set datacollator.pack_sequences to true"
-    if ranks > 1:
-        yield path, f"each of {ranks} ranks compiles its blocks separately", "run on one GPU"
 
 
 def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:

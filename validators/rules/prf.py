@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plurals import counted
+from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
+from validators import cuda_graphs
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rule
 
 if TYPE_CHECKING:
+    from neobert.config import RunConfig
     from validators.facts_rehearsal import SpeedFacts
 
 HARD_FLOOR = 0.01
@@ -22,6 +25,7 @@ FLOOR_SHARE = 0.5
 """Share of the expected MFU: a power-capped GPU or a longer context costs less than half."""
 TOLERANCE = 0.1
 MOST_DATA_WAIT = 0.1
+MOST_HOST_BOUND = 0.5
 WORK_OF_A_TOKEN = (
     "model",
     "distributed",
@@ -189,3 +193,60 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{share:.0%} of each step is spent waiting for data (limit {MOST_DATA_WAIT:.0%})",
             "raise dataset.num_workers or dataset.prefetch_factor, or move the data to a faster disk",
         )
+
+
+@rule(
+    "PRF004",
+    "waiting-for-the-host",
+    severity=Severity.WARN,
+    level=Level.REHEARSAL,
+    needs=NEEDS,
+    inapplicable=no_gpu_is_required,
+)
+def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A GPU that waits for the host to launch its kernels.
+
+    ## What it does
+    Warns if in more than half of the steps the GPU had nothing left to do when the host had launched the
+    backward pass.
+
+    ## Why is this bad?
+    The kernels of a small model take less time than Python and the driver need to launch them one by one, so
+    a faster GPU gains nothing, and the pace is that of one processor core. CUDA graphs replay all launches of
+    a step at once; larger microbatches give each kernel more to do.
+
+    ## Example
+    ```yaml
+    model: {hidden_size: 512, num_hidden_layers: 12}
+    trainer:
+      per_device_train_batch_size: 64
+      torch_compile: true
+    ```
+
+    ## Use instead
+    ```yaml
+    model: {hidden_size: 512, num_hidden_layers: 12}
+    trainer:
+      per_device_train_batch_size: 64
+      torch_compile: true
+      cuda_graphs: true
+    ```
+    """
+    share = measured(_speed(facts).host_bound_share, facts, "whether the GPU waits for its host")
+    if share > MOST_HOST_BOUND:
+        yield Violation(
+            "trainer",
+            f"the GPU waits for the host's launches in {share:.0%} of steps (limit {MOST_HOST_BOUND:.0%})",
+            _shorter_launches(run.config),
+        )
+
+
+def _shorter_launches(config: RunConfig) -> str:
+    """Return the edit after which the host launches less for a token."""
+    larger = "raise trainer.per_device_train_batch_size"
+    if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread:
+        return larger
+    edits = [fix for _, fix in cuda_graphs.obstacles(config)]
+    if "run on one GPU" in edits:
+        return larger
+    return " and ".join([*edits, "set trainer.cuda_graphs to true"]) + f", or {larger}"

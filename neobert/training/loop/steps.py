@@ -80,6 +80,7 @@ def run_step(trainer: Trainer) -> None:
             num_targets, num_tokens = agree(trainer, batches)
         trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
+        stopwatch.backward_is_launched()
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
         with stopwatch.section("optimizer"):

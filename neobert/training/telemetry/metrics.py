@@ -118,13 +118,14 @@ class TrainingLog:
             smoothed_step_time_s=self._pace.add(times.elapsed_s, num_steps),
         )
 
-    def _times(self, times: Times, reading: LastMetrics) -> dict[str, float]:
+    def _times(self, times: Times, reading: LastMetrics) -> dict[str, float | None]:
         """Return the milliseconds of a step and, with trainer.timing_breakdown, of each part."""
         assert reading.step_time_s is not None
         assert reading.data_wait_ms is not None
         step_ms = reading.step_time_s * 1000
-        times_ms = {
+        times_ms: dict[str, float | None] = {
             "perf/data_wait_share": reading.data_wait_ms / step_ms,
+            "perf/host_bound_share": times.host_bound_share,
             "time/step_ms": step_ms,
             "time/data_wait_ms": reading.data_wait_ms,
         }

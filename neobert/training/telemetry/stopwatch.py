@@ -2,7 +2,8 @@
 
 A mark is a CUDA event on a GPU, and the host's clock on a CPU; nothing waits for the device until the times
 are read. The time between two marks is the device's: the sections of a step add up to the step, and a host
-wait that overlaps device work takes no time.
+wait that overlaps device work takes no time. Whether the device waited for the host is seen by its lag: how
+much later than the host it reached the end of the backward pass.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ OTHER = "other"
 PARTS = (*SECTIONS, OTHER)
 # Weight of a step in the moving average: about the last hundred count.
 WEIGHT = 0.02
+# Share of a step: a device that lags less had nothing left to do but the last kernels that it was given.
+LEAST_LAG = 0.05
 Step = Mapping[str, float]
 
 
@@ -40,11 +43,13 @@ class Times:
         steps: milliseconds in each section, by step; `step` is the whole step.
         pauses: milliseconds in each kind of pause after each step. The pause in which the last reading took
             place ended after that, and is counted with the last step here.
+        lags_ms: how much later than the host the device ended each backward pass; empty on a CPU.
     """
 
     elapsed_s: float
     steps: tuple[Mapping[str, float], ...]
     pauses: tuple[Mapping[str, float], ...]
+    lags_ms: tuple[float, ...] = ()
 
     @property
     def pauses_ms(self) -> Mapping[str, float]:
@@ -54,6 +59,14 @@ class Times:
     def mean_ms(self, name: str) -> float:
         """Return the mean milliseconds per step in a section. Requires at least one step."""
         return sum(step.get(name, 0.0) for step in self.steps) / len(self.steps)
+
+    @property
+    def host_bound_share(self) -> float | None:
+        """Return the share of steps in which the device waited for the host's launches; None on a CPU."""
+        if not self.lags_ms:
+            return None
+        least_ms = LEAST_LAG * self.elapsed_s * 1000 / len(self.lags_ms)
+        return sum(lag_ms < least_ms for lag_ms in self.lags_ms) / len(self.lags_ms)
 
 
 class Stopwatch:
@@ -65,7 +78,8 @@ class Stopwatch:
         self._steps: list[list[Span]] = []
         self._pauses: list[tuple[int, Span]] = []
         self._pause_start: Any = None
-        self._started_s = time.perf_counter()
+        self._launched: list[tuple[float, Any]] = []
+        self._started_s, self._start = time.perf_counter(), self._mark()
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -89,6 +103,11 @@ class Stopwatch:
         if name in self._sections:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 
+    def backward_is_launched(self) -> None:
+        """Note that the host has launched the backward pass of a step; a device may end it later."""
+        if self._is_on_gpu:
+            self._launched.append((time.perf_counter(), self._mark()))
+
     @contextmanager
     def pause(self, name: str) -> Iterator[None]:
         """Exclude the block from the elapsed time of training."""
@@ -105,9 +124,16 @@ class Stopwatch:
         now_s, self._pause_start = time.perf_counter(), self._mark()
         pauses = self._pauses_by_step()
         elapsed_s = now_s - self._started_s - sum(_added(pauses).values()) / 1000
-        steps = tuple(map(_totals, self._steps))
-        self._steps, self._pauses, self._started_s = [], [], now_s
-        return Times(elapsed_s, steps, pauses)
+        steps, lags_ms = tuple(map(_totals, self._steps)), self._lags_ms()
+        self._steps, self._pauses, self._launched = [], [], []
+        self._started_s, self._start = now_s, self._pause_start
+        return Times(elapsed_s, steps, pauses, lags_ms)
+
+    def _lags_ms(self) -> tuple[float, ...]:
+        """Return how much later the device reached each mark: both clocks agreed at the last reading."""
+        return tuple(
+            _between_ms(self._start, mark) - (at_s - self._started_s) * 1000 for at_s, mark in self._launched
+        )
 
     def _pauses_by_step(self) -> tuple[Mapping[str, float], ...]:
         """Add up the pauses after each step; those before the first step count with the last one."""

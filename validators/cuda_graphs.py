@@ -1,0 +1,22 @@
+"""Reasons why the kernels of a step are not recorded as CUDA graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from neobert.config import RunConfig
+from neobert.plan.size import num_processes
+
+
+def obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
+    """Yield (why trainer.cuda_graphs has no effect, the edit that gives it one)."""
+    trainer, ranks = config.trainer, num_processes(config)
+    if not trainer.torch_compile:
+        yield "trainer.torch_compile is false", "set trainer.torch_compile to true"
+    elif trainer.torch_compile_backend != "inductor":
+        reason = f"torch.compile's backend {trainer.torch_compile_backend} records none"
+        yield reason, "set trainer.torch_compile_backend to inductor"
+    if not config.datacollator.pack_sequences:
+        yield "padded rows have many shapes", "set datacollator.pack_sequences to true"
+    if ranks > 1:
+        yield f"each of {ranks} ranks compiles its blocks separately", "run on one GPU"
