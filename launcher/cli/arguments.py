@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 from launcher.cli.completion import key_options
 from launcher.io.files import RUN_FILE_SUFFIXES
 
+EXTRA = "unexpected extra argument"
 KEYS_WITHOUT_SECTION = ("seed", "task", "trackers")
 DOTTED_OPTION = re.compile(
     rf"--([A-Za-z_][\w-]*(?:\.[\w-]+)+|{'|'.join(KEYS_WITHOUT_SECTION)})(=.*)?", re.DOTALL
@@ -103,11 +104,17 @@ def _value_after(tokens: deque[str]) -> str:
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
-def _name_the_key(error: Any) -> None:
-    """Suggest the key for an unknown option that lacks its section, or that another trainer uses."""
+def _explain(error: Any) -> None:
+    """Name the suffixes of run files for a stray argument, and the key for an unknown option.
+
+    The option may lack its section, or be that of another trainer.
+    """
     from neobert.config.key_suggestions import keys_named
     from neobert.config.migrated_keys import advice_for_key
 
+    if EXTRA in error.message:
+        message = error.message.replace("(s)", "").rstrip(".")
+        error.message = f"{message}: a run file ends in {', '.join(RUN_FILE_SUFFIXES)}"
     name = getattr(error, "option_name", "").removeprefix("--").replace("-", "_")
     if near := keys_named(name):
         error.possibilities = [f"--{key}" for key in near]
@@ -131,7 +138,7 @@ class ConfigCommand(TyperCommand):
         try:
             rest: list[str] = super().parse_args(ctx, tokens)
         except UsageError as error:
-            _name_the_key(error)
+            _explain(error)
             raise
         return rest
 

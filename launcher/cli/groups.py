@@ -7,6 +7,7 @@ what is wrong with a value.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args, get_origin
 
@@ -30,6 +31,7 @@ class CommandGroup(TyperGroup):
         command = super().get_command(ctx, name)
         if command is not None:
             convert_plainly(command, ctx)
+            name_arguments_plainly(command, ctx)
         return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,6 +92,24 @@ def convert_plainly(command: Any, ctx: Any) -> None:
     for param in command.get_params(ctx):
         if hasattr(param, "_runtime_param") and not _is_checked(param.type_descriptor.parameter_info):
             param._runtime_param = PlainConversion(param.type_descriptor.annotation)
+
+
+def name_arguments_plainly(command: Any, ctx: Any) -> None:
+    """Show arguments as RUN or [FILE]: typer adds braces, as for choices, and types such as list[Path]."""
+    for param in command.get_params(ctx):
+        if param.param_type_name == "argument" and param.metavar is not None:
+            usage = param.metavar if param.required else f"[{param.metavar}]"
+            usage += "..." if param.nargs != 1 else ""
+            param.get_usage_pieces = partial(_usage_pieces, usage)
+            param.get_help_record = partial(_help_record, type(param).get_help_record, param, param.metavar)
+
+
+def _usage_pieces(usage: str, _ctx: Any) -> list[str]:
+    return [usage]
+
+
+def _help_record(describe: Any, param: Any, name: str, ctx: Any) -> tuple[str, str]:
+    return name, describe(param, ctx)[1]
 
 
 def _is_checked(info: Any) -> bool:

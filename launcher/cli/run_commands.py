@@ -16,7 +16,7 @@ runs_app = make_group(
     "List the runs below a folder, or compare runs.",
     cls=DefaultCommandGroup,
     no_args_is_help=False,
-    epilog=f"Without a command: {PROGRAM} runs [DIR] lists.",
+    epilog=f"Without a command: {PROGRAM} runs list.",
 )
 bench_app = make_group(
     "bench",

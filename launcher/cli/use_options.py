@@ -58,7 +58,7 @@ EmbeddingsFile = Annotated[
     Path, Option("--output", "-o", metavar="FILE", help="Output file, .npy or .parquet; rows in input order.")
 ]
 Column = Annotated[
-    str | None, Option("--column", metavar="NAME", help="Text column [text, sentence or content].")
+    str | None, Option("--column", metavar="NAME", help="Text column. Default: text, sentence or content.")
 ]
 Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a dataset folder.")]
 Pooling = Annotated[
@@ -105,7 +105,13 @@ GlueData = Annotated[
     Option("--data", metavar="DIR", help="Folder with one subfolder per task, or the name of a Hub dataset."),
 ]
 EvaluationFolder = Annotated[
-    Path, Option("--output", "-o", metavar="DIR", help="Folder for results; the same folder continues them.")
+    Path,
+    Option(
+        "--output",
+        "-o",
+        metavar="DIR",
+        help="Folder for results; the same folder resumes a stopped evaluation.",
+    ),
 ]
 GlueTasks = Annotated[
     str | None,
@@ -123,7 +129,8 @@ KeepCheckpoints = Annotated[
     bool, Option("--keep-checkpoints", help="Keep the checkpoints of finished runs. Default: only metrics.")
 ]
 Device = Annotated[
-    Literal["cpu", "cuda"] | None, Option("--device", help="Default: cuda if a GPU is visible.")
+    Literal["cpu", "cuda"] | None,
+    Option("--device", help="Device to compute on. Default: cuda if a GPU is visible."),
 ]
 PairsPerParadigm = Annotated[
     int | None,

@@ -143,6 +143,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["lnt"], "Did you mean 'lint'?"),
         (["profiles", "shwo"], "Did you mean 'show'?"),
         (["plan", "-p", "cpu-demo", "--", "x"], "unexpected extra argument"),
+        (["train", "runs"], "unexpected extra argument (runs): a run file ends in .yaml, .yml, .toml"),
         (["plan", "-p", "a100-pord"], "did you mean a100-prod?"),
         (["plan"], "no profile or run file is given"),
         (["train", "--resume", "auto", "--dry-run"], "no profile or run file is given"),

@@ -63,6 +63,22 @@ def test_every_command_has_help(words: str, flag: str) -> None:
     answer = CliRunner().invoke(app, [*words.split(), flag])
     assert answer.exit_code == 0
     assert answer.output.startswith("Usage: ")
+    assert "{" not in answer.output  # typer's mark of a required argument, which reads like a set of choices
+    assert "<path>" not in answer.output
+    assert "list[" not in answer.output
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        ("runs compare", "[OPTIONS] RUN..."), ("init", "[OPTIONS] [FILE]"),
+        ("encode", "[OPTIONS] FOLDER TEXTS"),
+        ("status", "[OPTIONS] RUN..."), ("rule", "[OPTIONS] [CODE]"), ("runs list", "[OPTIONS] [DIR]"),
+    ],
+)  # fmt: skip
+def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None:
+    first = CliRunner().invoke(app, [*words.split(), "-h"]).output.splitlines()[0]
+    assert first.endswith(f" {words} {usage}")
 
 
 @pytest.mark.parametrize(
