@@ -43,6 +43,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
 DEFAULT_TASKS = "glue"
+NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 
 
 def run(request: Request, output_format: str) -> int:
@@ -122,13 +123,11 @@ def _config_of(model: Path) -> dict[str, Any]:
         raise ProjectError(
             "glue-model", f"cannot be read: {error}", place=str(model / "config.json")
         ) from None
-    missing = unknown_sizes(settings)
-    if settings.get("model_type") != "neobert" or missing:
-        message = "is not a NeoBERT model: its config.json has "
-        message += f"no {', '.join(missing)}" if missing else "another model_type"
-        raise ProjectError(
-            "glue-model", message, "pass a folder that this project has written", str(model), EXIT_USAGE
-        )
+    kind, missing = settings.get("model_type"), unknown_sizes(settings)
+    if kind != "neobert" or missing:
+        found = f"no {', '.join(missing)}" if kind == "neobert" else f"model_type {printable(str(kind))}"
+        message = f"is not a NeoBERT model: its config.json has {found}"
+        raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
     return settings
 
 

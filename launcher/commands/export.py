@@ -143,7 +143,7 @@ def steps_to_average(root: Path, average: str) -> list[int]:
         raise _unusable_average(average, "is not a number of checkpoints, or a list of steps", there)
     numbers = [int(part) for part in parts]
     if len(numbers) == 1 and numbers[0] > len(there):
-        raise _unusable_average(average, f"is more than the {len(there)} checkpoints of the run", there)
+        raise _unusable_average(average, f"exceeds the number of checkpoints ({len(there)})", there)
     steps = numbers if len(numbers) > 1 else there[-numbers[0] :] if numbers[0] else []
     absent = [str(step) for step in steps if step not in there]
     if absent:

@@ -83,7 +83,7 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
 def require_present(path: Path, option: str) -> None:
     """Raise ProjectError if a file or folder that an option names does not exist."""
     if not path.exists():
-        hint = f"pass a file or folder that exists to {option}"
+        hint = f"pass an existing file or folder as {option}"
         raise ProjectError("unusable-path", "no such file or folder", hint, str(path), EXIT_USAGE)
 
 

@@ -22,7 +22,7 @@ DOCUMENTS = {
 TOKENS = {
     "tokens_lost": "of long documents: lost",
     "unknown": "unknown to the tokenizer",
-    "special": "with the name of a special token, in the text itself",
+    "special": "from text that spells a special token, such as [MASK]",
 }
 Report = Mapping[str, Any]
 Row = tuple[str, str]

@@ -66,7 +66,9 @@ def _read_text(text: str, path: Path, kind: OriginKind) -> tuple[Node, list[Flaw
 def _read_bytes(path: Path) -> bytes:
     try:
         if path.is_dir():
-            raise UnreadableError("is a directory, not a config file", "pass a .yaml or .toml file in it")
+            raise UnreadableError(
+                "is a directory, not a config file", "pass a .yaml or .toml file of this directory"
+            )
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:

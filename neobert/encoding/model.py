@@ -174,7 +174,10 @@ def load_model(
 
 
 def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
-    """Load a NeoBERT strictly, in fp32. Without `needs_decoder` its decoder is the embedding."""
+    """Load a NeoBERT strictly, in fp32. Without `needs_decoder` its decoder is the embedding.
+
+    Raises `ProjectError` if the config is another model's, or EXP004 and EXP005 for unusable weights.
+    """
     state = join_gates(read_weights(folder))
     if not any(name.startswith(ENCODER) for name in state):
         state = {ENCODER + name: tensor for name, tensor in state.items()}  # the encoder, saved alone
@@ -183,7 +186,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     except (OSError, ValueError, TypeError) as error:
         message = f"config.json is not that of a NeoBERT: {printable(str(error))}"
         raise ProjectError(
-            CODE, message, "pass a folder that this project has written", str(folder)
+            CODE, message, "pass a NeoBERT checkpoint, or its run directory", str(folder)
         ) from error
     is_tied = bool(settings.tie_word_embeddings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)

@@ -43,7 +43,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     Raises `ProjectError`.
     """
     if path.is_dir():
-        return _DataSet(DatasetConfig(path=str(path), text_column=column, train_split=split))
+        return _in_folder(DatasetConfig(path=str(path), text_column=column, train_split=split))
     if is_hub_name(str(path)):
         return _on_hub(DatasetConfig(name=str(path), text_column=column, train_split=split))
     if not path.is_file():
@@ -58,6 +58,15 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
             "encode-texts", message, "convert the file to .txt or .jsonl", str(path), EXIT_USAGE
         )
     return _Lines(path) if kind == TEXT_KIND else _Table(path, column)
+
+
+def _in_folder(config: DatasetConfig) -> Texts:
+    """Open a folder. Hints name what to pass to the command, not the key of a run file."""
+    try:
+        return _DataSet(config)
+    except ProjectError as error:
+        hint = error.hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
+        raise replace(error, hint=hint, exit_code=EXIT_USAGE) from error
 
 
 def _on_hub(config: DatasetConfig) -> Texts:

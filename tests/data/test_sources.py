@@ -212,7 +212,7 @@ def test_bad_places(tmp_path):
     refused("DAT004", "is empty", path=str(tmp_path / "a.txt"))
     refused("DAT013", "neither dataset.path nor dataset.name")
     two = refused("DAT013", "dataset.path x and dataset.name y are both set", path="x", name="y")
-    assert two.hint == "remove one of them"
+    assert two.hint == "remove dataset.path or dataset.name"
     refused("DAT001", "unknown corpus 'builtin:novels'", name="builtin:novels")
 
 

@@ -197,6 +197,12 @@ def test_empty_lines_keep_their_place(tmp_path):
     assert list(open_texts(tmp_path / "a.txt", None, "train")) == ["one", "", "three"]
 
 
+def test_a_folder_without_text_is_refused_with_what_to_pass(tmp_path):
+    with pytest.raises(ProjectError, match="it holds nothing") as caught:
+        open_texts(tmp_path, None, "train")
+    assert caught.value.hint == "pass a folder with text"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [

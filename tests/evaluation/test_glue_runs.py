@@ -216,7 +216,8 @@ def test_tasks_that_cannot_run_are_refused(
 def test_an_encoder_of_transformers_is_refused(evaluate, model_folder, capsys):
     config = json.loads((model_folder / "config.json").read_text())
     (model_folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
-    evaluate("--tasks", "cola", code=2)
+    answer = evaluate("--tasks", "cola", code=2)
+    assert "its config.json has model_type bert" in json.dumps(answer)
 
 
 def test_the_best_evaluation_counts_from_minus_infinity():

@@ -55,7 +55,8 @@ def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -
 @pytest.mark.parametrize(
     ("average", "reason"),
     [
-        ("4", "is more than the 3 checkpoints"), ("1", "needs at least two"), ("0", "needs at least two"),
+        ("4", "exceeds the number of checkpoints (3)"), ("1", "needs at least two"),
+        ("0", "needs at least two"),
         ("100,100", "needs at least two"), ("100,150", "without a checkpoint (150)"),
         ("last", "is not a number"), ("100,", "is not a number"), ("-2", "is not a number"),
         ("²", "is not a number"), ("9" * 5000, "is not a number"),

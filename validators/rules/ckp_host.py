@@ -138,7 +138,7 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             "trainer.output_dir",
             f"{disk.path} is on {disk.filesystem}, which is lost with the container or at reboot",
-            "set trainer.output_dir to a folder on a mounted disk",
+            "set trainer.output_dir to a folder on a persistent disk",
             None if _trains_here(run, facts) else Severity.WARN,
         )
 

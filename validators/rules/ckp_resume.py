@@ -213,7 +213,7 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
     if run.config.trainer.max_epochs is not None:
         message = "trainer.max_epochs counts the steps before the checkpoint too, which read other text"
         yield Violation(
-            "trainer.max_epochs", message, "set trainer.max_epochs to null, and trainer.max_steps"
+            "trainer.max_epochs", message, "set trainer.max_epochs to null; trainer.max_steps ends the run"
         )
 
 

@@ -16,7 +16,7 @@ from validators.rule import Violations, rule
 from validators.rules.dat_prepared import prepared_of
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
-"""Shares of the evaluation that are in the training data, from which a run is warned or fails."""
+"""Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""
 
 ONE_SIDED = 0.9
 FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")

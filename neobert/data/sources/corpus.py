@@ -100,7 +100,9 @@ def _check_mixture(config: DatasetConfig) -> None:
     """Raise the errors of the rules DAT013 and DAT018."""
     if config.path is not None or config.name is not None:
         key = "dataset.path" if config.path is not None else "dataset.name"
-        raise ProjectError("DAT013", f"{key} and dataset.mixture are both set", "remove one of them", key)
+        raise ProjectError(
+            "DAT013", f"{key} and dataset.mixture are both set", f"remove {key} or dataset.mixture", key
+        )
     if config.streaming:
         message, hint = "dataset.mixture cannot be streamed", "set dataset.streaming to false"
         raise ProjectError("DAT018", message, hint, "dataset.streaming")
@@ -138,7 +140,7 @@ def _check_one_place(config: DatasetConfig) -> None:
         raise ProjectError("DAT013", message, hint, "dataset")
     if config.path is not None and config.name is not None:
         message = f"dataset.path {config.path} and dataset.name {config.name} are both set"
-        raise ProjectError("DAT013", message, "remove one of them", "dataset.path")
+        raise ProjectError("DAT013", message, "remove dataset.path or dataset.name", "dataset.path")
 
 
 def _builtin(name: str, rows: RowFormat) -> TextSource:

@@ -43,7 +43,7 @@ def refusal(source: Source) -> str:
     if not source.is_neobert:
         return f"llama.cpp's {ARCHITECTURE} graph is for NeoBERT, not for {type(source.model).__name__}"
     if source.is_classifier:
-        return "llama.cpp keeps the encoder alone, and the checkpoint is a classifier"
+        return "llama.cpp supports the encoder only, but the checkpoint is a classifier"
     config = source.model.config
     if config.pooling not in POOLING_TYPES:
         return f"llama.cpp has no pooling {config.pooling}: choose --pooling avg or cls"
@@ -51,7 +51,7 @@ def refusal(source: Source) -> str:
         return f"llama.cpp's {ARCHITECTURE} graph has no {other}"
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
-        return f"llama.cpp reads a WordPiece vocabulary for {ARCHITECTURE}, and the tokenizer is {kind}"
+        return f"llama.cpp reads a WordPiece vocabulary for {ARCHITECTURE}, but the tokenizer is {kind}"
     return ""
 
 

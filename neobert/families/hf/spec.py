@@ -165,7 +165,9 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         yield Unsupported("optimizer.name", problem, "set optimizer.name to adamw")
     if config.trainer.torch_compile:
         key = "trainer.torch_compile"
-        yield Unsupported(key, "transformers models are not compiled", f"set {key} to false")
+        yield Unsupported(
+            key, "torch.compile is not supported for transformers models", f"set {key} to false"
+        )
 
 
 HF = Family(

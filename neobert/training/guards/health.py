@@ -177,8 +177,8 @@ def compare_replicas(trainer: Trainer) -> None:
         return
     gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
     if world.is_main and (ranks := differing([int(each) for each in gathered])):
-        named = ", ".join(map(str, ranks))
-        message = f"DST005 the weights of ranks {named} differ from the others': check these GPUs for errors"
+        named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        message = f"DST005 the weights of {named} differ from the others': check the GPU of each for errors"
         trainer.state.warn(DIVERGING, message)
 
 

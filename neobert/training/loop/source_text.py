@@ -38,10 +38,12 @@ def source_evaluation(
         text = prepare(reading, on_progress)
     except ProjectError as error:
         raise _refusal(
-            f"the source text cannot be read: {error.message}", "restore it", error.code
+            f"the source text cannot be read: {error.message}", "restore the text of that run", error.code
         ) from error
     if text.tokenizer.digest != prepared.tokenizer.digest:
-        raise _refusal("the source text or its tokenizer has changed", "restore them")
+        raise _refusal(
+            "the source text or its tokenizer has changed", "restore the text and the tokenizer of that run"
+        )
     if text.eval is None:
         log.warning("no evaluation of the source text: that run had no evaluation split")
         return None

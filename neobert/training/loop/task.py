@@ -108,7 +108,7 @@ class Examiner(Protocol):
         """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
 
     def score(self, batch: Any) -> Any:
-        """Return what `Objective.evaluate` does for a microbatch."""
+        """Return what `Objective.evaluate` returns for a microbatch."""
 
     def train(self, batch: Any) -> None:
         """Train a few steps on one microbatch at the peak learning rate."""
