@@ -46,7 +46,10 @@ def main(arguments: list[str]) -> int:
 
 
 def train(arguments: list[str], signals: Signals) -> int:
-    """Check that the run may start, then import torch and run the session."""
+    """Check that the run may start, then import torch and run the session. Returns the exit code.
+
+    Raises `ProjectError` for wrong arguments, or without a receipt that covers the config.
+    """
     if not arguments or arguments[1:] not in ([], [AGAIN]):
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
     path = Path(arguments[0])

@@ -45,7 +45,10 @@ class DirectionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFacts:
-    """Errors against fp64 per document, relative to those of plain formulas in the run's precision."""
+    """Errors against fp64 per document, divided by those of plain formulas in the run's precision.
+
+    The forward ratios are None for a compiled path, which returns no logits.
+    """
 
     is_finite: bool
     forward_max_ratio: float | None

@@ -67,7 +67,10 @@ class Row:
 
 
 def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
-    """Print the differences between the configs of runs, and their metrics side by side."""
+    """Print the differences between the configs of runs, and their metrics side by side.
+
+    Raises `ProjectError` for fewer than two runs, or a folder without a run.
+    """
     if len(folders) < 2:
         message, hint = "fewer than two runs are given", "pass two or more run directories"
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)

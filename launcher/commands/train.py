@@ -115,7 +115,10 @@ def as_overrides(resume: str | None, nproc_per_node: int | None, nnodes: int | N
 
 
 def run(request: Request, output_format: str) -> int:
-    """Launch one run and supervise it to its end."""
+    """Launch one run and supervise it to its end. Returns the exit code.
+
+    Raises `ProjectError` for a run that cannot be launched, or that a signal stopped before its start.
+    """
     try:
         with forwarding() as forwarder:
             return _run(request, output_format, since_boot_s(), forwarder)

@@ -193,7 +193,10 @@ def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration
 
 @contextmanager
 def scratch(subject: Subject) -> Iterator[Path]:
-    """Make a folder on the disk that checkpoints will go to, and remove it afterwards."""
+    """Make a folder on the disk that checkpoints will go to, and remove it afterwards.
+
+    Also removes those of killed launchers of this host. Raises `IncompleteError` if the disk refuses it.
+    """
     parent = nearest_existing(subject.output_dir.parent)
     ours = f".rehearsal-{socket.gethostname()}-"
     remove_abandoned(parent, ours)

@@ -109,7 +109,7 @@ class Stage:
         return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
 
     def step_of(self, name: str) -> str:
-        """Return what a part reports that it does."""
+        """Return the stage that a part reports for rank 0."""
         with suppress(OSError):
             return (self.folder / f"{name}_stage_rank0").read_text(encoding="utf-8") or "starting"
         return "starting"
@@ -194,6 +194,8 @@ def wait_for(
     Args:
         result: name of the results; that of the part, unless given.
         is_announced: whether the progress of the part is shown.
+
+    Raises `TimedOutError` at the rehearsal's deadline, and the error of a part that ended early.
     """
     result, announced = result or part, ""
     while not _is_done(stage, part, result):

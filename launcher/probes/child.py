@@ -110,7 +110,7 @@ def json_of(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object on the last line of a command's output."""
+    """Return the JSON object on the last line of a command's output. Raises `IncompleteError` without one."""
     lines = output_of(command, timeout_s, environment, on_progress).strip().splitlines()
     try:
         found = json.loads(lines[-1])

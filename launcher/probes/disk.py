@@ -150,7 +150,10 @@ def _is_limited() -> bool:
 
 
 def allocate(descriptor: int, size_bytes: int) -> None:
-    """Call fallocate(2). Without it, `os.posix_fallocate` writes every block: minutes on a network disk."""
+    """Call fallocate(2). Raises `OSError` if the file system lacks it or space.
+
+    `os.posix_fallocate` would write every block instead: minutes on a network disk.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     length = ctypes.c_int64(size_bytes)
     # The 64-bit spelling is the same function on 64-bit platforms; musl has only the plain name.

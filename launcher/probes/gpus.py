@@ -138,7 +138,7 @@ def _is_named(gpu: Named, entry: str) -> bool:
 
 
 def probe_gpu_log() -> GpuLogFacts:
-    """Read the log by the first program that shows a driver in it."""
+    """Read the log with the first program that shows a driver in it. Raises `IncompleteError` without one."""
     reasons: list[str] = []
     for command in READERS:
         try:

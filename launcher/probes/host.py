@@ -114,7 +114,7 @@ def clock_behind_s(package: Path = OWN_PACKAGE) -> float:
 
 
 def is_clock_synchronized() -> bool | None:
-    """Read the kernel's state of the clock; None if it is not available (a sandbox may refuse the call)."""
+    """Return whether the clock is synchronized; None if the kernel does not report it (as in a sandbox)."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(TIMEX_BYTES))
     except (AttributeError, OSError):

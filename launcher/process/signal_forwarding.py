@@ -39,7 +39,10 @@ class Forwarder:
         self._interrupt = signal.getsignal(signal.SIGINT)
 
     def keep_for_trainer(self, *, has_agent: bool) -> None:
-        """Keep signals for the trainer from now on, even if it has not started yet."""
+        """Keep signals for the trainer from now on, even if it has not started yet.
+
+        `has_agent`: the trainer runs under torchrun. Signals then go to its ranks, not to torchrun.
+        """
         self._is_in_charge, self.has_agent = True, has_agent
 
     def adopt(self, child: subprocess.Popen[bytes]) -> None:

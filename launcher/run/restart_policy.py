@@ -54,7 +54,10 @@ def of_stall(stall: Stall, step: int) -> Failure:
 
 
 def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
-    """Return the failure of a session with a killed rank, or a killed torchrun (rank None)."""
+    """Return the failure of a session with a rank, or torchrun (rank None), that a signal killed.
+
+    `has_used_up_cpu`: its processes have reached the CPU time limit, so that a restart cannot help.
+    """
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
     if has_used_up_cpu:

@@ -87,7 +87,10 @@ def _decoder_would_be_lost(reason: str) -> ProjectError:
 
 
 def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
-    """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros."""
+    """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros.
+
+    Raises `ProjectError` EXP003 for a decoder that is untied already.
+    """
     embedding = _embedding(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
         message = "the decoder is already untied"

@@ -93,7 +93,10 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
 def export_one(
     name: str, writer: Writer, source: Source, reference: Reference, output: Path, card: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write a folder under a temporary name, read it back with its consumer's library, then rename it."""
+    """Write a folder under a temporary name, read it back with its consumer's library, then rename it.
+
+    Returns the content of conversion.json with the folder. Raises `ProjectError` as `export` does.
+    """
     LOG.info("writing %s and reading it back", name)
     partial, folder = output / f".tmp-{name}", output / name
     if folder.exists():  # written since the command began

@@ -72,7 +72,10 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
 
 
 def read_weights(path: Path) -> StateDict:
-    """Read the tensors of a safetensors file, or of a folder with one file or with shards."""
+    """Read the tensors of a safetensors file, or of a folder with one file or with shards.
+
+    Raises `ProjectError` EXP004 for a file that cannot be read.
+    """
     files = [path] if path.is_file() else weight_files(path)
     state: StateDict = {}
     for file in files:
@@ -89,7 +92,7 @@ def read_weights(path: Path) -> StateDict:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return model.safetensors, or else the shards that the index names."""
+    """Return model.safetensors, or else the shards that the index names. Raises `ProjectError` EXP004."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():

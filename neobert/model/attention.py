@@ -169,6 +169,7 @@ def normalize_mask(mask: Tensor | None) -> Tensor | None:
     """Convert a mask [B, S] or [B, 1 or N, 1 or S, S] to the form of SDPA.
 
     bool: True attends. Integers: 1 attends. Floats are added to the scores: 0 attends, minus infinity hides.
+    Raises `ValueError` for other shapes, and for floats above 0.
     """
     if mask is None:
         return None
@@ -211,7 +212,10 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
 
 @torch.compiler.disable(reason="packed SDPA reads the segment lengths on the host; compile a varlen kernel")
 def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
-    """Return the lengths of the non-empty segments. Waits for the device, once per packed SDPA forward."""
+    """Return the lengths of the non-empty segments. Waits for the device, once per packed SDPA forward.
+
+    Raises `ValueError` for boundaries that do not increase from 0 to `num_tokens`, or exceed `max_seqlen`.
+    """
     bounds = cu_seqlens.tolist()
     lengths = [end - start for start, end in pairwise(bounds)]
     if bounds[0] != 0 or bounds[-1] != num_tokens or min(lengths, default=0) < 0:

@@ -40,7 +40,10 @@ def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
 
 
 def row_mask(mask: Tensor) -> BlockMask:
-    """Hide keys of padded rows: a mask [B, 1 or N, 1 or S, S] that is True where a query attends."""
+    """Convert a mask [B, 1 or N, 1 or S, S], True where a query attends, to a block mask.
+
+    Raises `ValueError` for a mask of floats, which would be added to the scores.
+    """
     if mask.dtype != torch.bool:
         raise ValueError("flex_attention takes an attention_mask of 0 and 1, not one that is added to scores")
     rows, heads, _, length = mask.shape
@@ -90,7 +93,7 @@ def flex_in_documents(
     max_seqlen: int,  # noqa: ARG001
     num_tokens: int,
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Attend within documents: q, k, v [T, N, H] to the context, under one mask for all blocks."""
+    """Return attention within documents, from q, k, v [T, N, H] to the context; all blocks share its mask."""
     mask = document_mask(cu_seqlens, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ Hold = Callable[["Trainer", Path], None]
 
 
 def hang(trainer: Trainer) -> None:
-    """Wait to be killed, without further steps."""
+    """Wait to be killed, without further steps. Raises `ProjectError` REH002 after `TIMEOUT_S`."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()

@@ -208,7 +208,7 @@ class Examined:
             return float(step(self._trainer, [batch], max(1, batch.num_targets)))
 
     def score(self, batch: Any) -> Any:
-        """Return what `Objective.evaluate` does for a microbatch."""
+        """Return what `Objective.evaluate` returns for a microbatch."""
         return score(self._trainer, batch)
 
     def train(self, batch: Any) -> None:

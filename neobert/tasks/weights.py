@@ -36,6 +36,7 @@ def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
     """Return the number of embedding rows: the tokenizer's size, or a larger model.vocab_size.
 
     Checkpoints to continue from may lack the rows of inert tokens, which do not occur in text.
+    Raises `ProjectError` MOD002 if model.vocab_size is below the number of tokens.
     """
     requested, is_fresh = requested_rows(config), initial_weights(config) is None
     if requested is None:

@@ -72,7 +72,7 @@ class PackPlan:
         return -(-self.num_tokens // self.capacity)
 
     def members(self, index: int) -> Indices:
-        """Return the documents of one bin."""
+        """Return the indices of the documents in one bin, int64."""
         return self.documents[self.offsets[index] : self.offsets[index + 1]]
 
 

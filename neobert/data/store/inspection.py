@@ -178,7 +178,7 @@ class MaskCount:
             self._wrong += int((original[is_token] != torch.from_numpy(_text_of(batch, self._store))).sum())
 
     def summary(self) -> dict[str, Any]:
-        """Return the counts."""
+        """Return the counts, and the share of the maskable tokens that are targets."""
         return {
             "num_maskable": self._maskable,
             "masked_share": self._targets / max(1, self._maskable),

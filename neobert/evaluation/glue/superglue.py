@@ -35,7 +35,7 @@ def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the word in both sentences, by its character offsets."""
+    """Mark the word in both sentences, by its character offsets. Raises `ValueError` for offsets outside."""
     marked = []
     for number in (1, 2):
         sentence, start, end = row[f"sentence{number}"], row[f"start{number}"], row[f"end{number}"]
@@ -46,7 +46,10 @@ def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wsc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the noun phrase and the pronoun, by their word indices; `target` may contain the spans."""
+    """Mark the noun phrase and the pronoun, by their word indices; `target` may contain the spans.
+
+    Raises `ValueError` for indices outside the text.
+    """
     spans, words = row.get("target") or row, row["text"].split()
     for number, mark in ((1, "#"), (2, "*")):
         place, length = spans[f"span{number}_index"], len(spans[f"span{number}_text"].split())

@@ -33,7 +33,7 @@ def parameters(folder: str, longest_row: int) -> xllamacpp.CommonParams:
 
 
 def embed(server: xllamacpp.Server, rows: list[Any]) -> np.ndarray:
-    """Return one embedding per row, [rows, D]."""
+    """Return one embedding per row, fp32 [rows, D]. Raises `RuntimeError` if llama.cpp rejects a row."""
     vectors = []
     for row in rows:
         answer = server.handle_embeddings({"input": row, "model": "model", "embd_normalize": AS_IT_IS})

@@ -62,7 +62,10 @@ def build_masked_lm(
     vocab_size: int,
     world: World,  # noqa: ARG001
 ) -> BuiltModel:
-    """Build the encoder with its masked-language-model head, initialized by transformers."""
+    """Build the encoder with its masked-language-model head, initialized by transformers.
+
+    Raises `ProjectError` for keys that these models do not support.
+    """
     for key, problem, hint in unsupported(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
     settings = build_config(config, tokenizer, vocab_size)

@@ -73,7 +73,7 @@ def kernel_error(device: str, num_devices: int) -> str:
 
 
 def product_is_right(device: str) -> bool:
-    """Compare a bf16 product on a device with the same in int64 on the host."""
+    """Return whether a bf16 product on a device equals the same in int64 on the host."""
     import torch
 
     left = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 3 - 1

@@ -195,5 +195,5 @@ def _named(root: Path, selector: str) -> Path:
 
 
 def holders(path: Path) -> tuple[Path, Path]:
-    """Return the folder of checkpoints for a run directory or for that folder itself."""
+    """Return both folders that may hold the checkpoints: `checkpoints` in the path, and the path itself."""
     return path / CHECKPOINTS, path
