@@ -16,14 +16,14 @@ runs_app = make_group(
     "List the runs below a folder, or compare runs.",
     cls=DefaultCommandGroup,
     no_args_is_help=False,
-    epilog=f"Without a command: {PROGRAM} runs list.",
+    epilog=f"Example: {PROGRAM} runs experiments/ (without a command: runs list)",
 )
 bench_app = make_group(
     "bench",
     "Speed of a run, and time to a held-out loss: speed, speedrun.",
     cls=DefaultCommandGroup,
     no_args_is_help=False,
-    epilog=f"Example: {PROGRAM} bench -p h200-prod. Without a command: {PROGRAM} bench speed.",
+    epilog=f"Example: {PROGRAM} bench -p h200-prod (without a command: bench speed)",
 )
 app.add_typer(runs_app, rich_help_panel="Watch")
 app.add_typer(bench_app, rich_help_panel="Measure")

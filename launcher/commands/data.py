@@ -66,11 +66,12 @@ def _hint(num_proc: int) -> str:
 
 
 def deliver_report(report: dict[str, Any], output_format: str) -> None:
-    """Print the report of a child process: as JSON, or one line per value."""
+    """Print the report of a child process: as JSON, or one line per value, named by its key."""
     if output_format == "json":
         console.write(result_json(report))
     else:
-        console.write(columns([[name, _shown(value)] for name, value in flatten(report).items()]))
+        rows = [[name.replace("_", " "), _shown(value)] for name, value in flatten(report).items()]
+        console.write(columns(rows))
 
 
 def _shown(value: Any) -> str:

@@ -21,7 +21,7 @@ PASSING_CODES = ("DAT010",)
 # No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint.
 FINAL_CODES = ("CKP004", "DGR001", MOVED)
 # Set by `ulimit -t`; all processes of a launch inherit it.
-CPU_LIMIT = "not restarting: each session has the same CPU limit; raise it (ulimit -t), then resume"
+CPU_LIMIT = "not restarting: each session has the same CPU limit; raise the limit (ulimit -t), then resume"
 NEARLY = 0.9
 
 

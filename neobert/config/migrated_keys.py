@@ -278,7 +278,8 @@ NAMES = {
     "lora_dropout": f"{ADAPTERS}, and adapter.dropout",
     "lora_target_modules": f"{ADAPTERS}, and adapter.target_modules",
     "lora_target_linear": f"{ADAPTERS}; all linear layers of the blocks are its default",
-    "lora_model_dir": "not supported: adapters start from zero; merge it into model.pretrained_checkpoint",
+    "lora_model_dir": "not supported: adapters start from zero; merge the adapter, then set "
+    "model.pretrained_checkpoint",
     "load_in_8bit": QUANTISED,
     "load_in_4bit": QUANTISED,
     "train_on_inputs": DECODERS,
@@ -342,7 +343,7 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("trainer.mixed_precision", True): "write bf16",
     ("trainer.mixed_precision", False): "write fp32",
     ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
-    ("optimizer.name", "soap"): "not supported: adamw, muon and muonclip are implemented; write one of them",
+    ("optimizer.name", "soap"): "not supported: write adamw, adam, lion, muon or muonclip",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
     ("wandb.mode", "disabled"): "remove wandb from trackers, or write wandb.enabled: false",

@@ -217,7 +217,7 @@ def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
         return "the text is not a local file or folder"
     if run.is_production:
         return "DAT004 judges the prepared text of production runs"
-    return "a smoke run lasts minutes, whatever it reads" if run.is_smoke else ""
+    return "a smoke run lasts minutes only" if run.is_smoke else ""
 
 
 @rule(

@@ -192,7 +192,7 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(
             "trainer.eval_steps",
             f"trainer.eval_steps {trainer.eval_steps:,} exceeds trainer.max_steps {trainer.max_steps:,}",
-            "lower trainer.eval_steps, or set it to 0 for the final evaluation only",
+            "lower trainer.eval_steps, or set trainer.eval_steps to 0 for the final evaluation only",
         )
     if run.is_production and trainer.logging_steps > trainer.max_steps:
         yield Violation(

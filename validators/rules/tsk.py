@@ -286,7 +286,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(
             labels.column,
             f"all {count:,} training {labels.unit}s have label {label}",
-            f"check {labels.column}, and the order of the rows if a part of them is used",
+            f"check {labels.column}, or shuffle the rows if dataset.train_split selects the first ones",
         )
     elif prepared.labels and (unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys())):
         yield Violation(

@@ -255,7 +255,7 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
     """Return the way to more documents for a text file, else the keys that hold out others."""
     if dataset.path is not None and dataset.path.lower().endswith(".txt"):
         return LINES_TO_DOCUMENTS.format(quote(dataset.path))
-    return "change dataset.validation_split, or set it to null and dataset.eval_samples to a number or null"
+    return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
 
 
 def _empty(label: str, counts: Counts) -> ProjectError:

@@ -56,7 +56,7 @@ def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, A
         Figure(name=name, metric=metric, value=value, is_share=False) for metric, value in metrics.items()
     ]
     sizes = f"{found['documents']:,} documents, {found['tokens']:,} tokens"
-    notes = [f"{sizes}; it compares models with one tokenizer only"]
+    notes = [f"{sizes}; comparable between models with the same tokenizer only"]
     notes += [f"{truncated:,} documents were truncated"] if truncated else []
     return summary("Pseudo-perplexity", figures, notes)
 
