@@ -119,7 +119,7 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     path = problem.path
     annotation = annotation_at(path, schema) if path else schema
     expected = type_text(annotation)
-    message = f"{join(path) or 'a config'} expects {expected}; this is {show(problem.value)}"
+    message = f"{join(path) or 'a config'} expects {expected}, got {show(problem.value)}"
     origin = nearest(root, path).origin
     hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
     if problem.value is None and origin.kind == "override":
@@ -144,7 +144,7 @@ def show(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if value is None:
-        return "empty (null)"
+        return "no value (null)"
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > LONGEST_SHOWN:
         text = text[:LONGEST_SHOWN] + "..."
@@ -154,7 +154,7 @@ def show(value: object) -> str:
 def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
     bare, _ = unwrap(annotation)
     if value is None and is_section(bare):
-        return "write a key under it, or remove the line"
+        return f"write a key under {join(path)}, or remove the line"
     if value is None:
         return _hint_null(describe_field(path, schema))
     if is_section(bare) and isinstance(value, str):

@@ -156,7 +156,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             {"shape": {"type": "circel", "side": 1}},
             (
                 "shape.type",
-                'shape.type expects one of square, circle; this is the text "circel"',
+                'shape.type expects one of square, circle, got the text "circel"',
                 "did you mean circle?",
             ),
         ),
@@ -164,7 +164,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             {"frame": {"type": None}},
             (
                 "frame.type",
-                "frame.type expects one of square, circle; this is empty (null)",
+                "frame.type expects one of square, circle, got no value (null)",
                 'remove the line to use the value of the profile, or the default (the text "square")',
             ),
         ),
@@ -172,7 +172,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             {"shape": {"type": ["circle"]}},
             (
                 "shape.type",
-                "shape.type expects one of square, circle; this is a list of 1",
+                "shape.type expects one of square, circle, got a list of 1",
                 "did you mean circle?",
             ),
         ),
@@ -194,7 +194,7 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
         ),
         (
             {"frame": 1},
-            ("frame", "frame expects a mapping of keys, or null; this is 1", ""),
+            ("frame", "frame expects a mapping of keys, or null, got 1", ""),
         ),
     ],
 )

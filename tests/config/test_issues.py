@@ -15,7 +15,7 @@ ONE_ISSUE = [
     ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "set twice; first in line 1", "keep one"),
     ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "set twice", ""),
     ("trainer:\n  max_steps: often\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0", ""),
-    ("trainer:\n  max_steps: 5.0\n", "CFG003", "trainer.max_steps", 2, 14, "this is 5.0", "write 5"),
+    ("trainer:\n  max_steps: 5.0\n", "CFG003", "trainer.max_steps", 2, 14, "got 5.0", "write 5"),
     ("trainer:\n  max_steps: '5'\n", "CFG003", "trainer.max_steps", 2, 14, 'the text "5"', "the quotes: 5"),
     ("trainer:\n  max_steps: 1_000\n", "CFG003", "trainer.max_steps", 2, 14, "1_000", "separators: 1000"),
     ("trainer:\n  max_steps: 1:30\n", "CFG003", "trainer.max_steps", 2, 14, "1:30", "base 60"),
@@ -29,8 +29,8 @@ ONE_ISSUE = [
         "24h",
         "without a unit",
     ),
-    ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0; this is 0", ""),
-    ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "this is true", ""),
+    ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0, got 0", ""),
+    ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "got true", ""),
     ("trainer:\n  max_steps: 9223372036854775808\n", "CFG003", "trainer.max_steps", 2, 14, "64 bits", ""),
     (
         "trainer:\n  max_steps:\n",
@@ -38,7 +38,7 @@ ONE_ISSUE = [
         "trainer.max_steps",
         2,
         13,
-        "empty (null)",
+        "no value (null)",
         "the value of the profile, or the default (1000)",
     ),
     (
@@ -47,19 +47,19 @@ ONE_ISSUE = [
         "waivers.0.expires",
         1,
         51,
-        "empty (null)",
+        "no value (null)",
         "has no default",
     ),
-    ("trainer:\n", "CFG003", "trainer", 1, 9, "a mapping of keys; this is empty", "write a key under it"),
-    ("trainer: [1]\n", "CFG003", "trainer", 1, 10, "this is a list of 1", ""),
+    ("trainer:\n", "CFG003", "trainer", 1, 9, "a mapping of keys, got no value", "write a key under trainer"),
+    ("trainer: [1]\n", "CFG003", "trainer", 1, 10, "got a list of 1", ""),
     ("optimizer:\n  lr: '6e-4'\n", "CFG003", "optimizer.lr", 2, 7, "a number above 0", "the quotes: 6e-4"),
     ("optimizer:\n  lr: .nan\n", "CFG003", "optimizer.lr", 2, 7, "nan is not a finite number", ""),
     ("optimizer:\n  lr: -.inf\n", "CFG003", "optimizer.lr", 2, 7, "-inf is not a finite number", ""),
     ("optimizer:\n  lr: 1e999\n", "CFG003", "optimizer.lr", 2, 7, "inf is not a finite number", ""),
     ("optimizer:\n  betas: [0.9]\n", "CFG003", "optimizer.betas", 2, 10, "a list of 2", ""),
-    ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1; this is 1", ""),
-    ("optimizer:\n  betas: [0, 0, 0]\n", "CFG003", "optimizer.betas", 2, 10, "this is a list of 3", ""),
-    ("optimizer:\n  betas: 0.9\n", "CFG003", "optimizer.betas", 2, 10, "this is 0.9", ""),
+    ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1, got 1", ""),
+    ("optimizer:\n  betas: [0, 0, 0]\n", "CFG003", "optimizer.betas", 2, 10, "got a list of 3", ""),
+    ("optimizer:\n  betas: 0.9\n", "CFG003", "optimizer.betas", 2, 10, "got 0.9", ""),
     ("optimizer:\n  betas: 0.9, 0.95\n", "CFG003", "optimizer.betas", 2, 10, "", "write a list: [0.9, 0.95]"),
     (
         "trainer: {resume_from_checkpoint: false}\n",
@@ -84,7 +84,7 @@ ONE_ISSUE = [
     ("datacollator:\n  mask_all: no\n", "CFG003", "datacollator.mask_all", 2, 13, '"no"', "write false"),
     ("datacollator:\n  mask_all: ON\n", "CFG003", "datacollator.mask_all", 2, 13, '"ON"', "write true"),
     ("datacollator:\n  mask_all: 'true'\n", "CFG003", "datacollator.mask_all", 2, 13, "", "the quotes: true"),
-    ("datacollator:\n  mask_all: 1\n", "CFG003", "datacollator.mask_all", 2, 13, "this is 1", "write true"),
+    ("datacollator:\n  mask_all: 1\n", "CFG003", "datacollator.mask_all", 2, 13, "got 1", "write true"),
     ("wandb:\n  name: 12\n", "CFG003", "wandb.name", 2, 9, "expects text, or null", 'in quotes: "12"'),
     ("scheduler:\n  name: cosin\n", "CFG003", "scheduler.name", 2, 9, "one of cosine, linear", "cosine?"),
     (
@@ -98,7 +98,7 @@ ONE_ISSUE = [
     ),
     ("task: mlm\n", "CFG003", "task", 1, 7, "one of pretrain", "write pretrain"),
     ("waivers: {}\n", "CFG003", "waivers", 1, 10, "a list, each item a mapping of code", ""),
-    ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "this is a mapping", ""),
+    ("dataset:\n  name: {$variables.x}\n", "CFG003", "dataset.name", 2, 9, "got a mapping", ""),
     ("trainer:\n  save_every: 0\n", "CFG007", "trainer.save_every", 2, 3, "", "trainer.save_steps"),
     ("torchao: {enable: true}\n", "CFG007", "torchao", 1, 1, "", "no effect"),
     (
@@ -192,7 +192,7 @@ def test_an_error_reads_like_a_compilers(resolve_text) -> None:
         resolve_text("trainer:\n\n  torch_compile:   no   # not yet\n")
     head, *rest = str(caught.value).split("\n")
     assert head.endswith(
-        'run.yaml:3:20: CFG003 trainer.torch_compile expects true or false; this is the text "no"'
+        'run.yaml:3:20: CFG003 trainer.torch_compile expects true or false, got the text "no"'
     )
     assert rest == [
         "  3 |   torch_compile:   no   # not yet",

@@ -194,7 +194,7 @@ def test_replace_rebuilds_and_checks() -> None:
     changed = replace(config, "optimizer.betas", (0.8, 0.9))
     assert (config.optimizer.betas, changed.optimizer.betas) == ((0.9, 0.999), (0.8, 0.9))
     assert changed.seed == 1
-    with pytest.raises(ConfigError, match=r"trainer\.max_steps expects an integer above 0; this is 1\.5"):
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps expects an integer above 0, got 1\.5"):
         replace(config, "trainer.max_steps", 1.5)
     with pytest.raises(ConfigError, match=r"did you mean trainer\.max_steps\?"):
         replace(config, "trainer.max_step", 1)

@@ -33,7 +33,7 @@ wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
 
 def test_a_braced_reference_is_text_also_when_it_stands_alone(issues_of) -> None:
     (issue,) = issues_of("variables: {n: 3}\nseed: ${variables.n}\n")
-    assert issue.message == 'seed expects an integer of at least 0; this is the text "3"'
+    assert issue.message == 'seed expects an integer of at least 0, got the text "3"'
 
 
 def test_variables_may_name_each_other_in_any_order(resolve_text) -> None:

@@ -191,7 +191,7 @@ def test_python_m_imports_nothing_from_the_current_folder(tmp_path: Path) -> Non
 def test_an_empty_output_dir_is_no_run_directory(command: Callable[..., Any], run_file: Any) -> None:
     answer = command("lint", run_file('profile: cpu-demo\ntrainer: {output_dir: ""}\n'))
     assert answer.code == 1
-    assert 'trainer.output_dir expects text of at least 1 character; this is the text ""' in answer.out
+    assert 'trainer.output_dir expects text of at least 1 character, got the text ""' in answer.out
 
 
 def test_thousands_of_unknown_keys_cost_no_minutes(

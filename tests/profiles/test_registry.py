@@ -130,7 +130,7 @@ def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
         (MINE.replace("kind: smoke", "kind: prod"), ConfigError, "one of production, development, smoke"),
         (MINE.replace("kind: smoke", "knd: smoke"), ConfigError, "did you mean kind?"),
         (MINE.replace("To try things.", "x, requires: {gpus: 2}"), ConfigError, "did you mean gpu?"),
-        (MINE.replace("To try things.", "x, expects: {mfu: 35}"), ConfigError, "of at most 1; this is 35"),
+        (MINE.replace("To try things.", "x, expects: {mfu: 35}"), ConfigError, "of at most 1, got 35"),
         (MINE.replace("max_steps", "max_step"), ConfigError, "did you mean trainer.max_steps?"),
         (MINE + "profile: mine\nprofile: mine\n", ConfigError, "set twice"),
     ],
