@@ -66,6 +66,17 @@ def run(checkpoint: Path, name: str, pooling: str | None = None) -> Path:
     return output / name
 
 
+def unread(checkpoint: Path, name: str, monkeypatch) -> Path:
+    """Export without reading the folder back, which imports torch once more."""
+    trust(monkeypatch)
+    return run(checkpoint, name)
+
+
+def trust(monkeypatch) -> None:
+    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
+    monkeypatch.setattr(export_run, "compare", lambda *_: {})
+
+
 def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
     """The second would remove the temporary folder of the first."""
     output, write = checkpoint.parent / "out", hf_format.WRITER.write
@@ -75,6 +86,7 @@ def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
             export([checkpoint], ["hf"], output, None)
         return write(source, folder)
 
+    trust(monkeypatch)
     monkeypatch.setattr(
         "neobert.export.run.writer_of", lambda _: replace(hf_format.WRITER, write=export_again)
     )
@@ -100,6 +112,8 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
         assert (
             json.loads((folder / "1_Pooling" / "config.json").read_text())["pooling_mode_max_tokens"] is True
         )
+    if name in ("hf", ST, "onnx"):
+        check_that_the_code_that_a_config_names_is_there(folder)
     if name == "hf":
         assert json.loads((folder / SPECIAL_TOKENS).read_text())["pad_token"] == "[PAD]"
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
@@ -110,10 +124,22 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
         )
 
 
+def check_that_the_code_that_a_config_names_is_there(folder: Path) -> None:
+    classes = json.loads((folder / "config.json").read_text())["auto_map"]
+    assert "AutoConfig" in classes
+    modules = {path.partition(".")[0] for path in classes.values()}
+    imported = {found for each in modules for found in relative_imports(folder / f"{each}.py")}
+    assert all((folder / f"{each}.py").is_file() for each in modules | imported)
+
+
+def relative_imports(file: Path) -> set[str]:
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
+
+
 def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
     seal(checkpoint, 100, "digest", "2026-01-01T00:00:00+00:00", {"eval/loss": 2.5})
-    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
-    monkeypatch.setattr(export_run, "compare", lambda *_: {})
+    trust(monkeypatch)
     figures = [Figure(name="rte", metric="accuracy", value=0.5, seeds=1, starts_from="pretrained")]
     file = checkpoint.parent / "glue.json"
     report = {"weights": weights_digest(checkpoint), "summary": summary("GLUE", figures, ["one seed"])}
@@ -135,7 +161,8 @@ def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, s
 
 @pytest.mark.parametrize("kind", [NeoBERTForSequenceClassification, NeoBERTForTokenClassification])
 def test_a_classifier_is_exported_whole(make_model, save, kind):
-    model = kind(make_model(**LARGE, pooling="avg", num_labels=3).config).eval()
+    """One layer, since tracing takes seconds for each: those of an encoder are exported above."""
+    model = kind(make_model(**LARGE, num_hidden_layers=1, pooling="avg", num_labels=3).config).eval()
     report = json.loads((run(save(model), "onnx") / CONVERSION).read_text())
     assert report["output"] == "logits"
     assert report["max_difference"].keys() >= {"logits", "logits, one text at a time"}
@@ -179,9 +206,10 @@ def test_a_full_disk_is_one_clear_error(checkpoint, monkeypatch):
 
 
 def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatch):
-    monkeypatch.setattr(hf_format, "write_hf_folder", lambda model, files, folder: (folder / "x").touch())
+    empty = replace(gguf.WRITER, write=lambda source, folder: (folder / "x").touch())
+    monkeypatch.setattr(export_run, "writer_of", lambda _: empty)
     with pytest.raises(ProjectError) as caught:
-        run(checkpoint, "hf")
+        run(checkpoint, "gguf-ready")
     assert caught.value.code == "EXP010"
     assert list((checkpoint.parent / "out").iterdir()) == []
 
@@ -269,7 +297,8 @@ def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
     monkeypatch.setattr(sys, "path", [*sys.path])
     with pytest.raises(ValueError, match="padding token"):
         runpy.run_path(str(EXAMPLE), run_name="__main__")
-    monkeypatch.setattr(sys, "argv", ["mlm_predict.py", str(run(checkpoint, "hf")), *sys.argv[2:]])
+    folder = unread(checkpoint, "hf", monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["mlm_predict.py", str(folder), *sys.argv[2:]])
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in lines] == [
@@ -278,25 +307,6 @@ def test_the_example_fills_every_mask(checkpoint, monkeypatch, capsys):
         "'[MASK]', token 1",
     ]
     assert all(len(line.partition(": ")[2].split(", ")) == 2 for line in lines)
-
-
-@pytest.mark.parametrize("name", ["hf", ST, "onnx"])
-def test_the_code_that_a_config_names_is_in_its_folder(checkpoint, name, monkeypatch):
-    if missing := FORMATS[name].missing():
-        pytest.skip(f"needs {', '.join(missing)}")
-    folder = unread(checkpoint, name, monkeypatch)
-    classes = json.loads((folder / "config.json").read_text())["auto_map"]
-    assert "AutoConfig" in classes
-    modules = {path.partition(".")[0] for path in classes.values()}
-    imported = {found for each in modules for found in relative_imports(folder / f"{each}.py")}
-    assert all((folder / f"{each}.py").is_file() for each in modules | imported)
-
-
-def unread(checkpoint: Path, name: str, monkeypatch) -> Path:
-    """Export without reading the folder back."""
-    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
-    monkeypatch.setattr(export_run, "compare", lambda *_: {})
-    return run(checkpoint, name)
 
 
 def test_a_tokenizer_of_another_model_is_refused(make_model, save, tokenizer_dir):
@@ -322,11 +332,6 @@ def test_weights_with_nan_are_named(make_model, save):
 def test_a_model_of_very_short_rows_is_compared_on_parts_of_words(make_model, save):
     reference = make_reference(open_source([save(make_model(max_position_embeddings=4))], None))
     assert reference.outputs["input_ids"].shape == (4, 4)
-
-
-def relative_imports(file: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-    return {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level}
 
 
 def test_a_cross_encoder_gives_the_scores_of_a_regression_model(make_model, save, monkeypatch):
