@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import copy
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -21,6 +20,7 @@ from neobert.data.tokenize.encoding_pool import encode_all, encode_in_processes
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
 from tests.data.conftest import WORDS, rows_of, sentences, write_jsonl
+from tests.data.mortal import Mortal
 
 
 @pytest.fixture(scope="module")
@@ -178,15 +178,6 @@ def test_processes_change_nothing(bundle):
         assert np.array_equal(left.tokens, right.tokens)
         assert np.array_equal(left.lengths, right.lengths)
         assert left.counts == right.counts
-
-
-class Mortal:
-    """An encoder that its process does not survive, once it meets a certain text."""
-
-    def encode(self, texts: tuple[str, ...]) -> str:
-        if "die" in texts:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return texts[0]
 
 
 def test_a_process_that_is_killed_at_work_is_told_from_one_that_never_began():

@@ -148,6 +148,7 @@ def test_the_table_names_folders_as_the_command_line_did() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_command_prints_one_json_object_for_any_end(run_dir: Path) -> None:
     command = [sys.executable, "-m", "launcher", "export", str(run_dir), "--to", "hf", "-o", "out"]
     done = subprocess.run(

@@ -61,4 +61,5 @@ def warm(warm_python: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the children of a test as forks; those that are no Python of ours start as ever."""
     monkeypatch.setattr(sys, "executable", warm_python)
     monkeypatch.setenv("PYTHON_EXEC", warm_python)  # which torchrun starts its ranks with
-    monkeypatch.setattr(trials, "PYTHON", (warm_python, "-P", "-m"))
+    for module in (ranks, trials):
+        monkeypatch.setattr(module, "PYTHON", (warm_python, "-P", "-m"))

@@ -36,7 +36,6 @@ WARM = (
     "neobert.bench.arm",
     "neobert.probes.ranks.checks",
     "neobert.rehearsal.observers",
-    "neobert.rehearsal.observers",
     "neobert.training.loop.session",
     "torch.distributed.run",
 )
