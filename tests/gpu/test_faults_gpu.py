@@ -53,11 +53,12 @@ SECTIONS: dict[str, dict[str, Any]] = {
     "optimizer": {"lr": 1e-3},
     "trainer": {"mixed_precision": "bf16", "max_steps": STEPS, "save_steps": 3, "logging_steps": 1},
 }
-# Ten times what a step of this model takes, and still a fraction of a test's patience.
+# Many times what a step of this model takes, and still a fraction of a test's patience. The first evaluation
+# compiles kernels, for which a busy host needs more than five seconds.
 WATCHED = {
     "step_limit_s": 5.0,
     "data_wait_limit_s": 5.0,
-    "learned_floor_s": 5.0,
+    "learned_floor_s": 15.0,
     "grace_s": 0.5,
     "heartbeat_interval_s": 0.2,
     "max_restarts": 3,

@@ -25,7 +25,7 @@ FLOOR_SHARE = 0.5
 """Share of the expected MFU: a power-capped GPU or a longer context costs less than half."""
 TOLERANCE = 0.1
 MOST_DATA_WAIT = 0.1
-MOST_HOST_BOUND = 0.5
+MOST_HOST_BOUND = 0.25
 WORK_OF_A_TOKEN = (
     "model",
     "distributed",
@@ -207,7 +207,7 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A GPU that waits for the host to launch its kernels.
 
     ## What it does
-    Warns if in more than half of the steps the GPU had nothing left to do when the host had launched the
+    Warns if in more than a quarter of the steps the GPU had nothing left to do when the host had launched the
     backward pass.
 
     ## Why is this bad?
