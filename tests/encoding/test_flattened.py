@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.export.run import export
+from tests.export.conftest import leave_unread
 
-sentence_transformers = pytest.importorskip("sentence_transformers")
 flash_utils = pytest.importorskip("transformers.modeling_flash_attention_utils")
 
 
@@ -45,8 +45,10 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("stand_in")
 def test_flattened_texts_are_encoded_each_by_itself(
-    model_folder: Path, tmp_path: Path, one_by_one: Any
+    model_folder: Path, tmp_path: Path, one_by_one: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")  # takes a second to import
+    leave_unread(monkeypatch)  # tests/export reads such folders
     export([model_folder], ["sentence-transformers"], tmp_path / "out", None)
     folder = str(tmp_path / "out" / "sentence-transformers")
     options = {"attn_implementation": "flash_attention_2"}

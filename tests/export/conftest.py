@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
+from neobert.export import run as export_run
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
@@ -49,3 +50,9 @@ def tokenizer_dir(tmp_path: Path) -> Path:
         folder
     )
     return folder
+
+
+def leave_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no exported folder read back, which imports the libraries of its users once more."""
+    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
+    monkeypatch.setattr(export_run, "compare", lambda *_: {})

@@ -27,6 +27,7 @@ from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClass
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.evaluation_report import Figure, summary
 from neobert.runfiles.model_folder import weights_digest
+from tests.export.conftest import leave_unread
 
 pytestmark = pytest.mark.e2e
 
@@ -67,14 +68,8 @@ def run(checkpoint: Path, name: str, pooling: str | None = None) -> Path:
 
 
 def unread(checkpoint: Path, name: str, monkeypatch) -> Path:
-    """Export without reading the folder back, which imports torch once more."""
-    trust(monkeypatch)
+    leave_unread(monkeypatch)
     return run(checkpoint, name)
-
-
-def trust(monkeypatch) -> None:
-    monkeypatch.setattr(export_run, "read_elsewhere", lambda *_: ({}, {}))
-    monkeypatch.setattr(export_run, "compare", lambda *_: {})
 
 
 def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
@@ -86,7 +81,7 @@ def test_two_exports_do_not_write_one_folder(checkpoint, monkeypatch):
             export([checkpoint], ["hf"], output, None)
         return write(source, folder)
 
-    trust(monkeypatch)
+    leave_unread(monkeypatch)
     monkeypatch.setattr(
         "neobert.export.run.writer_of", lambda _: replace(hf_format.WRITER, write=export_again)
     )
@@ -139,7 +134,7 @@ def relative_imports(file: Path) -> set[str]:
 
 def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
     seal(checkpoint, 100, "digest", "2026-01-01T00:00:00+00:00", {"eval/loss": 2.5})
-    trust(monkeypatch)
+    leave_unread(monkeypatch)
     figures = [Figure(name="rte", metric="accuracy", value=0.5, seeds=1, starts_from="pretrained")]
     file = checkpoint.parent / "glue.json"
     report = {"weights": weights_digest(checkpoint), "summary": summary("GLUE", figures, ["one seed"])}
