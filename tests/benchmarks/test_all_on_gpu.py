@@ -35,6 +35,7 @@ def session(tmp_path, monkeypatch, capsys):
     return run
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_failure_leaves_the_others_alone(session, tmp_path):
     exit_code, printed = session(bad="raise SystemExit('planted')", good=WRITES)
     assert exit_code == 1
@@ -54,6 +55,7 @@ def test_what_takes_too_long_is_ended_with_its_children(session, tmp_path):
     assert not (tmp_path / "outlived").exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_what_an_earlier_session_left_is_not_told_again(session):
     assert session(good=WRITES)[0] == 0
     exit_code, printed = session(good="pass")

@@ -185,6 +185,7 @@ def test_a_receipt_from_before_the_job_lets_nobody_begin(command: Callable[..., 
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_second_node_writes_nothing_of_its_own(run_child: Callable[..., Any]) -> None:
     run = ("-p", "cpu-demo", "--set", "trainer.output_dir=run", "--nnodes", "2", "--master-addr", "a")
     refused = run_child("train", *run, "--dry-run")

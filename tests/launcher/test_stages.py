@@ -126,6 +126,7 @@ def test_stages_are_read() -> None:
 
 
 @pytest.mark.child
+@pytest.mark.usefixtures("warm")
 def test_a_run_that_does_not_learn_is_stopped_at_its_stage(run_child: Callable[..., Any]) -> None:
     answer = run_child(*TRAIN, "--stages", "150,600", "--output-format", "json", fake="worse")
     assert answer.code == 93, answer.err

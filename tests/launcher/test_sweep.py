@@ -127,6 +127,7 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
     answer = run_child(*SWEEP, fake="finish")
     assert answer.code == 0, answer.err
@@ -142,6 +143,7 @@ def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_failed_point_does_not_end_a_sweep(run_child: Callable[..., Any]) -> None:
     answer = run_child(*SWEEP, fake="fail")
     assert answer.code != 0
@@ -149,6 +151,7 @@ def test_a_failed_point_does_not_end_a_sweep(run_child: Callable[..., Any]) -> N
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(
     start_child: Callable[..., Any], run_child: Callable[..., Any]
 ) -> None:

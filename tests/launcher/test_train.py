@@ -33,6 +33,7 @@ def wait_until_ready(child: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_run_from_start_to_finish_and_again(
     run_child: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:
@@ -163,6 +164,7 @@ def test_an_end_is_one_message_and_its_code(
         (signal.SIGHUP, signal.SIGTERM, 75),
     ],
 )
+@pytest.mark.usefixtures("warm")
 def test_signals_are_forwarded_and_their_codes_returned(
     number: int, received: int, code: int, start_child: Callable[..., Any]
 ) -> None:
@@ -254,6 +256,7 @@ def test_a_dry_run_refuses_an_occupied_folder_as_train_does(
     assert sorted(tmp_path.rglob("*")) == [saved.parents[1], saved.parent, saved]
 
 
+@pytest.mark.usefixtures("warm")
 def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(
     start_child: Callable[..., Any],
 ) -> None:
@@ -298,12 +301,14 @@ def test_a_stop_during_the_checks_leaves_nothing_and_asks_to_be_queued_again(
     assert not RUN.exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_quiet_run_prints_its_summary_alone(run_child: Callable[..., Any]) -> None:
     answer = run_child(*TRAIN, "-q", fake="finish")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("finished at step 3 of 3")
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_verbose_run_prints_reasons_and_every_check(run_child: Callable[..., Any]) -> None:
     shown = run_child(*TRAIN, "--verbose", fake="finish").out
     assert "hours x GPUs x that price" in shown
