@@ -318,6 +318,34 @@ def test_sources_that_do_not_parse_are_left_out(tmp_path):
     ]
 
 
+NESTED = """
+if True:
+    def one(): "In if."
+elif False:
+    def two(): "In elif."
+try:
+    class Three: "In try."
+except ValueError:
+    async def four(): "In except."
+else:
+    def five(): "In else."
+finally:
+    def six(): "In finally."
+with open("x"):
+    for _ in ():
+        def seven():
+            match 1:
+                case _:
+                    def eight(): "In case."
+"""
+
+
+def test_a_definition_in_any_statement_is_read(tmp_path):
+    (tmp_path / "nested.py").write_text(NESTED, encoding="utf-8")
+    places = ("if", "elif", "try", "except", "else", "finally", "case")
+    assert {text for text, _ in python_docs._docstrings(tmp_path)} == {f"In {place}." for place in places}
+
+
 def test_a_source_that_was_read_whole_knows_its_length(tmp_path: Path) -> None:
     """The progress of a preparation has a total where that costs no second reading."""
     path = write_jsonl(tmp_path / "a.jsonl", TEXTS)

@@ -11,6 +11,7 @@ import ast
 import sys
 import sysconfig
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.util import find_spec
@@ -92,7 +93,16 @@ def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return  # templates and sources kept broken on purpose
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, _DOCUMENTED) and (text := ast.get_docstring(node)):
             # An escape sequence may be half of a surrogate pair.
             yield text.strip().encode("utf-8", "replace").decode(), _KINDS[type(node)]
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yield nodes as `ast.walk` does, but no expressions: most nodes, and none holds a definition."""
+    waiting: deque[ast.AST] = deque([tree])
+    while waiting:
+        node = waiting.popleft()
+        waiting.extend(each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr))
+        yield node
