@@ -121,6 +121,7 @@ class ResumeFacts:
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
         numeric_differences: keys of the loss and its updates that differ, with both values, without those of
             the schedule.
+        has_same_schedule: whether no key differs that determines the learning rate of a step.
         way_out: fix for `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -140,6 +141,7 @@ class ResumeFacts:
     stable_steps: tuple[int, int] | None = None
     tokenizer_digest: str = ""
     numeric_differences: tuple[str, ...] = ()
+    has_same_schedule: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

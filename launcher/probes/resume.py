@@ -20,7 +20,7 @@ from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
 from neobert.runfiles.continuation import continuation_differences, find_source
-from neobert.runfiles.resume_policy import numeric_differences, structural_differences
+from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.units import BYTES_PER_MIB
 from validators.facts_host import ResumeFacts
@@ -74,6 +74,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         stable_steps=_stable_steps(saved),
         tokenizer_digest=_tokenizer_digest(folder),
         numeric_differences=() if continued else _other_numerics(saved, subject.config),
+        has_same_schedule=bool(saved) and has_same_schedule(saved, to_dict(subject.config)),
     )
 
 

@@ -22,7 +22,8 @@ MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node
 
 FACTORS = ("trainer.gradient_accumulation_steps", "distributed.nproc_per_node", "distributed.nnodes")
 WARMED_UP_BY = "distributed.nproc_per_node x distributed.nnodes (batch-size warm-up)"
-SCHEDULE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping_patience")
+RATE = ("optimizer.lr", "trainer.max_steps", "trainer.max_epochs")
+SCHEDULE = (*RATE, "trainer.early_stopping_patience")
 ABSENT = "absent"
 
 
@@ -54,6 +55,15 @@ def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
     Not the keys of the schedule, whose effect is the learning rate of that step and is compared as such.
     """
     return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
+
+
+def has_same_schedule(saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
+    """Return whether no key differs that determines the learning rate of a step of the same data."""
+    return not any(_is_of_rate(each.key) for each in runtime_differences(saved, current))
+
+
+def _is_of_rate(key: str) -> bool:
+    return key in RATE or key.startswith("scheduler.")
 
 
 def _is_numeric(key: str) -> bool:

@@ -304,3 +304,14 @@ def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     found = probe_resume(other)
     assert found.structural_differences == (f"model.hidden_size: {was} in the checkpoint, 384 in this run",)
     assert found.numeric_differences == ("optimizer.weight_decay: 0.01 in the checkpoint, 0.5 in this run",)
+
+
+def test_resume_knows_whether_the_schedule_is_the_same(configured: Any, subject: Subject) -> None:
+    checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    others = {"optimizer.lr": 0.5, "scheduler.warmup_steps": 9, "trainer.max_epochs": 2.0}
+    for changed, is_same in [({"trainer.logging_steps": 7, "trainer.early_stopping_patience": 3}, True)] + [
+        ({key: value}, False) for key, value in others.items()
+    ]:
+        assert probe_resume(configured({SELECTOR: "auto"} | changed)).has_same_schedule is is_same, changed
+    (subject.output_dir / "checkpoints/10/trainer_state/resolved.json").unlink()
+    assert not probe_resume(configured({SELECTOR: "auto"})).has_same_schedule

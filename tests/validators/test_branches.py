@@ -568,3 +568,9 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
 def test_another_rate_is_named_by_the_key_that_chose_the_checkpoint(start, path, judge_situation):
     (finding,) = judge_situation(start | {"facts.resume.learning_rate": 1e-9}).of("SCH005")
     assert finding.path == path
+
+
+def test_the_same_schedule_has_no_other_rate_where_epochs_end_the_run(judge_situation):
+    estimated = RESUME | {"facts.resume.learning_rate": 1e-9, "config.trainer.max_epochs": 3.0}
+    assert judge_situation(estimated).of("SCH005")
+    assert not judge_situation(estimated | {"facts.resume.has_same_schedule": True}).of("SCH005")

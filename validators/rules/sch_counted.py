@@ -107,7 +107,8 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
     ## What it does
     Compares the learning rate of the first resumed step under the schedule of the checkpoint
-    and under the schedule of this run. Warns about a difference above 1 %.
+    and under the schedule of this run. Warns about a difference above 1 %. A run whose schedule has the
+    same keys passes: where `trainer.max_epochs` ends it, the plan only estimates the last step.
 
     ## Why is this bad?
     A schedule that follows `trainer.max_steps` changes at every step when that key is raised. A run that had
@@ -126,7 +127,7 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     resume = needed(facts.resume)
-    if not resume.is_verified or resume.learning_rate is None:
+    if not resume.is_verified or resume.learning_rate is None or resume.has_same_schedule:
         return
     before = resume.learning_rate
     now = learning_rate_at(resume.step, run.config.optimizer.lr, plan.schedule)
