@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
@@ -14,7 +15,9 @@ from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
 from neobert.units import MIB_PER_GIB
 from profiles.registry import Profile, ResolvedRun
-from validators.facts_gpu import GpuFacts
+
+if TYPE_CHECKING:
+    from validators.facts_gpu import GpuFacts
 
 DEFAULT_MFU = 0.3
 DEFAULT_GPU = "A100"

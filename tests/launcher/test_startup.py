@@ -74,6 +74,7 @@ def test_few_modules_are_imported(
     _, modules = modules_after(*arguments)
     own = {name for name in modules if name.partition(".")[0] in OWN}
     assert packages(modules).isdisjoint(absent)
+    assert not {name for name in own if name.startswith("validators.facts_")}, "dataclasses of measurements"
     assert len(own) <= most_own
     assert len(modules - own) <= most_others
 
