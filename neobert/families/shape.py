@@ -77,7 +77,8 @@ class ModelShape:
         max_positions: longest sequence in tokens that the model accepts.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
-        kept: activations that a block keeps, by the kernels that run it (`kept_by`).
+        kept: activations that a block keeps, by what runs it: `eager`, which every family has, `compiled`,
+            and names of own kernels.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
     """
 

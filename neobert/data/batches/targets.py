@@ -74,4 +74,4 @@ class TargetRule(Protocol):
         """Return the rule of an optimizer step's microbatches; None: of an evaluation's."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Label segments, possibly none."""
+        """Label segments, possibly none; the epoch of an evaluation is -1 (`EVALUATION_EPOCH`)."""
