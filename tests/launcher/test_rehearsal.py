@@ -310,6 +310,7 @@ def test_a_helper_compiles_where_the_plan_fits_twice(peak_mib: float, fits: bool
     assert rehearsal.fits_twice(peak_mib, gpu(1_000)) is fits
 
 
+@pytest.mark.child
 def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(stage: Stage) -> None:
     helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     stage.helper = helper, time.monotonic() + 600
@@ -325,6 +326,7 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
+@pytest.mark.child
 @pytest.mark.parametrize(
     ("room", "trains_next", "waited_for"),
     [
