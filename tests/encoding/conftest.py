@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,9 +44,13 @@ def model_folder(tmp_path: Path, tokenizer_dir: Path) -> Path:
 def one_by_one() -> Callable[..., np.ndarray]:
     """Embeddings as a user of transformers computes them: one text at a time, in rows with padding."""
 
-    def embed(folder: Path, texts: Sequence[str], pooling: str = "avg", max_length: int = 32) -> np.ndarray:
+    @cache  # a property has fifty examples
+    def load(folder: Path) -> tuple[Any, Any]:
         model = AutoModel.from_pretrained(folder, attn_implementation="sdpa").eval()
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        return model, AutoTokenizer.from_pretrained(folder)
+
+    def embed(folder: Path, texts: Sequence[str], pooling: str = "avg", max_length: int = 32) -> np.ndarray:
+        model, tokenizer = load(folder)
         found = []
         for text in texts:
             row = tokenizer(
