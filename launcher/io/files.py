@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -75,6 +76,8 @@ def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     if path is not None:
         import tempfile
 
+        if not path.parent.exists():
+            hint = f"create its folder: mkdir -p {shlex.quote(str(path.parent))}"
         with writing(path, hint), tempfile.TemporaryFile(dir=path.parent):
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

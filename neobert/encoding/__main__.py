@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from neobert.encoding.job import Request, run
+from neobert.encoding.job import run
+from neobert.encoding.request import Request
 from neobert.json_program import serve
 
 if __name__ == "__main__":

@@ -15,10 +15,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from neobert.encoding.counts import TextCounts
 from neobert.encoding.declared import POOLINGS, read_declared
 from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
-from neobert.encoding.tokens import TextCounts, TextTokenizer
+from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.model.heads import pool
 from neobert.progress import OnProgress, unreported

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from neobert.atomic_write import write_atomically
-from neobert.encoding.tokens import TextCounts
+from neobert.encoding.counts import TextCounts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
@@ -104,7 +104,7 @@ class Shards:
             raise ProjectError(
                 "encode-parts",
                 f"these shards belong to another job: {changed}",
-                "remove the folder, or choose another output",
+                "undo the change, remove the folder, or choose another output",
                 str(self.folder),
                 EXIT_USAGE,
             )
@@ -125,7 +125,14 @@ def _changed(manifest: Path, identity: Mapping[str, Any]) -> str:
     if not isinstance(earlier, dict):
         return f"{MANIFEST} cannot be read"
     changed = sorted(name for name, value in identity.items() if earlier.get(name) != value)
-    return f"{listed(changed)} changed" if changed else ""
+    return listed([_change(name, earlier.get(name), identity[name]) for name in changed])
+
+
+def _change(name: str, earlier: object, value: object) -> str:
+    """Say what changed, with the values of a setting; digests would say nothing."""
+    if isinstance(earlier, dict | list) or isinstance(value, dict | list):
+        return f"{name} changed"
+    return f"{name} changed from {json.dumps(earlier)} to {json.dumps(value)}"
 
 
 def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import READABLE, kind_of
 from neobert.config.text_formats import TEXT as TEXT_KIND
-from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.corpus import TRAIN_KEY, open_corpus
 from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
@@ -20,7 +20,7 @@ from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 
-COLUMN_OPTION = "--column"
+COLUMN_OPTION, SPLIT_OPTION = "--column", "--split"
 BLOCK_BYTES = 1 << 20
 
 
@@ -61,12 +61,14 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
 
 
 def _in_folder(config: DatasetConfig) -> Texts:
-    """Open a folder. Hints name what to pass to the command, not the key of a run file."""
+    """Open a folder. Errors name what to pass to the command, not the keys of a run file."""
     try:
         return _DataSet(config)
     except ProjectError as error:
         hint = error.hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
-        raise replace(error, hint=hint, exit_code=EXIT_USAGE) from error
+        hint = hint.replace(TRAIN_KEY, SPLIT_OPTION)
+        place = SPLIT_OPTION if error.place == TRAIN_KEY else error.place
+        raise replace(error, hint=hint, place=place, exit_code=EXIT_USAGE) from error
 
 
 def _on_hub(config: DatasetConfig) -> Texts:
@@ -74,7 +76,9 @@ def _on_hub(config: DatasetConfig) -> Texts:
     try:
         return _DataSet(config)
     except ProjectError as error:
-        hint = f"no such local path: pass an existing one, or check the name, {COLUMN_OPTION} and --split"
+        hint = (
+            f"no such local path: pass an existing one, or check the name, {COLUMN_OPTION} and {SPLIT_OPTION}"
+        )
         raise replace(error, hint=hint, place=str(config.name), exit_code=EXIT_USAGE) from error
 
 
@@ -109,8 +113,8 @@ class _Table:
         self._path, self._column = path, column
 
     def __iter__(self) -> Iterator[str]:
-        field = Field(TEXT, COLUMN_OPTION, self._column, CANDIDATES)
-        return (row[TEXT] for row in read_rows(self._path, RowFormat((field,), tsv_quotes=False)))
+        rows = RowFormat((_text_field(self._column),), tsv_quotes=False)
+        return (row[TEXT] for row in read_rows(self._path, rows))
 
     def known_count(self) -> None:
         """Give no count."""
@@ -119,11 +123,17 @@ class _Table:
         return [whole_digest(self._path), self._column]
 
 
+def _text_field(column: str | None) -> Field:
+    """Return the column of texts, which errors call by the option of the command."""
+    return Field(TEXT, COLUMN_OPTION, column, CANDIDATES)
+
+
 class _DataSet:
     """The rows of one split, as training reads them."""
 
     def __init__(self, config: DatasetConfig) -> None:
-        self._source = open_corpus(config, describe=whole_digest).train
+        rows = RowFormat((_text_field(config.text_column),), config.column_names, config.tsv_quotes)
+        self._source = open_corpus(config, rows, whole_digest).train
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())

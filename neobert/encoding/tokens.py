@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,31 +10,10 @@ import numpy as np
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.encoding import NUM_MARKERS, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import CODE
-
-
-@dataclass(slots=True)
-class TextCounts:
-    """Counts of tokenized texts and their tokens, special tokens included.
-
-    Attributes:
-        truncated: texts that were longer than the limit.
-        tokens_lost: tokens that truncation removed.
-        empty: texts without tokens, embedded as the special tokens alone.
-    """
-
-    texts: int = 0
-    tokens: int = 0
-    truncated: int = 0
-    tokens_lost: int = 0
-    empty: int = 0
-
-    def add(self, other: TextCounts) -> None:
-        """Add the counts of other texts."""
-        for name, value in asdict(other).items():
-            setattr(self, name, getattr(self, name) + value)
 
 
 class TextTokenizer:

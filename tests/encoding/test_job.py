@@ -18,10 +18,12 @@ import pytest
 from launcher.cli import app
 from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
-from neobert.encoding.job import Request, encode_share, run
+from neobert.encoding.counts import TextCounts
+from neobert.encoding.job import run
+from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
+from neobert.encoding.share import encode_share
 from neobert.encoding.texts import open_texts
-from neobert.encoding.tokens import TextCounts
 from neobert.errors import ProjectError
 
 TEXTS = [f"{'the ' * (number % 9)}model reads {'' if number % 5 else chr(34)} text" for number in range(30)]
@@ -92,8 +94,9 @@ def test_shards_of_another_job_are_refused(request_of, model_folder, monkeypatch
         (model_folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
     else:
         request_of = replace(request_of, max_length=9)
-    with pytest.raises(ProjectError, match=r"shards belong to another job: .* changed"):
+    with pytest.raises(ProjectError, match=r"shards belong to another job: .* changed") as caught:
         run(request_of)
+    assert ("max_length changed from null to 9" in caught.value.message) == (change == "settings")
 
 
 def _interrupt():
@@ -103,7 +106,7 @@ def _interrupt():
 def test_two_jobs_do_not_write_one_output(request_of, monkeypatch):
     """The first to end would remove the shards under the other."""
     running = []
-    monkeypatch.setattr(job, "_shares", lambda request, _: running.append(request) or run(request))
+    monkeypatch.setattr(job, "_shares", lambda request: running.append(request) or run(request))
     with pytest.raises(ProjectError, match="another process is writing this output"):
         run(request_of)
     assert running == [request_of]
@@ -204,16 +207,35 @@ def test_a_folder_without_text_is_refused_with_what_to_pass(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("column", "split", "place", "hint"),
+    [
+        (None, "train", "a.jsonl:1", "set --column to one of the columns: 'body'"),
+        ("text", "train", "a.jsonl:1", "set --column to one of the columns: 'body'"),
+        ("body", "dev", "--split", "set --split to one of: train"),
+    ],
+)
+def test_errors_of_a_folder_name_the_options_of_the_command(tmp_path, column, split, place, hint):
+    (tmp_path / "a.jsonl").write_text('{"body": "a"}\n')
+    with pytest.raises(ProjectError) as caught:
+        list(open_texts(tmp_path, column, split))
+    assert (caught.value.place.endswith(place), caught.value.hint) == (True, hint)
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.jsonl", '{"body": "a"}\n', "none of the columns"),
         ("a.txt", "", "contains no texts"),
         ("a.bin", "x", "is not one of"),
         ("missing.txt", None, "does not exist"),
     ],
 )
-def test_what_holds_no_texts_is_refused(request_of, tmp_path, name, content, message):
+def test_what_holds_no_texts_is_refused_before_the_model_is_loaded(
+    request_of, tmp_path, monkeypatch, name, content, message
+):
     if content is not None:
         (tmp_path / name).write_text(content)
+    monkeypatch.setattr(job, "_shares", lambda _: pytest.fail("the model is loaded"))
     with pytest.raises(ProjectError, match=message):
         run(replace(request_of, texts=str(tmp_path / name)))
 

@@ -20,7 +20,7 @@ from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval import evaluate
-from neobert.evaluation.retrieval.evaluate import Settings, evaluate_folder, rank
+from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection, rank
 from neobert.evaluation.retrieval.files import read_collection
 from neobert.evaluation.retrieval.metrics import mean_metrics, metrics_of
 
@@ -73,7 +73,7 @@ def test_a_query_does_not_find_itself(beir, settings):
     rows = [json.dumps({"_id": name, "text": "the model"}) for name in corpus]
     (beir / "queries.jsonl").write_text("\n".join(rows))
     (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nsame\tnumber\t1\nnumber\tnumber\t1\n")
-    found = evaluate_folder(beir, settings)
+    found = evaluate_collection(read_collection(beir), settings)
     assert found["queries_in_corpus"] == 1, "an equal id of another text is a coincidence"
     assert found["metrics"]["mrr@10"] == (1 + 1 / 2) / 2
     assert found["metrics"]["recall@100"] == 1
@@ -151,7 +151,7 @@ def test_search_is_exact(monkeypatch):
 
 
 def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
-    found = evaluate_folder(beir, settings)
+    found = evaluate_collection(read_collection(beir), settings)
     encoder = Encoder.load(model_folder, normalize=True)
     documents, queries = (encoder.encode(list(texts.values())) for texts in (DOCUMENTS, QUERIES))
     order = np.argsort(-(queries[:2] @ documents.T), axis=1)
@@ -176,20 +176,24 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
 
     monkeypatch.setattr(Encoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_folder(beir, settings)
+        evaluate_collection(read_collection(beir), settings)
     encoded.clear()
-    found = evaluate_folder(beir, settings)
+    found = evaluate_collection(read_collection(beir), settings)
     assert encoded == [2, 1]
     monkeypatch.undo()
-    again = evaluate_folder(beir, replace(settings, output=settings.output.with_name("other.npy")))
+    again = evaluate_collection(
+        read_collection(beir), replace(settings, output=settings.output.with_name("other.npy"))
+    )
     assert found["metrics"] == again["metrics"]
     assert found["truncated"] == again["truncated"] > 1, "of every session"
 
 
 def test_prefixes_change_the_embeddings(beir, settings):
-    evaluate_folder(beir, settings)
+    evaluate_collection(read_collection(beir), settings)
     with pytest.raises(ProjectError, match="prefix changed"):
-        evaluate_folder(beir, replace(settings, model=replace(settings.model, document_prefix="text ")))
+        evaluate_collection(
+            read_collection(beir), replace(settings, model=replace(settings.model, document_prefix="text "))
+        )
 
 
 @pytest.mark.e2e

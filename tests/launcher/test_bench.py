@@ -155,7 +155,9 @@ def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(
 ) -> None:
     answer = command(*DEMO, "--output", tmp_path / name, *JSON)
     assert answer.code == 1
-    assert [finding["code"] for finding in answer.json["findings"]] == ["not-writable"]
+    (finding,) = answer.json["findings"]
+    assert finding["code"] == "not-writable"
+    assert finding["hint"].startswith("create its folder: mkdir -p " if "missing" in name else "free space")
     assert not asked
 
 

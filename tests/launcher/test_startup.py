@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,31 @@ def test_few_modules_are_imported(
     assert not {name for name in own if name.startswith("validators.facts_")}, "dataclasses of measurements"
     assert len(own) <= most_own
     assert len(modules - own) <= most_others
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("module", "request_of"),
+    [
+        ("neobert.encoding", {"folder": "model", "texts": "a.jsonl", "output": "a.npy"}),
+        ("neobert.evaluation.retrieval", {"data": "absent"}),
+        (
+            "neobert.evaluation.likelihood",
+            {"evaluation": "blimp", "data": "a.jsonl", "settings": {"folder": "model", "output": "a.npy"},
+             "pairs_per_paradigm": None},
+        ),
+    ],
+)  # fmt: skip
+def test_unusable_input_is_refused_before_torch_is_imported(module: str, request_of: dict[str, Any]) -> None:
+    Path("a.jsonl").write_text('{"body": "x"}\n', encoding="utf-8")
+    Path("request.json").write_text(json.dumps(request_of), encoding="utf-8")
+    Path("torch.py").write_text("raise SystemExit('torch is imported')\n", encoding="utf-8")
+    child = subprocess.run(
+        [sys.executable, "-m", module, "request.json"], capture_output=True, text=True, timeout=GENEROUS_S
+    )
+    assert child.returncode in (1, 2), child.stderr
+    assert "hint:" in child.stderr
+    assert "torch is imported" not in child.stderr
 
 
 @pytest.mark.e2e

@@ -1,1 +1,1 @@
-"""Pseudo-log-likelihoods: minimal pairs (BLiMP) and pseudo-perplexity. Imports torch."""
+"""Pseudo-log-likelihoods: minimal pairs (BLiMP) and pseudo-perplexity."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neobert.config.text_formats import PARQUET, kind_of
 from neobert.data.sources.rows import RowFormat
@@ -20,9 +20,11 @@ from neobert.data.sources.text_files import opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
-from neobert.evaluation.likelihood.scorer import Likelihoods
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
+
+if TYPE_CHECKING:
+    from neobert.evaluation.likelihood.scorer import Likelihoods
 
 CODE = "blimp-files"
 KINDS = (".jsonl", PARQUET)

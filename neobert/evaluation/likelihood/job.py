@@ -8,16 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from neobert.atomic_write import write_atomically
+from neobert.encoding.counts import TextCounts
 from neobert.encoding.job import model_identity
 from neobert.encoding.shards import Shards
-from neobert.encoding.tokens import TextCounts
-from neobert.evaluation.likelihood.scorer import Likelihoods, Scorer
 from neobert.progress import Progress
+
+if TYPE_CHECKING:
+    from neobert.evaluation.likelihood.scorer import Likelihoods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,8 @@ def _score_missing(
     num_texts: int | None,
 ) -> None:
     """Score the shards that are not there yet, and join all of them."""
+    from neobert.evaluation.likelihood.scorer import Scorer  # imports torch, for seconds
+
     size = settings.texts_per_shard
     scorer = Scorer.load(
         settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device

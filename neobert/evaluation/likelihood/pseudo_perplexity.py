@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 from neobert.encoding.texts import open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
-from neobert.evaluation.likelihood.scorer import Likelihoods
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
+
+if TYPE_CHECKING:
+    from neobert.evaluation.likelihood.scorer import Likelihoods
 
 KIND, SCHEMA_VERSION = "neobert-pseudo-perplexity", 1
 

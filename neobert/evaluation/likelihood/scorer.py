@@ -15,10 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, pack
-from neobert.encoding.tokens import TextCounts, TextTokenizer
+from neobert.encoding.tokens import TextTokenizer
 from neobert.progress import OnProgress, unreported
 from neobert.runfiles.model_folder import model_folder
 

@@ -1,1 +1,1 @@
-"""Retrieval on a folder in the layout of BEIR. Imports torch."""
+"""Retrieval on a folder in the layout of BEIR."""

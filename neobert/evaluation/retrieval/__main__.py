@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from neobert.evaluation.embedding_model import EmbeddingModel
-from neobert.evaluation.retrieval.evaluate import Settings, evaluate_folder
+from neobert.evaluation.retrieval.files import read_collection
 from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the folder that the request names."""
+    """Evaluate the folder that the request names. An unusable one is refused before torch is imported."""
+    collection = read_collection(Path(request["data"]))
+    from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection
+
     model = EmbeddingModel(**request["model"])
-    return evaluate_folder(Path(request["data"]), Settings(model=model, output=Path(request["output"])))
+    return evaluate_collection(collection, Settings(model=model, output=Path(request["output"])))
 
 
 if __name__ == "__main__":

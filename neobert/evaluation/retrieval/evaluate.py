@@ -15,12 +15,12 @@ import torch
 import torch.nn.functional as F
 
 from neobert.encoding import Encoder
+from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import Embeddings
 from neobert.encoding.shards import Shards
-from neobert.encoding.tokens import TextCounts
 from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
-from neobert.evaluation.retrieval.files import Collection, read_collection
+from neobert.evaluation.retrieval.files import Collection
 from neobert.evaluation.retrieval.metrics import DEPTH, mean_metrics
 from neobert.progress import Progress
 from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
@@ -45,9 +45,8 @@ class Settings:
     texts_per_shard: int = 16_384
 
 
-def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
+def evaluate_collection(collection: Collection, settings: Settings) -> dict[str, Any]:
     """Rank the corpus for every query, and return means over the queries. Raises `ProjectError`."""
-    collection = read_collection(data)
     encoder, model = load_embedder(settings.model), settings.model
     started_s = time.perf_counter()
     queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
@@ -60,7 +59,7 @@ def evaluate_folder(data: Path, settings: Settings) -> dict[str, Any]:
         for query, row in zip(collection.queries, ranked, strict=True)
     }
     metrics = mean_metrics(rankings, collection.relevance)
-    figures = [Figure(name=data.name, metric=name, value=value) for name, value in metrics.items()]
+    figures = [Figure(name=collection.name, metric=name, value=value) for name, value in metrics.items()]
     sizes = f"{len(collection.queries):,} queries, {len(corpus):,} documents, exact search by cosine"
     return {
         "kind": KIND,

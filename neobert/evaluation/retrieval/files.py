@@ -30,6 +30,7 @@ class Collection:
     """A retrieval dataset.
 
     Attributes:
+        name: name of its folder.
         corpus, queries: texts by id, in the order of the files; only queries with a relevant document.
         relevance: graded judgements above 0, by query and document.
         own_documents: queries that are documents of the corpus too, with the same id and the same text.
@@ -38,6 +39,7 @@ class Collection:
         identity: describes the content of the files.
     """
 
+    name: str
     corpus: dict[str, str]
     queries: dict[str, str]
     relevance: dict[str, dict[str, int]]
@@ -70,9 +72,15 @@ def read_collection(folder: Path) -> Collection:
         raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
     identity = [whole_digest(file) for file in files]
-    own_documents = frozenset(own & judged.keys())
     return Collection(
-        corpus, judged, relevance, own_documents, len(queries) - len(judged), num_unknown, identity
+        name=folder.name,
+        corpus=corpus,
+        queries=judged,
+        relevance=relevance,
+        own_documents=frozenset(own & judged.keys()),
+        num_unjudged=len(queries) - len(judged),
+        num_unknown=num_unknown,
+        identity=identity,
     )
 
 

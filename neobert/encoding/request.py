@@ -1,0 +1,30 @@
+"""Arguments of a job that encodes texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of a job; None selects the folder's setting, or the default of the device.
+
+    Attributes:
+        output: .npy or .parquet file.
+        split: split of a dataset.
+        processes: None: one per GPU, or one.
+        texts_per_shard: texts per saved shard, the most that a killed process encodes again.
+    """
+
+    folder: str
+    texts: str
+    output: str
+    column: str | None = None
+    split: str = "train"
+    pooling: str | None = None
+    normalize: bool | None = None
+    max_length: int | None = None
+    dtype: str | None = None
+    tokens_per_run: int | None = None
+    processes: int | None = None
+    texts_per_shard: int = 32_768

@@ -1,0 +1,92 @@
+"""Share of a job that one process encodes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.encoding.counts import TextCounts
+from neobert.encoding.encoder import Encoder
+from neobert.encoding.request import Request
+from neobert.encoding.shards import Shards
+from neobert.encoding.texts import Texts, open_texts
+from neobert.progress import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Result of one process of the job.
+
+    Attributes:
+        num_shards: shards of the whole job.
+        tokens: tokens that this process encoded, without those of earlier sessions.
+    """
+
+    num_shards: int
+    hidden_size: int
+    settings: dict[str, Any]
+    tokens: int
+    seconds: float
+
+
+def default_processes() -> int:
+    """Return one process per GPU, or one."""
+    return max(1, torch.cuda.device_count())
+
+
+def encode_share(request: Request, rank: int, size: int) -> Share:
+    """Encode the missing shards among rank, rank + size, rank + 2 size, ..."""
+    shards, device = Shards(Path(request.output)), _device(rank, size)
+    encoder = Encoder.load(
+        request.folder,
+        pooling=request.pooling,
+        normalize=request.normalize,
+        max_length=request.max_length,
+        device=device,
+        dtype=request.dtype,
+        tokens_per_run=request.tokens_per_run,
+    )
+    texts = open_texts(Path(request.texts), request.column, request.split)
+    started_s, number, done = time.perf_counter(), -1, TextCounts()
+    # Of several processes, each encodes some of the shards.
+    total = texts.known_count() if size == 1 else None
+    place = "" if size == 1 else f" in process {rank + 1} of {size}"
+    progress = Progress(f"encoding{place}", "texts", total)
+    for number, group in enumerate(_groups(texts, request.texts_per_shard)):
+        if number % size != rank:
+            continue
+        if shards.has(number):
+            progress.skip(len(group))
+            continue
+        encoder.counts = TextCounts()
+        embeddings = encoder.encode(group, progress.advance)
+        shards.write(number, embeddings, encoder.counts)
+        done.add(encoder.counts)
+    settings = {
+        "pooling": encoder.pooling,
+        "normalized": encoder.normalizes,
+        "max_length": encoder.tokenizer.max_length,
+        "device": str(encoder.model.device),
+        "kernels": encoder.model.kernels,
+    }
+    seconds = time.perf_counter() - started_s
+    return Share(number + 1, encoder.model.hidden_size, settings, done.tokens, seconds)
+
+
+def _device(rank: int, size: int) -> str:
+    if torch.cuda.is_available():
+        return f"cuda:{rank % torch.cuda.device_count()}"
+    torch.set_num_threads(max(1, torch.get_num_threads() // size))
+    return "cpu"
+
+
+def _groups(texts: Texts, size: int) -> Iterator[list[str]]:
+    reader = iter(texts)
+    while group := list(islice(reader, size)):
+        yield group
