@@ -17,6 +17,7 @@ JUDGES = tuple(
     ROOT / "validators" / f"{name}.py"
     for name in (
         "core",
+        "cuda_graphs",
         "finding",
         "waivers",
         "numerics_faults",
