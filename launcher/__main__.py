@@ -3,10 +3,13 @@
 import os
 import sys
 
+from neobert.gc_policy import collect_rarely
+
 
 def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
     try:
+        collect_rarely()
         from launcher.cli.app import main as run_command_line
     except KeyboardInterrupt:
         print("error: Ctrl-C: stopped before there was a result [interrupted]", file=sys.stderr)

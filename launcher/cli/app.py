@@ -17,7 +17,6 @@ from launcher.process.termination import TerminatedError, unwind_when_terminated
 from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
-from neobert.gc_policy import collect_rarely
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
 """Variable by which a shell requests completions; typer prints them and exits."""
@@ -100,7 +99,6 @@ def main() -> NoReturn:
     """Run the console script."""
     if os.environ.get(COMPLETES):
         app(prog_name=PROGRAM)
-    collect_rarely()
     unwind_when_terminated()
     console.open_closed_streams()
     console.accept_any_text()
