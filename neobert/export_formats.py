@@ -15,6 +15,7 @@ class ExportFormat(NamedTuple):
         content: what the folder holds, for help and docs.
         packages: import names of further packages that writing and verifying it need.
         requirements: distributions that contain them: the extra of the same name.
+        has_card: whether the folder has a model card (README.md).
     """
 
     name: str
@@ -22,6 +23,7 @@ class ExportFormat(NamedTuple):
     content: str
     packages: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
+    has_card: bool = False
 
     @property
     def install(self) -> str:
@@ -34,13 +36,14 @@ class ExportFormat(NamedTuple):
 
 
 _ALL = (
-    ExportFormat("hf", "hf", "weights, modeling code and tokenizer for transformers"),
+    ExportFormat("hf", "hf", "weights, modeling code and tokenizer for transformers", has_card=True),
     ExportFormat(
         "sentence-transformers",
         "sentence_transformers",
         "the encoder with its pooling, for sentence-transformers",
         ("sentence_transformers",),
         ("sentence-transformers>=6",),
+        has_card=True,
     ),
     ExportFormat(
         "onnx",

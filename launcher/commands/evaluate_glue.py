@@ -49,6 +49,7 @@ NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 def run(request: Request, output_format: str) -> int:
     """Train what is missing, and print the scores; return the first exit code that is not 0."""
     suite = _begin(request)
+    _refuse_unusable_overrides(suite)
     code = EXIT_OK
     for number, (task, seed) in enumerate(request.order(), 1):
         point, parent = suite.point(task, seed), suite.parent(task, seed)
@@ -140,13 +141,23 @@ def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def _refuse_unusable_overrides(suite: Suite) -> None:
+    """Raise `ProjectError` for an override that is no key or value: once, not again for every run."""
+    if suite.request.overrides:
+        task, seed = next(suite.request.order())
+        _selection(suite.point(task, seed), suite.request.overrides).resolve()
+
+
 def _train(point: Point, overrides: Sequence[str]) -> int:
     """Train a run. Its own report goes to standard error: the result of this command is the table."""
+    request = train.Request(_selection(point, overrides), Topology(), dry_run=False, strict=False)
+    return train_point(request, "json")
+
+
+def _selection(point: Point, overrides: Sequence[str]) -> Selection:
     make_folder(point.file.parent)
     write_json(point.file, point.settings)
-    selection = Selection(None, (point.file,), tuple(overrides))
-    request = train.Request(selection, Topology(), dry_run=False, strict=False)
-    return train_point(request, "json")
+    return Selection(None, (point.file,), tuple(overrides))
 
 
 def _record(suite: Suite, point: Point) -> None:

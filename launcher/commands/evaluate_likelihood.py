@@ -12,6 +12,7 @@ from launcher.io.files import require_present, require_source
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN
 from neobert.errors import EXIT_OK
+from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import score_text
 from neobert.runfiles.model_folder import require_model_folder
 
@@ -77,7 +78,7 @@ def _notes(report: Mapping[str, Any]) -> Iterator[str]:
     for reason in report["not_comparable"]:
         yield f"not comparable with published scores: {reason}"
     if report["truncated"]:
-        yield f"{report['truncated']:,} sentences were truncated"
+        yield f"{counted(report['truncated'], 'sentence')} truncated"
 
 
 def _perplexity_table(report: Mapping[str, Any]) -> str:
@@ -87,8 +88,8 @@ def _perplexity_table(report: Mapping[str, Any]) -> str:
         "median of documents": "median_of_documents",
     }
     rows = [[label, _shown(report[name])] for label, name in names.items()]
-    counts = f"{report['documents']:,} documents, {report['tokens']:,} tokens"
-    cut = f"; {report['truncated']:,} documents were truncated" if report["truncated"] else ""
+    counts = f"{counted(report['documents'], 'document')}, {counted(report['tokens'], 'token')}"
+    cut = f"; {counted(report['truncated'], 'document')} truncated" if report["truncated"] else ""
     return f"{columns(rows)}\n{counts}{cut}"
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.io.files import make_folder
+from launcher.io.files import make_folder, require_present
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from launcher.terminal.table import columns
@@ -51,6 +51,7 @@ def run(arguments: Arguments, output_format: str) -> int:
     folders = choose_folders(arguments.source, arguments.average)
     require_free(arguments.output, arguments.formats)
     require_packages(arguments.formats)
+    _require_usable_results(arguments)
     make_folder(arguments.output)
     request = {
         "folders": [str(folder.absolute()) for folder in folders],
@@ -89,6 +90,17 @@ def require_packages(names: Sequence[str]) -> None:
                 f"--to {name}",
                 EXIT_CHECK_UNKNOWN,
             )
+
+
+def _require_usable_results(arguments: Arguments) -> None:
+    """Raise `ProjectError` for reports that do not exist, or that no folder has a model card for."""
+    for file in arguments.results:
+        require_present(file, "--results")
+    if arguments.results and not any(FORMATS[name].has_card for name in arguments.formats):
+        with_card = [each.name for each in FORMATS.values() if each.has_card]
+        message = f"{listed(arguments.formats)} has no model card for these figures"
+        hint = f"add {' or '.join(with_card)} to --to, or remove --results"
+        raise ProjectError("export-results", message, hint, "--results", EXIT_USAGE)
 
 
 def require_free(output: Path, names: Sequence[str]) -> None:

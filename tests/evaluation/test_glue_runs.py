@@ -193,6 +193,17 @@ def test_random_weights_are_named(trained, evaluate):
     )
 
 
+@pytest.mark.parametrize("override", ["optimizer.lrr=1", "optimizer.lr=fast", "optimizer.lr"])
+def test_an_unusable_override_is_refused_once_and_nothing_is_trained(
+    trained, evaluate, model_folder, glue_data, tmp_path, capsys, override
+):
+    words = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out", "--device", "cpu",
+             "--tasks", "cola,rte", "--set", override]  # fmt: skip
+    assert app.run([str(word) for word in words]) == 2
+    told = capsys.readouterr()
+    assert (told.err.count("optimizer.lr"), told.out, trained) == (1 + ("lrr" in override), "", [])
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

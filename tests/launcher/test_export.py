@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,34 @@ def test_a_run_gives_its_newest_checkpoint_that_verifies(run_dir: Path) -> None:
     assert names(choose_folders(run_dir, "")) == ["200"]
     with pytest.raises(ProjectError, match=r"config\.json has 3 bytes, not 2"):
         choose_folders(checkpoints / "300", "")
+
+
+@pytest.mark.parametrize(
+    ("formats", "name", "message", "hint"),
+    [
+        (
+            ("onnx", "fork"),
+            "figures.json",
+            "onnx, fork has no model card",
+            "add hf or sentence-transformers to",
+        ),
+        (("hf",), "absent.json", "no such file", "pass an existing file or folder as --results"),
+    ],
+)
+def test_figures_that_no_card_would_have_are_refused_before_the_model_is_loaded(
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    formats: tuple[str, ...],
+    name: str,
+    message: str,
+    hint: str,
+) -> None:
+    monkeypatch.setattr(export, "ask", lambda *_, **__: pytest.fail("the model is loaded"))
+    (run_dir / "figures.json").write_text("{}")
+    with pytest.raises(ProjectError, match=message) as caught:
+        export.run(replace(arguments(run_dir, *formats), results=(run_dir / name,)), "text")
+    assert caught.value.hint.startswith(hint)
+    assert not (run_dir.parent / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from neobert.data.sources.text_files import opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
+from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
 
@@ -72,9 +73,9 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
 def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
     shares = {"all": found["accuracy"], **found["phenomena"]}
     figures = [Figure(name=name, metric="accuracy", value=value) for name, value in shares.items()]
-    notes = [f"{found['pairs']:,} pairs; equal scores count as wrong; paradigms weigh the same"]
+    notes = [f"{counted(found['pairs'], 'pair')}; equal scores count as wrong; paradigms weigh the same"]
     notes += [f"not comparable with published scores: {reason}" for reason in found["not_comparable"]]
-    notes += [f"{truncated:,} sentences were truncated"] if truncated else []
+    notes += [f"{counted(truncated, 'sentence')} truncated"] if truncated else []
     return summary("BLiMP", figures, notes)
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from neobert.encoding.texts import open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
+from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
 
@@ -57,9 +58,9 @@ def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, A
     figures = [
         Figure(name=name, metric=metric, value=value, is_share=False) for metric, value in metrics.items()
     ]
-    sizes = f"{found['documents']:,} documents, {found['tokens']:,} tokens"
+    sizes = f"{counted(found['documents'], 'document')}, {counted(found['tokens'], 'token')}"
     notes = [f"{sizes}; comparable between models with the same tokenizer only"]
-    notes += [f"{truncated:,} documents were truncated"] if truncated else []
+    notes += [f"{counted(truncated, 'document')} truncated"] if truncated else []
     return summary("Pseudo-perplexity", figures, notes)
 
 
