@@ -142,9 +142,15 @@ def _metrics(runs: Sequence[Compared]) -> list[str]:
 
 
 def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
-    """Return a metric of all runs at equal positions; training losses are means since the row above."""
-    last = min(each.history.last for each in runs)
-    grid = common_positions([each.history.metric(EVAL_LOSS) for each in runs], last, MOST_ROWS)
+    """Return a metric of all runs at equal positions; training losses are means since the row above.
+
+    A run that failed before its first metrics sets no position, and has no values.
+    """
+    histories = [each.history for each in runs if each.history.last]
+    if len(histories) < 2:
+        return []
+    last = min(history.last for history in histories)
+    grid = common_positions([history.metric(EVAL_LOSS) for history in histories], last, MOST_ROWS)
     rows = []
     for before, position in zip([0, *grid], grid, strict=False):
         if name == TRAIN_LOSS:

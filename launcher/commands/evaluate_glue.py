@@ -142,7 +142,7 @@ def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
 
 
 def _refuse_unusable_overrides(suite: Suite) -> None:
-    """Raise `ProjectError` for an override that is no key or value: once, not again for every run."""
+    """Raise `ProjectError` for an override with an unknown key or a wrong value, once for all runs."""
     if suite.request.overrides:
         task, seed = next(suite.request.order())
         _selection(suite.point(task, seed), suite.request.overrides).resolve()

@@ -151,6 +151,18 @@ def test_long_names_are_shortened_on_a_terminal(
         assert [first, second] == points
 
 
+def test_a_run_that_failed_at_once_leaves_the_others_comparable(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    runs = make("a", FALLING), make("b", FALLING), make("failed", {0: 9.0})
+    table = command("runs", "compare", *runs).out.partition("eval loss at equal steps\n")[2].splitlines()
+    assert [line.split() for line in table[:2]] == [
+        ["step", "a", "b", "failed"],
+        ["2", "9.0000", "9.0000", "-"],
+    ]
+    assert "at equal" not in command("runs", "compare", runs[0], runs[2]).out
+
+
 def test_several_runs_one_run_and_none(make: Callable[..., Path], command: Callable[..., Any]) -> None:
     first = make("a", FALLING)
     shown = command("runs", "compare", first, make("b", FALLING), make("c", {1: 1.0}, task="classification"))
