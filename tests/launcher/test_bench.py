@@ -32,7 +32,7 @@ DEMO = ("bench", "--profile", "cpu-demo", *settings(TINY))
 def pretended(request: dict[str, Any]) -> dict[str, Any]:
     arm = {
         "tokens_per_second": 1234.5, "step_ms": 8.0, "mfu_of_measured_peak": 0.5, "mfu_of_nominal_peak": None,
-        "means": {"perf/data_wait_share": 0.01},
+        "means": {"perf/data_wait_share": 0.01, "perf/host_bound_share": 0.75},
     }  # fmt: skip
     is_pair = len(request["arms"]) > 1
     comparison = {"ratio": 0.5, "low": 0.4, "high": 0.6, "coverage": 0.97, "verdict": "b is slower"}
@@ -68,7 +68,7 @@ def test_one_arm_is_measured_alone(command: Callable[..., Any], asked: list[dict
     assert list(request["arms"]) == ["a"]
     assert [request[name] for name in ("steps", "trim", "rounds", "data")] == [60, 12, 3, "own"]
     assert request["arms"]["a"]["model"]["hidden_size"] == 32
-    assert "1,234" in answer.out
+    assert all(figure in answer.out for figure in ("1,234", "8.00", "1.0%", "75.0%", "50.0%"))
     assert "b is" not in answer.out
 
 
