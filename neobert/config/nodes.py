@@ -206,4 +206,7 @@ def _build_entries(
 
 def key_flaw(shown: str, path: Path, origin: Origin) -> Flaw:
     """Return the flaw of a key that is not text."""
-    return Flaw("CFG003", path, f"key {shown} is not text", "write the key as text", origin)
+    hint = "write the key as text"
+    if shown[:1].isdigit():
+        hint += "; if it is part of a decimal number, write a point, not a comma"
+    return Flaw("CFG003", path, f"key {shown} is not text", hint, origin)

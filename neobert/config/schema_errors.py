@@ -28,6 +28,9 @@ from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
 SEXAGESIMAL = re.compile(r"[0-9]+(?::[0-5]?[0-9])+")
+GROUPED = re.compile(r"[-+]?[1-9][0-9]{0,2}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+")
+GLUED_PAIR = re.compile(r"([A-Za-z_]+):(\S+)")
 WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
@@ -90,6 +93,10 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     name = str(path[-1])
     if name.startswith("$variables"):
         return 'YAML reads {...} as a mapping: put the text in quotes, "{$variables.name}"'
+    if name == "<<":
+        return "write the keys themselves: YAML 1.2 has no merge key <<"
+    if (glued := _hint_glued(name)) or (glued := _hint_dotted(name, schema)):
+        return glued
     holder = unwrap(annotation_at(path[:-1], schema))[0]
     if tags := members_by_tag(holder):
         holder = tags[_chosen_tag(path[:-1], root, schema)]
@@ -102,6 +109,19 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
         return f"the keys are {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else "remove the line"
     section, _, key = near.rpartition(".")
     return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
+
+
+def _hint_glued(text: str) -> str:
+    """Return the way out of a colon without a space, which YAML reads as part of the text."""
+    found = GLUED_PAIR.match(text)
+    return f"write a space after the colon: {found[1]}: {found[2]}" if found else ""
+
+
+def _hint_dotted(name: str, schema: type[Any]) -> str:
+    """Return the way out of `section.key` as one key, which arguments have and files do not."""
+    section, _, key = name.rpartition(".")
+    is_key = bool(section) and describe_field(tuple(name.split(".")), schema) is not None
+    return f"write {key} in the section {section}: only arguments have dots in a key" if is_key else ""
 
 
 def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
@@ -152,19 +172,19 @@ def show(value: object) -> str:
 
 
 def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -> str:
-    bare, _ = unwrap(annotation)
+    bare, is_optional = unwrap(annotation)
     if value is None and is_section(bare):
         return f"write a key under {join(path)}, or remove the line"
     if value is None:
         return _hint_null(describe_field(path, schema))
     if is_section(bare) and isinstance(value, str):
-        choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(bare) else ()
-        return (
-            f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
-        )
+        return _hint_glued(value) or _hint_section(bare, path, schema)
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
+    if value == "None":
+        way_out = "write null" if is_optional else _hint_null(describe_field(path, schema))
+        return f"YAML writes null, not None: {way_out}"
     if isinstance(value, str):
         return _hint_text(value, bare)
     if bare is str and not isinstance(value, dict | list):
@@ -174,6 +194,11 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if bare is bool and value in (0, 1):
         return f"write {'true' if value else 'false'}"
     return ""
+
+
+def _hint_section(section: Any, path: Path, schema: type[Any]) -> str:
+    choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(section) else ()
+    return f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
 
 
 def _hint_null(info: KeyInfo | None) -> str:
@@ -194,8 +219,11 @@ def _hint_text(value: str, bare: Any) -> str:
     if bare in (int, float):
         if read_number(value.strip()) is not None:
             return f"remove the quotes: {value.strip()}"
-        if read_number(value.replace("_", "").replace(",", "")) is not None:
-            return f"write the number without separators: {value.replace('_', '').replace(',', '')}"
+        if DECIMAL_COMMA.fullmatch(value) and not GROUPED.fullmatch(value):
+            return f"write a point, not a comma: {value.replace(',', '.')}"
+        joined = value.replace("_", "").replace(",", "")
+        if read_number(joined) is not None:
+            return f"write the number without separators: {joined}"
         if SEXAGESIMAL.fullmatch(value):
             return f"YAML 1.2 reads {value} as text (YAML 1.1: base 60): write the number"
         if WITH_UNIT.fullmatch(value):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from neobert.config.nodes import (
     LARGEST_INT,
@@ -26,6 +26,9 @@ from neobert.config.nodes import (
     measure,
     scalar_flaw,
 )
+
+if TYPE_CHECKING:
+    from yaml import Mark, MarkedYAMLError
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
@@ -72,7 +75,7 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
         reader = _Reader(text, file, kind)
         return reader.read_stream(), reader.flaws
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        mark = _place(text, error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
         raise UnreadableError(
             f"YAML: {error.problem}", _syntax_hint(str(error.problem)), line, column
@@ -86,11 +89,25 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
         ) from None
 
 
+def _place(text: str, error: MarkedYAMLError) -> Mark | None:
+    """Return the place of a syntax error; for what is open at the end of the file, that of its beginning."""
+    problem, context = error.problem_mark, error.context_mark
+    lines = text.rstrip().splitlines() or [""]
+    end = len(lines) - 1, len(lines[-1])
+    if problem and context and (problem.line, problem.column) >= end:
+        return context
+    return problem or context
+
+
 def _syntax_hint(problem: str) -> str:
     if "cannot start any token" in problem:
         return "indent with spaces, not tabs, and put text that starts with @, ` or % in quotes"
     if "mapping values are not allowed" in problem:
         return "put text that contains ': ' in quotes, and check the indentation"
+    if "did not find expected ','" in problem:
+        return "close the bracket, and put text that contains ': ' in quotes"
+    if "unexpected end of stream" in problem:
+        return "close the quote"
     return ""
 
 

@@ -99,6 +99,24 @@ def test_a_file_may_carry_a_mark_any_line_ending_and_directives(content: bytes, 
     assert resolve_text(content).config.seed == 7
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "column", "hint"),
+    [
+        ("seed: 1\noptimizer: {lr: 1\ntrainer:\n", 3, 8, "close the bracket"),
+        ("seed: 1\noptimizer: {lr: 1\n\n", 2, 12, "close the bracket"),
+        ("seed: 1\noptimizer: {betas: [0.9, 0.98}\n", 2, 30, "close the bracket"),
+        ("seed: 1\ntask: 'pretrain", 2, 7, "close the quote"),
+        ('seed: 1\ntask: "pretrain\ntrainer:\n  max_steps: 5\n', 2, 7, "close the quote"),
+    ],
+)
+def test_what_is_not_closed_is_shown_where_it_opens_or_must_end(
+    content: str, line: int, column: int, hint: str, issues_of
+) -> None:
+    (issue,) = issues_of(content)
+    assert (issue.code, issue.line, issue.column) == ("CFG011", line, column)
+    assert issue.hint.startswith(hint)
+
+
 def test_carriage_returns_do_not_shift_places(issues_of) -> None:
     (issue,) = issues_of(b"seed: 1\r\ntrainer:\r\n  max_steps: often\r\n")
     assert (issue.line, issue.column, issue.source_line) == (3, 14, "  max_steps: often")
