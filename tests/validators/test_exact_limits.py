@@ -115,6 +115,12 @@ def test_a_job_that_has_ended_is_that_of_another_shell():
     assert (one.severity, "ended 2.0 hours ago" in one.message) == (None, True)
 
 
+@pytest.mark.parametrize(("left_s", "is_over"), [(-1.0, True), (0.0, True), (1.0, False)])
+def test_a_job_ends_with_its_last_second(left_s, is_over):
+    (one,) = violations("HST005", with_scheduler(walltime_left_s=left_s, signal_lead_s=60.0), eta_s=60.0)
+    assert ("hours ago" in one.message) is is_over
+
+
 def test_a_job_that_outlasts_the_run_needs_no_signal():
     exactly = with_scheduler(walltime_left_s=7200.0, signal_lead_s=0.0)
     assert violations("HST005", exactly, eta_s=7200.0) == []
