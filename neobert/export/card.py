@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from transformers import PreTrainedModel
 
 from neobert.export.markdown import escaped
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
 CARD = """---
-library_name: transformers
+library_name: {library}
 pipeline_tag: {task}
 {metrics}tags: [neobert, encoder, {tag}]
 ---
@@ -39,6 +41,18 @@ initialized randomly at every load:
 ```python
 LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["dense", "classifier"])
 ```
+"""
+
+EMBEDDER = """
+```python
+from sentence_transformers import SentenceTransformer
+
+encoder = SentenceTransformer("PATH_OR_NAME", trust_remote_code=True)
+embeddings = encoder.encode(["one text", "another"])
+```
+
+An embedding is {pooling}, as `1_Pooling` declares. The folder also loads with transformers:
+`AutoModel` returns the hidden states, `AutoModelForMaskedLM` the logits of the decoder.
 """
 
 POOLED = {
@@ -99,20 +113,39 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 def model_card(model: PreTrainedModel) -> str:
     """Render README.md for a model."""
-    # The weights of an adapter (peft's lora_A, lora_B) are merged into the exported ones.
-    parameters = (each for name, each in model.named_parameters() if ".lora_" not in name)
-    num_parameters = sum(parameter.numel() for parameter in parameters)
     if not isinstance(model, NeoBERTPreTrainedModel):
         return TRANSFORMERS_CARD.format(
             name=type(model).__name__.removeprefix("FSDP"),
             model_type=model.config.model_type,
             num_layers=model.config.num_hidden_layers,
             hidden_size=model.config.hidden_size,
-            num_parameters=num_parameters,
+            num_parameters=_num_parameters(model),
             vocab_size=model.config.vocab_size,
         )
-    of_head = _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(model)
-    return CARD.format(num_parameters=num_parameters, **model.config.to_dict(), **of_head)
+    of_head = {"library": "transformers"} | _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(
+        model
+    )
+    return _filled(model, of_head)
+
+
+def embedder_card(model: NeoBERTPreTrainedModel) -> str:
+    """Render README.md for the folder of sentence-transformers."""
+    usage = EMBEDDER.format(pooling=POOLED[model.config.pooling])
+    of_library = {
+        "library": "sentence-transformers",
+        "task": "sentence-similarity",
+        "tag": "sentence-transformers",
+    }
+    return _filled(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
+
+
+def _filled(model: NeoBERTPreTrainedModel, parts: Mapping[str, str]) -> str:
+    return CARD.format(num_parameters=_num_parameters(model), **model.config.to_dict(), **parts)
+
+
+def _num_parameters(model: PreTrainedModel) -> int:
+    """Count parameters without those of an adapter (lora_A, lora_B), which are merged into the others."""
+    return sum(each.numel() for name, each in model.named_parameters() if ".lora_" not in name)
 
 
 def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:

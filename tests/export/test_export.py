@@ -149,6 +149,19 @@ def test_the_card_holds_figures_of_these_weights_alone(checkpoint, monkeypatch):
     assert not (checkpoint.parent / "other").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "call"), [("hf", 'pipeline("fill-mask"'), (ST, "SentenceTransformer(")], ids=["hf", ST]
+)
+def test_the_card_shows_how_the_library_of_the_folder_loads_it(checkpoint, monkeypatch, name, call):
+    leave_unread(monkeypatch)
+    export([checkpoint], [name], checkpoint.parent / "out", "cls")
+    card = (checkpoint.parent / "out" / name / "README.md").read_text()
+    assert f"library_name: {'transformers' if name == 'hf' else name}\n" in card
+    example = card.partition("```python\n")[2].partition("```")[0]
+    assert call in example
+    ast.parse(example)
+
+
 def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, save):
     changes = {"rope_theta": 500.0, "intermediate_size": 49, "embedding_multiplier": 3.0}
     run(save(make_model(**LARGE | changes)), "gguf-ready", "cls")

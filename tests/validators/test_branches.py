@@ -563,6 +563,27 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
 
 
 @pytest.mark.parametrize(
+    ("start", "difference", "hint"),
+    [
+        (RESUME, "optimizer.name: 'adamw'", "restore these keys, or start a new run in another"),
+        (
+            CONTINUED,
+            "optimizer.name: 'adamw'",
+            "remove trainer.continue_from, and set model.pretrained_checkpoint to",
+        ),
+        (CONTINUED, "model.hidden_size: 192", "restore these keys"),
+    ],
+)
+def test_the_way_on_from_another_run_s_checkpoint_leads_on(start, difference, hint, judge_situation):
+    (finding,) = judge_situation(start | {"facts.resume.structural_differences": [difference]}).of("CKP007")
+    assert hint in finding.hint
+    assert ("pretrained" in finding.hint, "output_dir" in finding.hint) == (
+        "pretrained" in hint,
+        start is RESUME,
+    )
+
+
+@pytest.mark.parametrize(
     ("start", "path"), [(RESUME, "trainer.resume_from_checkpoint"), (CONTINUED, "trainer.continue_from")]
 )
 def test_another_rate_is_named_by_the_key_that_chose_the_checkpoint(start, path, judge_situation):

@@ -70,8 +70,8 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         return
     if resume.structural_differences:
         differences = "; ".join(resume.structural_differences)
-        hint = "restore these keys, or start a new run in another trainer.output_dir"
-        yield Violation(path, f"{resume.target} belongs to a different run: {differences}", hint)
+        message = f"{resume.target} belongs to a different run: {differences}"
+        yield Violation(path, message, _hint_different(resume))
     max_steps = run.config.trainer.max_steps
     if resume.step >= max_steps:
         yield Violation(
@@ -84,6 +84,15 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(
             path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
         )
+
+
+def _hint_different(resume: ResumeFacts) -> str:
+    """Name the ways on; weights alone fit another optimizer, but no other model."""
+    if not resume.is_continued:
+        return "restore these keys, or start a new run in another trainer.output_dir"
+    if any(each.startswith("model.") for each in resume.structural_differences):
+        return "restore these keys"
+    return f"restore these keys, or remove {CONTINUE}, and {start_from(resume.target)}"
 
 
 def _hint_past_the_end(resume: ResumeFacts) -> str:

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from neobert.export.card import embedder_card
 from neobert.export.folder import write_hf_folder
 from neobert.export.formats.writer import Writer, outputs
 from neobert.export.source import Source
@@ -33,6 +34,7 @@ def refusal(source: Source) -> str:
 def write(source: Source, folder: Path) -> dict[str, Any]:
     """Write the encoder's folder, and the modules around it."""
     write_hf_folder(source.model, source.tokenizer_files, folder)
+    (folder / "README.md").write_text(embedder_card(source.model), encoding="utf-8")
     write_json(folder / "modules.json", MODULES)
     longest = {"max_seq_length": source.tokenizer.model_max_length, "do_lower_case": False}
     write_json(folder / "sentence_bert_config.json", longest)
