@@ -12,6 +12,7 @@ from launcher.io.files import require_present
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_OK
 from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import score_text
 from neobert.runfiles.model_folder import require_model_folder
 
@@ -35,7 +36,10 @@ def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> 
 
 def _table(report: Mapping[str, Any]) -> str:
     rows = [[name, score_text(value)] for name, value in report["metrics"].items()]
-    lines = [columns(rows), f"{report['queries']:,} queries, {report['documents']:,} documents"]
+    lines = [
+        columns(rows),
+        f"{counted(report['queries'], 'query', 'queries')}, {counted(report['documents'], 'document')}",
+    ]
     counts = {
         "queries without a relevant document are skipped": report["unjudged_queries"],
         "judgements name unknown ids and are skipped": report["unknown_judgements"],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config.text_formats import COMPRESSIONS
+from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import RowFormat
 from neobert.data.sources.table_rows import rows_of
 from neobert.data.sources.text_files import opened
@@ -22,6 +23,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 
 CODE = "beir-folder"
+HEADER = ("query-id", "corpus-id", "score")
 JUDGEMENTS = ("qrels.tsv", "qrels/test.tsv")
 
 
@@ -100,7 +102,9 @@ def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
         for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
             name, text = row.get("_id"), row.get("text")
             if not isinstance(name, str | int) or not isinstance(text, str):
-                raise ProjectError(CODE, "has no _id and text", "write one object per line", place)
+                raise ProjectError(
+                    CODE, "has no _id and text", "write an object with _id and text per line", place
+                )
             if str(name) in seen:
                 raise ProjectError(
                     CODE, f"_id {printable(str(name))} is repeated", "give each row its own _id", place
@@ -115,12 +119,22 @@ def _with_title(title: str, text: str) -> str:
 
 
 def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
+    _require_header(file)
     with opened(file) as handle:
-        header = ("query-id", "corpus-id", "score")
         for place, row in rows_of(handle, file, ".tsv", RowFormat((), tsv_quotes=False)):
+            query, document, score = (row[name] for name in HEADER)
             try:
-                query, document, score = (row[name] for name in header)
                 yield query, document, int(score)
-            except (KeyError, ValueError):
-                message = f"is not a row of {listed(header)} with a whole number as score"
-                raise ProjectError(CODE, message, f"begin with the line {' '.join(header)}", place) from None
+            except ValueError:
+                message = f"score {printable(score)} is not a whole number"
+                raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", place) from None
+
+
+def _require_header(file: Path) -> None:
+    """Raise `ProjectError` for judgements without the header line, such as a TREC file."""
+    with opened(file) as handle:
+        _, first = next(iter(whole_lines(line_pieces(handle, file), file)), (0, ""))
+    if not set(HEADER) <= set(first.rstrip("\r\n").split("\t")):
+        message = f"the first line does not name the columns {listed(HEADER)}, with tabs between them"
+        hint = "add that line; of a TREC file (query 0 document score), remove the second column"
+        raise ProjectError(CODE, message, hint, f"{file}:1")
