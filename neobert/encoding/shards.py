@@ -99,8 +99,7 @@ class Shards:
     def _refuse_another_job(self, identity: Mapping[str, Any]) -> None:
         if not self._has_any():
             return
-        changed = _changed(self.folder / MANIFEST, json.loads(json.dumps(identity)))
-        if changed:
+        if changed := self._changed(identity):
             raise ProjectError(
                 "encode-parts",
                 f"these shards belong to another job: {changed}",
@@ -109,6 +108,15 @@ class Shards:
                 EXIT_USAGE,
             )
 
+    def _changed(self, identity: Mapping[str, Any]) -> str:
+        try:
+            earlier = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            earlier = None
+        if not isinstance(earlier, dict):
+            return f"{MANIFEST} cannot be read"
+        return what_changed(earlier, identity)
+
     def _has_any(self) -> bool:
         return any(self.folder.glob(f"*{NPY}"))
 
@@ -116,16 +124,11 @@ class Shards:
         return self.folder / f"{number:05d}{suffix}"
 
 
-def _changed(manifest: Path, identity: Mapping[str, Any]) -> str:
-    """Return what differs from the job of the shards; empty if nothing does."""
-    try:
-        earlier = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        earlier = None
-    if not isinstance(earlier, dict):
-        return f"{MANIFEST} cannot be read"
-    changed = sorted(name for name, value in identity.items() if earlier.get(name) != value)
-    return listed([_change(name, earlier.get(name), identity[name]) for name in changed])
+def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
+    """Return what differs from the identity of an earlier job, read from JSON; empty if nothing does."""
+    now = json.loads(json.dumps(identity))
+    changed = sorted(name for name, value in now.items() if earlier.get(name) != value)
+    return listed([_change(name, earlier.get(name), now[name]) for name in changed])
 
 
 def _change(name: str, earlier: object, value: object) -> str:

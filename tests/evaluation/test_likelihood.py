@@ -197,6 +197,18 @@ def test_a_finished_evaluation_is_not_repeated(blimp_data, settings, monkeypatch
     assert {**evaluate_blimp(blimp_data, settings, None), "seconds": 0} == {**found, "seconds": 0}
 
 
+def test_a_result_of_other_settings_is_not_overwritten(tmp_path, settings):
+    (tmp_path / "t.txt").write_text("the model reads\n")
+    (tmp_path / "u.txt").write_text("the model writes\n")
+    evaluate_texts(tmp_path / "t.txt", None, "train", settings)
+    kept = settings.output.read_bytes()
+    with pytest.raises(ProjectError, match="belongs to another job: max_length changed from null to 8"):
+        evaluate_texts(tmp_path / "t.txt", None, "train", replace(settings, max_length=8))
+    with pytest.raises(ProjectError, match="belongs to another job: texts changed"):
+        evaluate_texts(tmp_path / "u.txt", None, "train", settings)
+    assert settings.output.read_bytes() == kept
+
+
 @pytest.mark.parametrize("row", ['{"sentence_good": "a"}', '{"sentence_good": " ", "sentence_bad": "a"}'])
 def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
     """The likelihood of an empty sentence is 1."""

@@ -15,7 +15,8 @@ import numpy as np
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.job import model_identity
-from neobert.encoding.shards import Shards
+from neobert.encoding.shards import Shards, what_changed
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
 
 if TYPE_CHECKING:
@@ -106,15 +107,22 @@ def _score_missing(
 
 
 def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
-    """Return the scores of an evaluation that is complete; None if it is incomplete, or has other inputs."""
+    """Return the scores of an evaluation that is complete, None without one.
+
+    Raises `ProjectError` for those of other texts, weights or settings, which would be overwritten.
+    """
     try:
         record = json.loads(_record_of(output).read_text(encoding="utf-8"))
-        if record["identity"] != json.loads(json.dumps(identity)):
-            return None
+        earlier = dict(record["identity"])
         values = np.load(output, allow_pickle=False)
-        return Scores(values, TextCounts(**record["counts"]), record["kernels"], record["seconds"])
+        found = Scores(values, TextCounts(**record["counts"]), record["kernels"], record["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    if changed := what_changed(earlier, identity):
+        hint = "choose another output, or remove this file"
+        message = f"this result belongs to another job: {changed}"
+        raise ProjectError("evaluate-output", message, hint, str(output), EXIT_USAGE)
+    return found
 
 
 def _record_of(output: Path) -> Path:
