@@ -182,14 +182,28 @@ def run_all(chosen: argparse.Namespace, files: dict[str, Any], report_so_far: Ca
         report_so_far()
         return jobs(chosen, files)
 
-    failed = []
+    failed: list[str] = []
     for wanted, per_gpu in ((lambda: pretraining(chosen), 1), (known, chosen.per_gpu)):
         try:
-            run_missing(wanted, chosen, per_gpu)
+            run_twice(wanted, chosen, per_gpu)
         except TrialsFailed as error:
-            failed.append(str(error))
+            failed += error.names
     if failed:
-        raise TrialsFailed("; ".join(failed))
+        raise TrialsFailed(failed)
+
+
+def run_twice(wanted: Callable[[], list[Trial]], chosen: argparse.Namespace, per_gpu: int) -> None:
+    """Run what is missing, and what failed once more: a side without its model leaves nothing to compare.
+
+    Raises `TrialsFailed` for what failed again, or had no time left.
+    """
+    try:
+        run_missing(wanted, chosen, per_gpu)
+    except TrialsFailed as error:
+        print(f"{error}: once more", flush=True)
+        run_missing(wanted, chosen, per_gpu)
+        if left := [name for name in error.names if result(chosen.results, name) is None]:
+            raise TrialsFailed(left) from None
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespac
         finally:
             session.end()
     if session.failed:
-        raise TrialsFailed(f"failed: {', '.join(session.failed)}")
+        raise TrialsFailed(session.failed)
 
 
 def missing(wanted: Iterable[Trial], results: Path) -> list[Trial]:
@@ -146,7 +146,11 @@ def locked(results: Path) -> Iterator[int]:
 
 
 class TrialsFailed(SystemExit):
-    """Trials failed; the others were run."""
+    """Trials with these names failed; the others were run."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = list(names)
+        super().__init__(f"failed: {', '.join(self.names)}")
 
 
 class Session:
