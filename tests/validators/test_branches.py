@@ -563,19 +563,20 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
 
 
 @pytest.mark.parametrize(
-    ("start", "difference", "hint"),
+    ("start", "differences", "hint"),
     [
-        (RESUME, "optimizer.name: 'adamw'", "restore these keys, or start a new run in another"),
+        (RESUME, ["optimizer.name: 'adamw'"], "restore these keys, or start a new run in another"),
         (
             CONTINUED,
-            "optimizer.name: 'adamw'",
+            ["optimizer.name: 'adamw'"],
             "remove trainer.continue_from, and set model.pretrained_checkpoint to",
         ),
-        (CONTINUED, "model.hidden_size: 192", "restore these keys"),
+        (CONTINUED, ["model.hidden_size: 192"], "restore these keys"),
+        (CONTINUED, ["model.hidden_size: 192", "optimizer.name: 'adamw'"], "restore these keys"),
     ],
 )
-def test_the_way_on_from_another_run_s_checkpoint_leads_on(start, difference, hint, judge_situation):
-    (finding,) = judge_situation(start | {"facts.resume.structural_differences": [difference]}).of("CKP007")
+def test_the_way_on_from_another_run_s_checkpoint_leads_on(start, differences, hint, judge_situation):
+    (finding,) = judge_situation(start | {"facts.resume.structural_differences": differences}).of("CKP007")
     assert hint in finding.hint
     assert ("pretrained" in finding.hint, "output_dir" in finding.hint) == (
         "pretrained" in hint,
