@@ -24,7 +24,7 @@ from typing import Any
 
 from glue_report import ARMS, SIDES, best_rate, job_name, report
 from step_clock import UNTIMED
-from trial_runner import TrialsFailed, parse, priced_parser_of, run_missing, visible_gpus
+from trial_runner import TrialsFailed, parse, priced_parser_of, run_twice, visible_gpus
 from trials import HERE, SEEDS, Trial, result
 
 from neobert.atomic_write import write_atomically
@@ -190,20 +190,6 @@ def run_all(chosen: argparse.Namespace, files: dict[str, Any], report_so_far: Ca
             failed += error.names
     if failed:
         raise TrialsFailed(failed)
-
-
-def run_twice(wanted: Callable[[], list[Trial]], chosen: argparse.Namespace, per_gpu: int) -> None:
-    """Run what is missing, and what failed once more: a side without its model leaves nothing to compare.
-
-    Raises `TrialsFailed` for what failed again, or had no time left.
-    """
-    try:
-        run_missing(wanted, chosen, per_gpu)
-    except TrialsFailed as error:
-        print(f"{error}: once more", flush=True)
-        run_missing(wanted, chosen, per_gpu)
-        if left := [name for name in error.names if result(chosen.results, name) is None]:
-            raise TrialsFailed(left) from None
 
 
 def main() -> None:

@@ -94,9 +94,24 @@ def carry_out(
         return wanted()
 
     try:
-        run_missing(wanted_now, chosen)
+        run_twice(wanted_now, chosen)
     finally:
         print(report(), flush=True)
+
+
+def run_twice(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace, per_gpu: int = 1) -> None:
+    """Run what is missing, and what failed once more: a fault of a GPU may not come again.
+
+    Raises `TrialsFailed` for what failed again, or had no time left.
+    """
+    try:
+        run_missing(wanted, chosen, per_gpu)
+    except TrialsFailed as error:
+        print(f"{error}: once more", flush=True)
+        run_missing(wanted, chosen, per_gpu)
+        left = {trial.name for trial in missing(wanted(), chosen.results)}
+        if again := [name for name in error.names if name in left]:
+            raise TrialsFailed(again) from None
 
 
 def run_missing(wanted: Callable[[], Iterable[Trial]], chosen: argparse.Namespace, per_gpu: int = 1) -> None:

@@ -25,7 +25,9 @@ recipes, until = json.load(open(arguments[at - 1])), float(arguments[at + 1])
 for recipe in recipes:
     if time.time() > until:
         break
-    if "fail" in recipe:
+    marker = recipe.get("fail_once")
+    if "fail" in recipe or (marker and not os.path.exists(marker)):
+        open(marker or os.devnull, "w").close()
         print("planted failure"), sys.exit(3)
     begun = time.time()
     time.sleep(recipe.get("sleep", 0))
@@ -99,6 +101,27 @@ def test_a_finished_trial_does_not_run_again(chosen):
     run(chosen, one, two)
     assert done(chosen, one) == before
     assert len(done(chosen, two)) == 1
+
+
+def carry_out(chosen, *trials: Trial) -> None:
+    chosen.list = False
+    trial_runner.carry_out(lambda: trials, lambda: "report", chosen)
+
+
+def test_a_trial_that_failed_runs_once_more_and_keeps_its_runs(chosen, tmp_path, capsys):
+    one, other = (
+        trial(chosen, "one", {"id": 0}, {"fail_once": str(tmp_path / "marker")}),
+        trial(chosen, "two", {}),
+    )
+    carry_out(chosen, one, other)
+    assert [each.get("id") for each in done(chosen, one)] == [0, None]
+    assert len(done(chosen, other)) == 1
+    assert f"failed: {one.name}: once more" in capsys.readouterr().out
+
+
+def test_a_trial_that_fails_twice_is_given_up(chosen):
+    with pytest.raises(SystemExit, match=r"^failed: one-[0-9a-f]+$"):
+        carry_out(chosen, trial(chosen, "one", {"fail": True}), trial(chosen, "two", {}))
 
 
 def test_another_recipe_is_another_trial(chosen):
