@@ -164,7 +164,6 @@ def test_an_end_is_one_message_and_its_code(
         (signal.SIGHUP, signal.SIGTERM, 75),
     ],
 )
-@pytest.mark.usefixtures("warm")
 def test_signals_are_forwarded_and_their_codes_returned(
     number: int, received: int, code: int, start_child: Callable[..., Any]
 ) -> None:
