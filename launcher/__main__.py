@@ -3,12 +3,12 @@
 import os
 import sys
 
-from neobert.gc_policy import collect_rarely
-
 
 def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
     try:
+        from neobert.gc_policy import collect_rarely
+
         collect_rarely()
         from launcher.cli.app import main as run_command_line
     except KeyboardInterrupt:

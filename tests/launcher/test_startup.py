@@ -114,3 +114,15 @@ def test_the_probe_sees_what_is_loaded() -> None:
         check=True,
     )
     assert "numpy" in json.loads(child.stderr.splitlines()[-1])["modules"]
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("name", OWN)
+def test_a_folder_with_the_name_of_a_package_is_not_imported(name: str, tmp_path: Path) -> None:
+    """`python -m` searches the current directory first."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("raise SystemExit('another package')\n")
+    command = [sys.executable, "-m", "launcher", "--version"]
+    child = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=GENEROUS_S)
+    is_own = name == "launcher"  # what `-m` names is found before any line of ours runs
+    assert (child.returncode, "another package" in child.stderr) == (int(is_own), is_own), child.stderr
