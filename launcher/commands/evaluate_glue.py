@@ -37,13 +37,12 @@ from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
-from neobert.runfiles.model_folder import model_folder
+from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
 DEFAULT_TASKS = "glue"
-NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 
 
 def run(request: Request, output_format: str) -> int:

@@ -33,7 +33,7 @@ from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
 from neobert.plurals import listed
 from neobert.printable import printable
-from neobert.runfiles.model_folder import CODE, read_json
+from neobert.runfiles.model_folder import CODE, NEOBERT_FOLDER, read_json
 
 ENCODER = "model."
 KERNEL_MULTIPLE = 128
@@ -185,9 +185,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, TypeError) as error:
         message = f"config.json is not that of a NeoBERT: {printable(str(error))}"
-        raise ProjectError(
-            CODE, message, "pass a NeoBERT checkpoint, or its run directory", str(folder)
-        ) from error
+        raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
     is_tied = bool(settings.tie_word_embeddings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
     if not needs_decoder:

@@ -122,10 +122,8 @@ def model_card(model: PreTrainedModel) -> str:
             num_parameters=_num_parameters(model),
             vocab_size=model.config.vocab_size,
         )
-    of_head = {"library": "transformers"} | _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(
-        model
-    )
-    return _filled(model, of_head)
+    of_head = _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(model)
+    return _filled(model, {"library": "transformers", **of_head})
 
 
 def embedder_card(model: NeoBERTPreTrainedModel) -> str:

@@ -13,6 +13,7 @@ from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, LATEST, RESOLVED
 
 CODE = "model-folder"
+NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 ADAPTER_CONFIG = "adapter_config.json"
 
 

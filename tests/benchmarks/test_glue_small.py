@@ -155,7 +155,7 @@ def test_a_finished_pretraining_without_its_model_is_found(chosen):
 
 @pytest.fixture
 def begun(chosen, monkeypatch):
-    """What is started, in the order of calls. `begun.fails` names what fails and how often."""
+    """Names of the started trials, by call. `begun.fails`: the number of failures by name."""
 
     class Begun(list):
         def __init__(self):

@@ -145,7 +145,7 @@ def best_never_judged(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     If `trainer.metric_for_best_model` is set, requires `trainer.save_steps` to be a multiple of
     `trainer.eval_steps`, so that each checkpoint is evaluated at its own step. The last step is always both
     saved and evaluated. Warns if the run is evaluated before its last step, but saved at that step only. Data
-    preparation fails with this code if there is no evaluation text.
+    preparation fails with this code without evaluation text.
 
     ## Why is this bad?
     A checkpoint without an evaluation at its step can never be the best one, so the link names the best of

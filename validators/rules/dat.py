@@ -9,7 +9,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS
+from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS, is_short
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
@@ -217,7 +217,7 @@ def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
         return "the text is not a local file or folder"
     if run.is_production:
         return "DAT004 judges the prepared text of production runs"
-    return "a smoke run lasts minutes only" if run.is_smoke else ""
+    return is_short(run, plan)
 
 
 @rule(

@@ -228,7 +228,7 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-def _is_short(run: ResolvedRun, plan: Plan) -> str:
+def is_short(run: ResolvedRun, plan: Plan) -> str:
     """Return that a smoke run, which CFG005 keeps short, wastes little."""
     return "a smoke run lasts minutes only" if run.is_smoke else ""
 
@@ -239,7 +239,7 @@ def _is_short(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.DATA,
     needs=("inspection",),
-    inapplicable=_is_short,
+    inapplicable=is_short,
 )
 def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Microbatches that are partly padding, or documents that lose text.
