@@ -13,11 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from launcher.process.child_start import dying_with_parent
 
 
 def fine_tune(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -35,11 +38,16 @@ def fine_tune(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def blimp(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Score minimal pairs."""
+    """Score minimal pairs in a process that ends with this one."""
     command = [sys.executable, "-m", "launcher", "evaluate", "blimp", chosen.model, "--data", chosen.data]
     command += ["--pairs-per-paradigm", chosen.pairs] if chosen.pairs else []
     command += ["--output", chosen.folder, "--json"]
-    answer = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, check=True)
+    answer = subprocess.run(
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        check=True,
+        preexec_fn=dying_with_parent(signal.SIGTERM),
+    )
     found = json.loads(answer.stdout)
     names = ("accuracy", "pairs", "ties", "phenomena", "fields", "not_comparable", "kernels")
     return {name: found[name] for name in names}

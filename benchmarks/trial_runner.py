@@ -22,6 +22,8 @@ from pathlib import Path
 import torch
 from trials import ROWS, Trial, finite, result_path, runs_of
 
+from launcher.process.child_start import dying_with_parent
+
 TAIL_LINES = 15
 INPUTS = ("train.jsonl", "passages.npz", "tokenizer")
 
@@ -224,7 +226,10 @@ def visible_gpus() -> list[str]:
 
 
 def start(trial: Trial, chosen: argparse.Namespace, gpu: str, left_s: float, lock: int) -> Child:
-    """Start a trial on a GPU; its runs are added to those that an earlier command has kept."""
+    """Start a trial on a GPU; its runs are added to those that an earlier command has kept.
+
+    A command that is killed cannot end its trials: the kernel sends them SIGTERM.
+    """
     output = result_path(chosen.results, trial.name)
     num_done = drop_broken_line(output)
     words = list(trial.command)
@@ -242,6 +247,7 @@ def start(trial: Trial, chosen: argparse.Namespace, gpu: str, left_s: float, loc
             stdout=log,
             stderr=log,
             pass_fds=(lock,),
+            preexec_fn=dying_with_parent(signal.SIGTERM),
         )
     return Child(trial, gpu, process, num_done)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import signal
+import subprocess
+import sys
 
 import downstream_run
 import glue_peer
@@ -98,3 +101,14 @@ def test_the_classifier_of_the_peer_pools_and_drops_as_ours(peer, ours):
     theirs, mine = (json.loads((folder / "config.json").read_text()) for folder in (peer, ours))
     assert (theirs["classifier_pooling"], theirs["sparse_prediction"]) == ("mean", False)
     assert theirs["classifier_dropout"] == mine["classifier_dropout"] > 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_score_ends_with_the_job_that_started_it(number, tmp_path):
+    (tmp_path / "launcher.py").write_text("import sys, time\nprint(1, file=sys.stderr)\ntime.sleep(60)\n")
+    command = [sys.executable, downstream_run.__file__, "blimp", "model", "pairs", "--folder", "job"]
+    job = subprocess.Popen([*command, "--output", "line"], stderr=subprocess.PIPE, cwd=tmp_path, text=True)
+    assert job.stderr.readline() == "1\n"
+    job.send_signal(number)
+    job.communicate(timeout=20)  # both processes hold the pipe
+    assert job.returncode == -number

@@ -17,7 +17,7 @@ import trial_runner
 from trials import Trial, result_path, runs_of, unique
 
 BENCHMARK = """
-import json, os, sys, time
+import json, os, signal, sys, time
 arguments = sys.argv[1:]
 output = arguments[arguments.index("--output") + 1]
 at = arguments.index("--until")
@@ -29,6 +29,8 @@ for recipe in recipes:
     if "fail" in recipe or (marker and not os.path.exists(marker)):
         open(marker or os.devnull, "w").close()
         print("planted failure"), sys.exit(3)
+    if "deaf" in recipe:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     begun = time.time()
     time.sleep(recipe.get("sleep", 0))
     gpu = os.environ["CUDA_VISIBLE_DEVICES"]
@@ -239,16 +241,16 @@ root = Path({root!r})
 chosen = argparse.Namespace(
     work=root / "work", results=root / "results", seconds=100.0, begun_s=time.perf_counter()
 )
-recipes = ({{"id": 0}}, {{"id": 1, "sleep": 60}})
+recipes = ({{"id": 0, **{more!r}}}, {{"id": 1, "sleep": 60}})
 command = (str(root / "fake.py"), str(root / "work"), "--output")
 trial_runner.run_missing(lambda: [Trial("one", command, 2.0, recipes, 1.0)], chosen)
 """
 
 
-def started_command(chosen) -> tuple[subprocess.Popen[bytes], Path]:
+def started_command(chosen, **more) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a command in a process of its own, and wait for its first result."""
     root = chosen.work.parent
-    code = COMMAND.format(benchmarks=str(Path(trial_runner.__file__).parent), root=str(root))
+    code = COMMAND.format(benchmarks=str(Path(trial_runner.__file__).parent), root=str(root), more=more)
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL)
     end = time.monotonic() + 60
     while time.monotonic() < end:
@@ -277,8 +279,18 @@ def test_a_stopped_command_ends_its_trials_and_keeps_what_is_done(chosen):
     assert [json.loads(line)["id"] for line in results.read_text().splitlines()] == [0]
 
 
-def test_a_trial_that_outlives_its_command_holds_the_lock(chosen):
+def test_the_trials_of_a_killed_command_end_with_it(chosen):
     process, _ = started_command(chosen)
+    process.kill()
+    process.wait(timeout=30)
+    end = time.monotonic() + 20  # of a sleep of 60
+    while is_locked(chosen) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not is_locked(chosen)
+
+
+def test_a_trial_that_outlives_its_command_holds_the_lock(chosen):
+    process, _ = started_command(chosen, deaf=True)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     try:
         process.kill()
