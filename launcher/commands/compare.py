@@ -9,7 +9,7 @@ from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.status import require_run
+from launcher.commands.status import runs_among
 from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
@@ -71,11 +71,10 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
 
     Raises `ProjectError` for fewer than two runs, or a folder without a run.
     """
+    folders = runs_among(folders)
     if len(folders) < 2:
         message, hint = "fewer than two runs are given", "pass two or more run directories"
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
-    for folder in folders:
-        require_run(folder)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
     names = _fitting(_names(folders), console.width())

@@ -14,6 +14,7 @@ from launcher.terminal.fold import fold
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import result_json, show_count, show_duration, show_number
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import listed
 from neobert.printable import printable
 
 BETWEEN = "  "
@@ -23,15 +24,27 @@ NO_HOST = "host unknown (manifest.json is missing or damaged)"
 
 def run(folders: Sequence[Path], output_format: str) -> int:
     """Print the state of each run; the command succeeds for failed runs too."""
-    for folder in folders:
-        require_run(folder)
-    found = [read_status(folder, datetime.now(UTC)) for folder in folders]
+    found = [read_status(folder, datetime.now(UTC)) for folder in runs_among(folders)]
     if output_format == "json":
-        content = asdict(found[0]) if len(found) == 1 else {"runs": [asdict(status) for status in found]}
+        content = asdict(found[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in found]}
         console.write(result_json(content))
     else:
         console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in found))
     return EXIT_OK
+
+
+def runs_among(paths: Sequence[Path]) -> list[Path]:
+    """Return the run directories, and report the other paths: a shell's `sweep/*` includes its results.
+
+    Raises ProjectError for a path that does not exist, or if none is a run directory.
+    """
+    others = [path for path in paths if not is_run_directory(path)]
+    for path in others:
+        if len(others) == len(paths) or not path.exists():
+            require_run(path)
+    if others:
+        console.tell(printable(f"not run directories, left out: {listed([str(path) for path in others])}"))
+    return [path for path in paths if path not in others]
 
 
 def require_run(folder: Path) -> None:

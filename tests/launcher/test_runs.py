@@ -97,6 +97,24 @@ def test_status_of_several_runs(make: Callable[..., Path], command: Callable[...
     assert command("status", folders[1], "--json").json["state"] == "finished"
 
 
+def test_a_glob_over_a_sweep_includes_its_results(
+    make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder, results = make("a"), tmp_path / "sweep.json"
+    results.write_text("{}", encoding="utf-8")
+    for arguments in (("status", folder, results), ("runs", "compare", folder, make("b"), results)):
+        shown = command(*arguments)
+        assert (shown.code, shown.err) == (0, f"not run directories, left out: {results}\n")
+        assert "sweep.json" not in shown.out
+    (only,) = command("status", folder, results, "--json").json["runs"]
+    assert only["run"] == str(folder)
+    assert command("runs", "compare", folder, results).code == 2
+    for arguments in ((results,), (results, tmp_path), (folder, tmp_path / "typo")):
+        refused = command("status", *arguments)
+        assert (refused.code, refused.out) == (2, "")
+    assert "typo: no such folder" in refused.err
+
+
 def test_a_run_without_a_manifest_is_on_no_other_host(
     make: Callable[..., Path], command: Callable[..., Any]
 ) -> None:
