@@ -8,16 +8,16 @@ BATCH = "rows per device are trainer.per_device_train_batch_size"
 NO_DROPOUT = "NeoBERT trains without dropout; remove the line"
 ONE_CADENCE = "write trainer.save_steps, in optimizer steps"
 SHARDING = "remove the line; processes are set with distributed.nproc_per_node and distributed.nnodes"
-DECODER = "remove the line; this trains a bidirectional encoder with full attention"
+DECODER = "remove the line; NeoBERT is a bidirectional encoder with full attention"
 ALWAYS_ON = "remove the line; it is always recorded"
-MASKED_LOSS = "remove the line; trainer.masked_logits_only_loss: true is the loss that saves memory here"
+MASKED_LOSS = "remove the line; trainer.masked_logits_only_loss: true computes the memory-saving loss"
 STATIC = "remove the line; shapes are static"
 BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
 PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
-NGPT = "not supported: nGPT is another architecture, which no NeoBERT loader reads; remove the line"
+NGPT = "not supported: nGPT is another architecture, and NeoBERT loaders cannot read it; remove the line"
 FINE_TUNING = "not supported: no task has this setting; remove the line"
 EVALUATION = "not supported: evaluate the checkpoint afterwards (`neobert-launch evaluate`); remove the line"
-IN_BF16 = "the kernels here read the weights themselves, in bf16, so converting layers would have no effect"
+IN_BF16 = "the kernels of this project compute in bf16, so converting layers would have no effect"
 LOW_PRECISION = f"not supported: {IN_BF16}; remove the section"
 
 UPLOAD = "not supported: upload the checkpoint folder with `hf upload`; remove the line"
@@ -27,7 +27,7 @@ DECODERS = "not supported: chats and instructions are for decoders; remove the l
 CHECKPOINT_OR_SIZES = (
     "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
 )
-IS_ENCODER = "remove the line; model.type names the family"
+IS_ENCODER = "remove the line; model.type selects the model family"
 
 SECTIONS = {
     "torchao": LOW_PRECISION,
@@ -78,9 +78,9 @@ KEYS = {
     "dataset.load_all_from_disk": "write dataset.path",
     "dataset.force_redownload": "remove the line; HF_HUB_CACHE names another cache",
     "dataset.alpha": FINE_TUNING,
-    "datacollator.return_packed_seqlens": "remove the line; every batch carries its boundaries",
+    "datacollator.return_packed_seqlens": "remove the line; packed batches always contain segment boundaries",
     "dataset.trust_remote_code": "remove the line; datasets with code are not loaded",
-    "tokenizer.padding": "remove the line; packed rows have no padding, others the length of the longest",
+    "tokenizer.padding": "remove the line; packed rows have no padding, padded rows have the longest length",
     "tokenizer.truncation": "write dataset.long_documents",
     "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
@@ -88,7 +88,7 @@ KEYS = {
     "model.pad_token_id": "remove the line; the tokenizer defines it",
     "model.base_scale": NGPT,
     "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
-    "scheduler.num_cycles": "remove the line; the decay is one half of a cosine",
+    "scheduler.num_cycles": "remove the line; the cosine schedule decays over half a period",
     "scheduler.decay_ratio": "write scheduler.decay_percent, in percent",
     "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
 }
@@ -254,7 +254,7 @@ NAMES = {
     "use_fast_tokenizer": "remove the line; only fast tokenizers are used",
     "tokenizer_name": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "tokenizer_config": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
-    "tokenizer_type": "remove the line; the tokenizer's files name its type",
+    "tokenizer_type": "remove the line; the tokenizer's files define its type",
     "special_tokens": "remove the section; the tokenizer's files name them",
     "model_name_or_path": CHECKPOINT_OR_SIZES,
     "base_model": CHECKPOINT_OR_SIZES,
@@ -307,9 +307,7 @@ NAMES = {
 }
 
 ADAMW_8BIT = "not supported: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
-PLATEAU = (
-    "write cosine, linear, sqrt or 1-sqrt: with scheduler.decay_percent the rate stays at its peak first"
-)
+PLATEAU = "write cosine, linear, sqrt or 1-sqrt; scheduler.decay_percent keeps the peak rate until the decay"
 VALUES: dict[tuple[str, str | bool | int], str] = {
     (
         "trainer.mixed_precision",
@@ -328,7 +326,10 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("task", "pretraining"): "write pretrain",
     ("task", "mlm"): "write pretrain",
     ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
-    ("task", "contrastive"): "not supported: sentence-transformers trains on a checkpoint of task: pretrain",
+    (
+        "task",
+        "contrastive",
+    ): "not supported: use sentence-transformers to train from a checkpoint of task: pretrain",
     ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` shows how many "
     "an epoch has",
     ("trainer.metric_for_best_model", "loss"): "write eval/loss",

@@ -1,4 +1,4 @@
-"""Tree of plain values with their places, common to all sources of configuration."""
+"""Tree of config values with their file positions, common to all sources of configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """Value with its place and that of its key (its own place if it has no key)."""
+    """Value with its position in the file, and the position of its key (of the value if there is no key)."""
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     origin: Origin
@@ -83,7 +83,7 @@ def plain(node: Node) -> Any:
 
 
 def children(node: Node) -> Iterator[tuple[str | int, Node]]:
-    """Yield name or position, and child."""
+    """Yield the key or index of each child, and the child."""
     if isinstance(node.value, dict):
         yield from node.value.items()
     elif isinstance(node.value, tuple):
@@ -137,7 +137,7 @@ def nearest(node: Node, path: Path) -> Node:
 
 
 def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
-    """Return the numbers of values and levels of a tree. Shared subtrees count each time."""
+    """Return the number of values and the depth of a tree. Shared subtrees count each time."""
     if node not in known:
         size, depth = 1, 0
         for _, child in children(node):
@@ -205,8 +205,13 @@ def _build_entries(
 
 
 def key_flaw(shown: str, path: Path, origin: Origin) -> Flaw:
-    """Return the flaw of a key that is not text."""
-    hint = "write the key as text"
+    """Return the CFG003 error for a mapping key that is not a string.
+
+    Args:
+        shown: the key as in the file, for the message.
+        path: path of the mapping.
+    """
+    hint = "put the key in quotes"
     if shown[:1].isdigit():
-        hint += "; if it is part of a decimal number, write a point, not a comma"
+        hint += "; write a decimal number with a point, not a comma"
     return Flaw("CFG003", path, f"key {shown} is not text", hint, origin)

@@ -1,4 +1,4 @@
-"""Resolution: layers -> overrides -> variables -> strict hydration, with the origin of every value."""
+"""Resolution of a config: merge files, overrides and variables; validate; record each value's origin."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path
 from neobert.config.overrides import Override, as_layer
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References, lookalikes, references_in, substitute
+from neobert.plurals import counted
 
 T = TypeVar("T")
 
@@ -83,7 +84,10 @@ def resolve(
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
-    """Hydrate a tree. Raises ConfigError with these flaws and those of hydration."""
+    """Convert a tree to a validated dataclass of type `kind`.
+
+    Raises ConfigError with the given flaws and every schema error.
+    """
     found = list(flaws)
     value: T | None = None
     try:
@@ -103,7 +107,7 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 
 
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
-    """Resolve files of another trainer, without the values that the schema rejects; None for other files."""
+    """Resolve files of another trainer without the values that the schema rejects; None for other files."""
     from neobert.config.migrated_files import carried, without
 
     translated = [carried(document) for document in layers]
@@ -122,12 +126,12 @@ def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] 
 def _unexplained(num_problems: int, root: Node) -> list[Flaw]:
     if num_problems <= 0:
         return []
-    message = f"{num_problems} more problems"
-    return [Flaw("CFG003", (), message, "check the path: this may be another file", root.origin)]
+    message = counted(num_problems, "more problem")
+    return [Flaw("CFG003", (), message, "check the path: this may not be a run file", root.origin)]
 
 
 def from_dict(mapping: Mapping[str, Any]) -> RunConfig:
-    """Build a configuration from plain values, such as resolved.json holds. Raises ConfigError."""
+    """Build a configuration from plain values, such as those of resolved.json. Raises ConfigError."""
     return resolve([Document.from_mapping(mapping)]).config
 
 
@@ -140,7 +144,7 @@ def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
 
 
 def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
-    """Return the lines that messages quote: those of the files, and the arguments by position."""
+    """Return the lines that error messages quote: file lines, and command-line arguments by position."""
     lines = {document.file: document.lines for document in layers if document.lines}
     if overrides:
         last = max(override.position for override in overrides)
@@ -177,7 +181,7 @@ def _origins(root: Node) -> Mapping[str, Origin]:
 
 
 def freeze(value: Any) -> Any:
-    """Freeze a plain value all the way down: FrozenDict for mappings, tuples for lists."""
+    """Freeze a plain value recursively: FrozenDict for mappings, tuples for lists."""
     if isinstance(value, dict):
         return FrozenDict({name: freeze(child) for name, child in value.items()})
     if isinstance(value, list | tuple):

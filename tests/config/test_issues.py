@@ -21,7 +21,7 @@ ONE_ISSUE = [
     ("optimizer:\n  lr: 0,001\n", "CFG003", "optimizer.lr", 2, 7, '"0,001"', "not a comma: 0.001"),
     ("optimizer:\n  lr: 1,5\n", "CFG003", "optimizer.lr", 2, 7, '"1,5"', "not a comma: 1.5"),
     ("trainer:\n  max_steps: 1,000\n", "CFG003", "trainer.max_steps", 2, 14, "1,000", "separators: 1000"),
-    ("optimizer: {lr: 0,001}\n", "CFG003", "optimizer", 1, 19, "not text", "write a point, not a comma"),
+    ("optimizer: {lr: 0,001}\n", "CFG003", "optimizer", 1, 19, "not text", "with a point, not a comma"),
     ("optimizer:\n  lr:0.001\n", "CFG003", "optimizer", 2, 3, "", "after the colon: lr: 0.001"),
     ("optimizer: {lr:0.001}\n", "CFG001", "optimizer.lr:0.001", 1, 13, "", "after the colon: lr: 0.001"),
     ("optimizer.lr: 1\n", "CFG001", "optimizer.lr", 1, 1, "", "write lr in the section optimizer"),

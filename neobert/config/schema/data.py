@@ -1,4 +1,4 @@
-"""Data: tokenizer, text, and its packing or padding into microbatches."""
+"""Config sections of the data: tokenizer, text, and packing or padding into microbatches."""
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
@@ -37,7 +37,9 @@ class TokenizerConfig:
         None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
     )
     allow_special_token_rewrite: bool = key(
-        False, "Add missing mask, padding and sequence tokens to the tokenizer.", by_content=True
+        False,
+        "Add missing special tokens ([PAD], [CLS], [SEP], [MASK]) and the template [CLS] text [SEP].",
+        by_content=True,
     )
 
 
@@ -52,13 +54,13 @@ class MixtureCorpus:
     name: str | None = key(None, "As dataset.name.")
     config: str | None = key(None, "As dataset.config.")
     revision: str | None = key(None, "As dataset.revision.")
-    train_split: str | None = key(None, "As dataset.train_split; null: the value of that key.")
-    text_column: str | None = key(None, "As dataset.text_column; null: the value of that key.")
+    train_split: str | None = key(None, "Training split of this corpus; null: dataset.train_split.")
+    text_column: str | None = key(None, "Text column of this corpus; null: dataset.text_column.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetConfig:
-    """Text: a path, a `datasets` name, the documentation of CPython, or a mixture of these."""
+    """Training text: a path, a `datasets` name, the documentation of CPython, or a mixture of these."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

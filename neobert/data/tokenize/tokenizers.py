@@ -79,7 +79,7 @@ def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Tok
 def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
-    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no mask, padding or sequence tokens), TOK003
+    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no [PAD], [CLS], [SEP] or [MASK]), TOK003
     (not fast), TOK004 (cannot be trained).
     """
     place = _place_of(config)
