@@ -74,8 +74,8 @@ def test_a_step_is_measured_against_the_initial_weights_of_the_run(rate: float, 
 @pytest.mark.parametrize(
     ("profile", "reason"),
     [
-        ("a100-prod", "judges production"),
-        (None, "judges production"),
+        ("a100-prod", "checked by PRE001 instead"),
+        (None, "checked by PRE001 instead"),
         ("cpu-demo", "uses no GPU"),
         ("gpu-smoke", ""),
     ],

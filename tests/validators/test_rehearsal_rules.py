@@ -173,7 +173,7 @@ def test_what_relieves_the_host(overrides, hint):
     (found,) = RULES["PRF004"].judge(
         overridden("trainer.torch_compile=false", *overrides), PLAN, with_part("speed", host_bound_share=0.75)
     )
-    assert found.message == "the GPU waits for the host's launches in 75% of steps (limit 25%)"
+    assert found.message == "the GPU waits for kernel launches in 75% of steps (limit 25%)"
     assert found.hint == hint
 
 

@@ -228,7 +228,9 @@ def unreachable_tracker(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     is_installed = {"wandb": tracker.is_installed} | tracker.packages
     for name in names:
         if name not in is_installed:
-            raise CannotTellError(f"the facts have no record of tracker {name}")
+            raise CannotTellError(
+                f"the probe of this machine did not check tracker {name}; run preflight again"
+            )
         if not is_installed[name]:
             yield Violation("trackers", f"{name} is not installed", TRACKERS[name].install)
         if folder := tracker.unwritable.get(name):

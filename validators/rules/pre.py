@@ -54,7 +54,7 @@ def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
     if run.is_production:
-        return "PRE001 judges production runs"
+        return "production runs are checked by PRE001 instead"
     return "" if run.device == "cuda" else "the run uses no GPU"
 
 
@@ -170,7 +170,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
         yield Violation(
             PATH,
             f"{declared} is declared, but matrix products use {', '.join(shares)}",
-            f"find the code that leaves autocast, or set {PATH} to the intended precision",
+            f"find the code that runs outside autocast, or set {PATH} to the intended precision",
         )
     others = {name: count for name, count in precision.parameters.items() if name != MASTER}
     if others:

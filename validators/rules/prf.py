@@ -51,15 +51,15 @@ def _speed(facts: Facts) -> SpeedFacts:
     inapplicable=no_gpu_is_required,
 )
 def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that uses almost none of its device.
+    """A run that uses a very small share of its device's peak FLOP/s.
 
     ## What it does
     Measures the share of the device's peak FLOP/s that the model's own FLOPs reach (MFU). Fails below
     half of the profile's expectation, and below 1 % for any profile.
 
     ## Why is this bad?
-    Every key may look right while the run is tiny, or waits, or computes in the wrong precision. A run
-    of 24 hours at 0.004 % of two GPUs passed every review of its config; one minute of measuring reveals it.
+    Every key may look right although the model is too small, the GPU waits, or the precision is wrong. A run
+    of 24 hours at 0.004 % of two GPUs passed every review of its config; measuring for one minute reveals it.
 
     ## Example
     ```text
@@ -68,10 +68,10 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Use instead
     ```text
-    the profile's size and batch; `bench` shows where the time of a step goes
+    the model size and batch size of the profile; `bench` breaks down the time of a step
     ```
     """
-    mfu = measured(_speed(facts).mfu, facts, "the peak of this device is not in the table, so MFU")
+    mfu = measured(_speed(facts).mfu, facts, "the peak FLOP/s of this device are not in the table, so MFU")
     expected = 0.0 if run.profile is None else run.profile.expects.mfu
     floor = max(HARD_FLOOR, FLOOR_SHARE * expected)
     if mfu < floor:
@@ -80,7 +80,7 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "model",
             f"MFU is {mfu:.3%} of the device's peak (at least {floor:.1%}, {reason})",
             "raise trainer.per_device_train_batch_size or the model size, or set trainer.timing_breakdown to "
-            "see where a step waits",
+            "see what each step waits for",
         )
 
 
@@ -93,7 +93,7 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     inapplicable=no_gpu_is_required,
 )
 def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A throughput that changed, or that does not settle.
+    """A throughput that changes during the rehearsal, or differs from earlier rehearsals or the profile.
 
     ## What it does
     Warns if tokens/s differ by more than 10 % from an earlier rehearsal of the same config on this device, or
@@ -236,7 +236,7 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     if share > MOST_HOST_BOUND:
         yield Violation(
             "trainer",
-            f"the GPU waits for the host's launches in {share:.0%} of steps (limit {MOST_HOST_BOUND:.0%})",
+            f"the GPU waits for kernel launches in {share:.0%} of steps (limit {MOST_HOST_BOUND:.0%})",
             _shorter_launches(run.config),
         )
 

@@ -28,23 +28,24 @@ LIMITS = {
     "different": Limit(
         ge,
         1e-6,
-        "changing {} changes the loss by {:.2g} of its value (at least {:.2g})",
+        "changing {} changes the loss by a relative {:.2g} (at least {:.2g})",
         "check the attention mask: every token of a text has to attend to the whole text",
     ),
     "same": Limit(
         le,
         0.01,
-        "changing {} changes the loss of a text by {:.2g} of what its own tokens change (at most {:.2g})",
+        "changing {} changes the loss of a text by {:.2g} of the effect of its own tokens (at most {:.2g})",
         OTHER_KERNELS,
     ),
     "close": Limit(
-        le, 0.05, "{} have logits that differ by {:.2g} of their size (at most {:.2g})", OTHER_KERNELS
+        le, 0.05, "the logits of {} have a relative difference of {:.2g} (at most {:.2g})", OTHER_KERNELS
     ),
     "learned": Limit(
         ge,
         0.02,
-        "ten steps on {} make right labels of new texts cost {:.2g} less than wrong ones (at least {:.2g})",
-        "raise optimizer.lr; if it is not too low, report this as a bug: labels do not reach their texts",
+        "after ten steps on {}, correct labels of new texts have a loss {:.2g} below that of wrong labels "
+        "(relative; at least {:.2g})",
+        "raise optimizer.lr; if this does not help, report a bug: labels are assigned to wrong texts",
     ),
 }
 """Rounding in bf16 is a tenth of each upper limit. One token of another text is more than that of `same`."""
@@ -80,7 +81,7 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     for answer in answers:
         limit = LIMITS[answer.kind]
         if answer.value is None:
-            message = f"the loss is not finite where the rehearsal changes or plants {answer.subject}"
+            message = f"the loss is not finite in the known-answer test of {answer.subject}"
             yield Violation("task", message, "lower optimizer.lr, or raise scheduler.warmup_steps")
         elif not limit.holds(answer.value, limit.value):
             message = limit.problem.format(answer.subject, answer.value, limit.value)

@@ -48,7 +48,7 @@ def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
         examiner.loss(planted(new, tokens, each, torch.Generator().manual_seed(1)))
         for each in (values, values.roll(1))
     )
-    return Answer("a planted label", "learned", 1 - right / max(wrong, TINY))
+    return Answer("planted labels", "learned", 1 - right / max(wrong, TINY))
 
 
 def planted_values(logits: Tensor, labels: Tensor) -> Tensor:

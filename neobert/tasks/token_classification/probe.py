@@ -34,14 +34,14 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch, num_labels: int) -> Answer:
-    """Train on tokens labelled by their own id; return how much better correct labels fit new texts.
+    """Train on tokens labelled by their own id, and compare correct with swapped labels on new texts.
 
-    0: no better than swapped labels; 1: perfectly.
+    The value is 1 - loss of correct labels / loss of swapped ones: 0 if nothing was learned, at most 1.
     """
     examiner.train(planted(batch, num_labels, 0))
     new = replace(batch, input_ids=batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape))
     right, wrong = (examiner.loss(planted(new, num_labels, shift)) for shift in (0, 1))
-    return Answer("a planted label", "learned", 1 - right / max(wrong, TINY))
+    return Answer("planted labels", "learned", 1 - right / max(wrong, TINY))
 
 
 def planted(batch: Microbatch, num_labels: int, shift: int) -> Microbatch:
