@@ -1,4 +1,4 @@
-"""Alternative spellings of run files and overrides, rewritten to the one that the parser knows.
+"""Alternative spellings of run files and overrides, rewritten to the options that the parser knows.
 
 `run.yaml`, `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`,
 `--trainer.max_steps=10` and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9`
@@ -34,11 +34,11 @@ def is_help(error: BaseException) -> bool:
 
 
 class MisplacedArgumentError(ValueError):
-    """An argument without the option or the `=` that it needs."""
+    """Argument that lacks its option or `=`."""
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split at the first `--` into our arguments and those for torchrun."""
+    """Split at the first `--` into arguments of this command and of torchrun."""
     if "--" not in tokens:
         return list(tokens), []
     cut = list(tokens).index("--")
@@ -123,12 +123,12 @@ def _explain(error: Any) -> None:
 
 
 class ConfigCommand(TyperCommand):
-    """A command that takes a config, in every spelling."""
+    """Command that accepts run files and overrides in every spelling of this module."""
 
     hands_on = False
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Rewrite the spellings, then parse as usual."""
+        """Rewrite run files and overrides to `--config` and `--set`, then parse as usual."""
         tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
         ctx.obj = tuple(handed_on)
         try:
@@ -143,7 +143,7 @@ class ConfigCommand(TyperCommand):
         return rest
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Show the run files as arguments, though the parser sees them as options."""
+        """Show run files as positional arguments in the usage line, though they are parsed as options."""
         return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
@@ -160,6 +160,6 @@ class ConfigCommand(TyperCommand):
 
 
 class TrainCommand(ConfigCommand):
-    """A command that passes the arguments after `--` to torchrun."""
+    """Command that passes the arguments after `--` to torchrun."""
 
     hands_on = True

@@ -48,7 +48,7 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Measure, judge, print; return the exit code."""
+    """Measure, check and print; return the exit code."""
     run_here = choose_run(request.selection)
     resolved = run_here.resolved
     keep_to_its_device(resolved)
@@ -69,7 +69,7 @@ def run(request: Request, output_format: str) -> int:
 
 
 def choose_run(selection: Selection) -> GpuRun:
-    """Resolve the run that is named; without a profile and a run file, that of the visible GPUs."""
+    """Resolve the given run, or the default run of the visible GPUs if no profile or run file is given."""
     if selection.profile is None and not selection.files:
         require_working_directory()
         return run_for_gpus(visible_gpus(), selection.overrides)
@@ -125,7 +125,7 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
 
 
 def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Report:
-    """Judge by the rules of this command; the others of its levels are the preflight's."""
+    """Check the measurements against the rules of this command only; preflight runs the other rules."""
     levels = (Level.GPU, Level.DISTRIBUTED) if has_ranks(resolved) else (Level.GPU,)
     findings, checks = judge(resolved, plan_run(resolved), facts, levels)
     ours = {*CODES, *(check.id for check in checks if check.level is Level.DISTRIBUTED)}

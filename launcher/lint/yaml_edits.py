@@ -1,7 +1,7 @@
-"""Edits of a block-style YAML text that keep comments, line ends and all other lines as they are.
+"""Edits of a block-style YAML text that preserve comments, line endings and all other lines.
 
-Each takes lines with their ends and returns new ones, or None if the text does not have the supported form:
-one key with a scalar on its own line.
+Each function takes lines with their endings and returns new ones, or None if the text does not have the
+supported form: one key with a scalar on its own line.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def remove(lines: Lines, number: int) -> Lines | None:
 def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | None:
     """Move the key of a line to the end of its section, or of the file for a key without one.
 
-    A section that is missing is added at the end of the file.
+    A missing section is added at the end of the file.
 
     Args:
-        value: text in place of the old value; None keeps the old one.
+        value: new text of the value; None keeps the old one.
     """
     found, rest = _key_line(lines, number), remove(lines, number)
     section, _, key = target.rpartition(".")

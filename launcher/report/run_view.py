@@ -1,4 +1,4 @@
-"""A run as a page of text for a terminal: curves, position, memory, alerts."""
+"""Terminal view of a run: curves, progress, memory and alerts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ALERT_ROWS, CHART_ROWS = 8, 12
 
 @dataclass(frozen=True, slots=True)
 class Terminal:
-    """Size of a terminal in characters, and whether it shows block characters."""
+    """Size of a terminal in characters, and whether it can display block characters."""
 
     width: int
     height: int
@@ -58,7 +58,7 @@ class Chart:
 
 
 def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
-    """Return the lines of the page, none wider than the terminal and no more than it has rows."""
+    """Return the lines of the page, cut to the width and height of the terminal."""
     top = [*_head(snapshot, terminal), ""]
     below = ["", *_facts(snapshot, terminal.width), "", *_ranks(snapshot, terminal)]
     alerts = _folded(_alerts(snapshot), terminal.width)

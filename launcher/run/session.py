@@ -116,7 +116,7 @@ def run_session(
     child = start_trainer(launch, is_again=is_again)
     forwarder.adopt(child)
     if launch.owns_run:
-        with tolerating_full_disk("the trainer's process in manifest.json"):
+        with tolerating_full_disk("the trainer's process to manifest.json"):
             record_trainer(launch.location, child.pid)
     code, stall = watch(launch, child, on_tick, before)
     num_stuck = stop_orphans(launch) + (child.poll() is None)
@@ -216,7 +216,11 @@ def displacement(launch: Launch) -> str:
 
 @contextmanager
 def tolerating_full_disk(name: str) -> Iterator[None]:
-    """Warn if a record could not be written: that must not end a run or change its exit code."""
+    """Log a warning if a record cannot be written, instead of ending the run or changing its exit code.
+
+    Args:
+        name: the record and its file, such as "the outcome to outcome.json".
+    """
     try:
         yield
     except ProjectError as error:

@@ -1,4 +1,4 @@
-"""Rule file of a speedrun: its sources, its target, and the keys that no recipe may change."""
+"""Rule file of a speedrun: its sources, its target loss, and the keys that no recipe may change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PART = "trainer.eval_max_batches"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A file that the runs read, and where it comes from."""
+    """A file that the runs read, with its URL and checksum."""
 
     url: NonEmpty = field(metadata={"description": "Public URL of the file."})
     path: NonEmpty = field(metadata={"description": "Path of the file, relative to the rule file."})
@@ -44,7 +44,7 @@ class Rules:
     """Rules of a speedrun.
 
     Attributes:
-        fixed: config keys laid over the recipe, as in a run file.
+        fixed: config keys that override those of the recipe, as in a run file.
         run, profile: the recipe, exactly one of them.
     """
 
@@ -74,7 +74,7 @@ class RuleFile:
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 of what all recipes share: records with the same one compare."""
+        """Return the SHA-256 of the shared conditions; records with the same digest are comparable."""
         rules = self.rules
         sources = [[source.url, source.sha256] for source in rules.sources]
         return sha256([rules.target_loss, rules.significance, sources, rules.fixed])
@@ -85,12 +85,12 @@ class RuleFile:
         return None if self.rules.run is None else self.path.parent / self.rules.run
 
     def place_of(self, source: Source) -> Path:
-        """Return where a source has to be."""
+        """Return the path at which a source must be."""
         return self.path.parent / source.path
 
 
 def read_rules(path: Path) -> RuleFile:
-    """Read a rule file. Raises ProjectError for one that is incomplete or contradicts itself."""
+    """Read a rule file. Raises ProjectError for an incomplete or contradictory file."""
     document = load_document(path)
     rules = build(Rules, document.root, sources_of([document]), document.flaws)
     fixed = find(document.root, ("fixed",))
@@ -98,7 +98,7 @@ def read_rules(path: Path) -> RuleFile:
     leaves = flatten(plain(relative_to_their_files(fixed)[0]))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
-        _refuse(file, "seeds does not list at least two seeds, each once", "write seeds: [0, 1, 2]")
+        _refuse(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
     if (rules.run is None) == (rules.profile is None):
         _refuse(file, "run and profile are both set or both missing", "set either run or profile")
     return file
@@ -122,17 +122,19 @@ def verify_sources(file: RuleFile) -> None:
 
 
 def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
-    """Raise ProjectError for a recipe that reads, or is evaluated on, what the rules do not fix."""
+    """Raise ProjectError for a recipe that reads other files or changes its evaluation."""
     config = run.config
     if weights := initial_weights(config) or config.trainer.continue_from:
-        problem = f"the recipe starts from the weights of {weights}"
-        hint = (
-            "remove model.pretrained_checkpoint and trainer.continue_from: a run starts from random weights"
-        )
+        problem = f"the recipe starts from the weights in {weights}"
+        hint = "remove model.pretrained_checkpoint and trainer.continue_from: runs start from random weights"
         _refuse(file, problem, hint)
     if unlisted := sorted(_unlisted(file, config)):
-        problem = f"the recipe reads {listed(unlisted, 3)}, not among sources"
-        _refuse(file, problem, "add URL and SHA-256 of each file that is read, and read local files only")
+        problem = f"the recipe reads {listed(unlisted, 3)}, which the rule file does not list under sources"
+        _refuse(
+            file,
+            problem,
+            "add each file to sources with its URL and SHA-256; a recipe may read local files only",
+        )
     values, defaults = (flatten(to_dict(each)) for each in (config, RunConfig()))
     fixed = {override.partition("=")[0] for override in file.overrides}
     if values[MASK_RATE] is None or values[PART] is not None:

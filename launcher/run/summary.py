@@ -100,7 +100,7 @@ def conclude(
         signals: signals that were forwarded to it.
         error_file: file for an error that the trainer reported.
         has_begun: whether it wrote a heartbeat.
-        verdict: the outcome as known by the launcher: a full disk may have kept it out of the file.
+        verdict: the outcome as known by the launcher, in case a full disk prevented writing the file.
     """
     outcome = dict(read_outcome(folder) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
@@ -145,7 +145,7 @@ def _first_and_last_evaluation(path: Path, history: History) -> tuple[Record, Re
 
 
 def already_finished(folder: Path) -> Summary:
-    """Summarize a run that has nothing left to do, independent of its last session."""
+    """Summarize a run that is already complete, ignoring the outcome of its last session."""
     ending = conclude(folder, EXIT_OK, (), None)
     checkpoint = Path(ending.checkpoint) if ending.checkpoint else None
     return replace(
@@ -174,7 +174,7 @@ def _is_saved_to_the_end(folder: Path) -> bool:
 
 
 def saved_step(folder: Path) -> int:
-    """Return the step of the newest checkpoint; 0 without one."""
+    """Return the step of the newest checkpoint; 0 if there is none."""
     checkpoint = latest(folder / CHECKPOINTS)
     return int(checkpoint.name) if checkpoint and checkpoint.name.isdecimal() else 0
 
@@ -202,7 +202,7 @@ def _status(exit_code: int) -> str:
 
 
 def read_error(path: Path) -> ProjectError | None:
-    """Read a reported error; None if the child died while it wrote."""
+    """Read a reported error; None if the child process died while writing the file."""
     try:
         return read_error_file(path)
     except (OSError, ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Supervision of a run: sessions, restarts if they can help, verdict."""
+"""Supervision of a run: sessions, restarts and outcome."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STUCK = "one of its processes hangs in the kernel, cannot be killed, and holds i
 
 
 def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None]) -> Summary:
-    """Run sessions until one is the last."""
+    """Run sessions until the run ends or a restart cannot help."""
     most = launch.limits.max_restarts if launch.owns_run and launch.topology.nnodes == 1 else 0
     restarts = Restarts(most)
     if launch.owns_run and stop_orphans(launch):
@@ -72,7 +72,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
 
 
 def why_no_restart(launch: Launch, session: Session) -> str:
-    """Return why another session cannot help; empty if it may."""
+    """Return the reason why a restart cannot help; empty if it may."""
     if session.num_stuck:
         return STUCK
     if launch.is_displaced:
@@ -86,7 +86,7 @@ def _has_used_up_cpu(launch: Launch, session: Session) -> bool:
 
 
 def failed_stage(launch: Launch) -> dict[str, Any] | None:
-    """Write the verdict on a run that failed one of its stages, with any end of its session."""
+    """Write the outcome of a run that failed one of its stages, whatever its session reported."""
     if launch.stages is None:
         return None
     launch.stages.look()
@@ -102,7 +102,7 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
 
 
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
-    """Write the verdict on a run that stopped at a deadline after which it must not be requeued."""
+    """Write the outcome of a run that stopped at a deadline and must not be requeued."""
     outcome = read_outcome(launch.location)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_stopped(forwarder)
     deadline = nearest(launch.deadlines)
@@ -127,7 +127,7 @@ def _blocked_by_earlier_session(launch: Launch) -> ProjectError:
 
 
 def failure_of(launch: Launch, session: Session) -> Failure | None:
-    """Return the failure of a session that may be restarted; None if its end is the end of the run."""
+    """Return the failure of a session that may be restarted; None if the run ended with the session."""
     outcome = outcome_of(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
@@ -155,7 +155,7 @@ def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     checkpoint = latest(launch.location / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
-    with tolerating_full_disk("the restart in manifest.json"):
+    with tolerating_full_disk("the restart to manifest.json"):
         record_restart(launch.location, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
@@ -204,14 +204,14 @@ def give_up(
 
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
     """Write outcome.json; a full disk here is logged, not fatal."""
-    with tolerating_full_disk("the verdict in outcome.json"):
+    with tolerating_full_disk("the outcome to outcome.json"):
         write_json(launch.location / OUTCOME, outcome)
 
 
 def _amend_outcome(launch: Launch, ending: Summary) -> None:
     outcome = read_outcome(launch.location)
     known = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
-    with tolerating_full_disk("the restarts in outcome.json"):
+    with tolerating_full_disk("the restarts to outcome.json"):
         write_json(launch.location / OUTCOME, {**known, "restarts": ending.restarts})
 
 

@@ -20,20 +20,20 @@ MOST_FOLDERS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A run directory, and why it cannot be read; empty if it can."""
+    """A run directory. `problem` is the reason why it cannot be read, or empty."""
 
     folder: Path
     problem: str = ""
 
 
 def find_runs(root: Path) -> list[Found]:
-    """Search a folder, which may be a run directory itself.
+    """Find the run directories in a folder, or the folder itself if it is one.
 
     The search does not enter run directories, and follows a link only if its target is a run directory. A
     directory with several names is found once.
 
     Raises:
-        ProjectError: the root is not a folder, or holds too many.
+        ProjectError: the root is not a folder, or contains too many folders.
     """
     if not root.is_dir():
         message = "not a folder" if root.exists() else "no such folder"
@@ -71,7 +71,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def problem_of(folder: Path) -> str:
-    """Return why a run directory cannot be read, in a few words; empty if it can."""
+    """Return a short reason why a run directory cannot be read; empty if it can."""
     try:
         config = parse_json(folder / RESOLVED)
     except OSError as error:

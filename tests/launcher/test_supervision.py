@@ -147,7 +147,7 @@ def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
         "beat(1)\nif number == 0: os.kill(os.getpid(), signal.SIGKILL)\nassert again\nend('finished', 0, 3)"
     )
     assert (ending.status, ending.exit_code, ending.step) == ("finished", 0, 3)
-    assert "could not write the restart in manifest.json" in capsys.readouterr().err
+    assert "could not write the restart to manifest.json" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("full_disk")
