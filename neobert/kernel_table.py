@@ -65,7 +65,7 @@ class Environment(NamedTuple):
 
     Attributes:
         device: "cuda" or "cpu".
-        dtype: the type that is computed in, one of `ANY_DTYPE`.
+        dtype: compute type, one of `ANY_DTYPE`.
         head_size: channels of a head; None if unknown.
         gpus: GPUs of the run, all of which must support the kernel; empty if unknown.
     """
@@ -88,7 +88,7 @@ class Kernel:
     """Requirements of a kernel.
 
     Attributes:
-        head_multiple, largest_head: sizes of heads that it takes, in channels.
+        head_multiple, largest_head: supported head sizes, in channels.
         majors: first and last major compute capability; None: any.
     """
 
@@ -151,18 +151,18 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AttentionKernel(Kernel):
-    """Attention within the segments of a packed run.
+    """Attention kernel for packed rows, within segments.
 
     Attributes:
         loader: module and function; a leading dot is a file of `neobert/model`.
         is_varlen: the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else it makes
-            one that takes (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
-        arguments: names of its first arguments, checked because releases differ.
-        group: the value of the key that selects this kernel among several.
+            a function of (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
+        arguments: expected names of the first arguments, checked because releases differ.
+        group: value of `model.attn_backend` that selects several kernels, one of which is this one.
         is_automatic: auto may select it.
         is_deterministic: gradients repeat to the last bit on a GPU.
         block_module: the same attention in the layout of this project's blocks.
-        longest_row: in longer rows, blocks use another attention kernel if there is one.
+        longest_row: maximum row length in tokens; for longer rows, blocks use another kernel if there is one.
     """
 
     KEY = "model.attn_backend"
@@ -180,14 +180,14 @@ class AttentionKernel(Kernel):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BlockKernel(Kernel):
-    """Norms, products and activations of the blocks.
+    """Kernels for the norms, matrix products and activations of the blocks.
 
     Attributes:
-        replaces_blocks: runs in place of the model's blocks in training, with an attention of its own.
-        keys: keys of the config with the values that it needs.
-        width_multiple: divides the hidden size and the feed-forward width.
-        compiles: can be part of a compiled graph.
-        overlaps_exchange: gradients may be exchanged between ranks while its backward pass runs.
+        replaces_blocks: replaces the model's blocks in training, including attention.
+        keys: config keys with the values that the kernels require.
+        width_multiple: hidden size and feed-forward width must be multiples of this.
+        compiles: supported inside torch.compile.
+        overlaps_exchange: the all-reduce of gradients may overlap the backward pass.
         kept_hidden, kept_width: bf16 values per token that a block keeps for its backward pass, in multiples
             of the hidden size and of the feed-forward width; `kept` names them.
     """

@@ -46,7 +46,7 @@ class Source:
     Attributes:
         model: in fp32 and evaluation mode.
         tokenizer: has all special tokens.
-        tokenizer_files: its files by name, which every exported folder contains.
+        tokenizer_files: files of the tokenizer by name; every exported folder contains them.
         origin: name, step and digests of each checkpoint, for `conversion.json`.
     """
 
@@ -68,7 +68,7 @@ class Source:
 
     @property
     def is_classifier(self) -> bool:
-        """Return whether the head scores texts."""
+        """Return whether the model has a text-classification head."""
         return hasattr(self.model, "classifier")
 
 
@@ -185,7 +185,7 @@ def _check_same(folders: Sequence[Path]) -> None:
             raise ProjectError(
                 "EXP008",
                 f"{CONFIG} differs from that of {folders[0].name} in {', '.join(differing)}",
-                "average checkpoints of one run",
+                "average checkpoints of one run only",
                 str(folder),
             )
 
@@ -194,7 +194,7 @@ def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None
     if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
         raise ProjectError(
             "EXP009",
-            "--pooling is for encoders of this project; a classifier keeps the one it was trained with",
+            "--pooling applies to NeoBERT encoders only, not to classifiers or transformers models",
             "remove --pooling",
             str(folder),
         )

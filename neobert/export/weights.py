@@ -1,4 +1,4 @@
-"""Strict loading of weights in either layout: all of them, or an error that names each mismatch."""
+"""Strict loading of safetensors weights, with fused (`hub`) or separate (`fork`) gate matrices."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class LoadReport:
 
 
 def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
-    """Load a safetensors file, or a folder that holds one, in place and strictly.
+    """Load a safetensors file, or a folder that contains one, into the model; every tensor must match.
 
     With `may_lack`, weights whose names have one of these prefixes keep their initial values if the file
-    lacks them or has another shape, and the decoder is not loaded: the encoder starts another task.
+    lacks them or has another shape, and the decoder is not loaded: for training the encoder on another task.
 
     Raises `ProjectError` if a tensor is missing, unexpected, of another shape, or tied on one side only.
     The model is then unchanged.

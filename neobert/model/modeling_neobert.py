@@ -36,7 +36,7 @@ NeoBERT.__module__ = __name__
 
 
 class NeoBERTLMHead(NeoBERTPreTrainedModel):
-    """The encoder with its masked-language-model decoder: untied with a bias, or tied without."""
+    """NeoBERT with a masked-language-model head: an untied decoder with bias, or a tied one without."""
 
     accepts_loss_kwargs = True  # has transformers' Trainer pass num_items_in_batch
     fresh_parts = ("decoder.",)
@@ -135,16 +135,16 @@ class _PooledModel(_TaskModel):
         self.post_init()
 
     def pooled(self, hidden: Tensor, attention_mask: Tensor | None, cu_seqlens: Tensor | None) -> Tensor:
-        """Reduce what the encoder returned to one vector per row or per segment of a packed run."""
+        """Pool the encoder's output to one vector [N, D] per row, or per segment of a packed run."""
         return pool(hidden, attention_mask, self.config.pooling, cu_seqlens)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Score pooled vectors [N, D]: [N, scores]."""
+        """Return logits [N, num_labels] for pooled vectors [N, D]."""
         return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
 
 
 class NeoBERTForSequenceClassification(_PooledModel):
-    """The encoder with a classifier of texts."""
+    """NeoBERT with a sequence-classification or regression head on the pooled output."""
 
     def __init__(self, config: NeoBERTConfig) -> None:
         super().__init__(config, config.num_labels)
@@ -201,7 +201,7 @@ def _restarts(position_ids: Tensor) -> Tensor | None:
 
 
 class NeoBERTForMultipleChoice(_PooledModel):
-    """The encoder with one score per choice."""
+    """NeoBERT with a multiple-choice head: one score per choice."""
 
     def __init__(self, config: NeoBERTConfig) -> None:
         super().__init__(config, 1)
@@ -231,7 +231,7 @@ class NeoBERTForMultipleChoice(_PooledModel):
 
 
 class NeoBERTForTokenClassification(_TaskModel):
-    """The encoder with a classifier of tokens."""
+    """NeoBERT with a token-classification head."""
 
     fresh_parts = ("classifier.",)
 
@@ -266,7 +266,7 @@ class NeoBERTForTokenClassification(_TaskModel):
 
 
 class NeoBERTForQuestionAnswering(_TaskModel):
-    """The encoder with scores for the first and the last token of an answer."""
+    """NeoBERT with a span-classification head for extractive question answering."""
 
     accepts_loss_kwargs = False
     fresh_parts = ("qa_outputs.",)
@@ -287,7 +287,7 @@ class NeoBERTForQuestionAnswering(_TaskModel):
         end_positions: Tensor | None = None,
         **kwargs: Any,
     ) -> QuestionAnsweringModelOutput:
-        """Score where answers begin and end: logits [B, S] each. Arguments as for `NeoBERT`.
+        """Return start and end logits [B, S] each. Arguments as for `NeoBERT`.
 
         start_positions, end_positions: [B], tokens of the row; one outside of it is ignored.
         """

@@ -1,6 +1,6 @@
-"""Optimizer steps of a run: `trainer.max_steps`, or those of `trainer.max_epochs` where these are fewer.
+"""Optimizer steps of a run: `trainer.max_steps`, or those of `trainer.max_epochs` if fewer.
 
-Before the data is prepared, the size of an epoch is known where a line of a file is a labelled text.
+Before the data is prepared, the size of an epoch is known only if each line of a file is one labelled text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ BLOCK_BYTES = 1 << 20
 
 
 def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
-    """Derive the steps as the trainer does from the prepared data."""
+    """Return the number of optimizer steps: `trainer.max_steps`, or those of `trainer.max_epochs` if fewer.
+
+    The trainer computes the same number from the prepared data.
+    """
     trainer = config.trainer
     if trainer.max_epochs is None:
         return Derived(trainer.max_steps, "trainer.max_steps")
@@ -47,13 +50,13 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
 
 
 def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) -> int:
-    """Return the steps of `trainer.max_epochs` for an epoch of this many microbatches."""
+    """Return the optimizer steps of `trainer.max_epochs`, given the microbatches of one epoch."""
     assert trainer.max_epochs is not None
     return max(1, steps_of(trainer.max_epochs * num_microbatches / world_size, trainer))
 
 
 def epoch_size(config: RunConfig) -> EpochSize | None:
-    """Estimate an epoch from the lines of local training files; None if these are not enough."""
+    """Estimate the size of an epoch from the lines of local training files; None if that is impossible."""
     num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
     if num_texts < 1:
         return None

@@ -67,12 +67,12 @@ def vocabulary_rows(config: RunConfig) -> int:
 
 
 def round_up(value: int, multiple: int) -> int:
-    """Return the least multiple of `multiple` that is not below `value`."""
+    """Round up to the next multiple of `multiple`."""
     return multiple * math.ceil(value / multiple)
 
 
 def configured_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the size by the config alone: exact for a tokenizer that will be trained."""
+    """Return the size from the config alone: exact for a tokenizer that will be trained."""
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
         return TokenizerSize(
@@ -120,7 +120,7 @@ def _place(config: TokenizerConfig) -> Path:
 
 
 def hub_cache() -> Path:
-    """Return the cache folder of the hub's client."""
+    """Return the cache folder of the Hugging Face Hub, from HF_HUB_CACHE, HF_HOME or XDG_CACHE_HOME."""
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
     return Path(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
@@ -136,7 +136,7 @@ def _snapshot(name: str, revision: str | None) -> Path:
         commit = revision
     snapshot = repository / "snapshots" / commit
     if not os.path.isdir(snapshot):
-        raise _UnreadableError("is not in the local hub cache")
+        raise _UnreadableError("is not in the local Hub cache")
     return snapshot
 
 

@@ -44,7 +44,7 @@ from neobert.units import BYTES_PER_MIB
 
 @dataclass
 class Fresh:
-    """Observer of a run from its first step."""
+    """Observer of the uninterrupted run, from its first step."""
 
     script: Script
     parent: Parent
@@ -52,7 +52,7 @@ class Fresh:
     allocated: list[int] = field(default_factory=list)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
-        """Run the worst batch before the first step, and observe every step after it."""
+        """Run the worst batch (the one that needs the most memory), then observe every step."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
         self.parent.say("running the worst batch")
@@ -87,7 +87,7 @@ class Fresh:
             self.conclude(trainer)
 
     def conclude(self, trainer: Trainer) -> None:
-        """Read the run's own files and the memory, then run the trials, the last of which ends the run."""
+        """Read the run's files and memory, then run the trials; the last one ends the run."""
         self.seen["save_s"] = self._save_s(trainer)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
@@ -157,10 +157,10 @@ class Fresh:
 
 @dataclass
 class Resumed:
-    """Observer of a resumed run, for as many steps as are compared.
+    """Observer of a resumed run, for the steps that are compared.
 
     Attributes:
-        is_last: no other run resumes from a checkpoint of this one, so it saves none.
+        is_last: no later run resumes from this one, so it saves no checkpoint.
     """
 
     script: Script

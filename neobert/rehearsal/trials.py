@@ -55,7 +55,7 @@ def first_batches(trainer: Trainer, count: int) -> list[Any]:
 
 
 class WorstCase:
-    """The worst batch of training and of the evaluation."""
+    """Microbatches of training and of the evaluation that need the most memory."""
 
     def __init__(self, trainer: Trainer) -> None:
         task, sizes = trainer.task, trainer.config.trainer

@@ -25,7 +25,7 @@ REFUSED = re.compile(r"[^/\w.\- ]")
 
 
 class MlflowSession:
-    """A session of one MLflow run, which later sessions of the run directory continue."""
+    """MLflow tracker: all sessions of a run directory log to one MLflow run."""
 
     def __init__(self, run: TrackedRun) -> None:
         from mlflow import MlflowClient
@@ -67,7 +67,7 @@ class MlflowSession:
         return identity
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Report values at a step."""
+        """Log values at a step."""
         now_ms = int(time.time() * 1000)
         metrics = [self._metric(_accepted(name), value, now_ms, step) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)

@@ -16,7 +16,10 @@ FOLDER = "tensorboard"
 
 
 class TensorBoardSession:
-    """One event file per session; the resolved config is next to the folder, in resolved.yaml."""
+    """TensorBoard tracker: writes the metrics of a session to a new event file.
+
+    It does not log the config, which is in resolved.yaml of the run directory.
+    """
 
     def __init__(self, run: TrackedRun) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -30,7 +33,7 @@ class TensorBoardSession:
         self._write(run.first_step, session_log=start)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write each value as a scalar, and flush, so that a killed run loses none."""
+        """Write each value as a scalar, and flush, so that a killed run loses no values."""
         scalars = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(step, summary=self._summary(value=scalars))
 

@@ -1,6 +1,6 @@
-"""Encoding of all rows of a source, in this process or in several.
+"""Tokenization of all rows of a source, in this process or in several.
 
-Each of the processes imports the program that started it first.
+Each worker process first imports the program that started it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ GUARD = "move the program's code under `if __name__ == '__main__':`, or set data
 
 
 def encode_all(rows: Iterable[Row], encoder: Encoder, num_proc: int, label: str) -> Iterator[Encoded]:
-    """Encode batch by batch; the order does not depend on `num_proc`.
+    """Tokenize rows in batches, yielded in their order for any `num_proc`.
 
-    Raises DAT012 for a document longer than the context if that is an error.
+    Raises DAT012 for a document longer than `max_length` if `dataset.long_documents` is `error`.
     """
     documents = 0
     batches = batched(rows, BATCH_DOCUMENTS, BATCH_CHARACTERS, characters)

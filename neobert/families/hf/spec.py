@@ -21,7 +21,7 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 def bert_shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
     """Read a BERT: post-norm blocks with biases, learned positions, token types, a head with a transform."""
     if settings.flag("is_decoder", False):
-        raise settings.wrong("is_decoder", "false: the model has to attend in both directions")
+        raise settings.wrong("is_decoder", "false: the model must attend in both directions")
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 12)
     heads, width = settings.size("num_attention_heads", 12), settings.size("intermediate_size", 3072)
     is_tied = settings.flag("tie_word_embeddings", True)
@@ -114,7 +114,7 @@ def _window(settings: Settings, layers: int) -> Window | None:
 
 def _counted(settings: Settings, types: Any, layers: int) -> int:
     if not isinstance(types, list) or len(types) != layers or any(one not in LAYER_TYPES for one in types):
-        raise settings.wrong("layer_types", f"{layers} times {' or '.join(LAYER_TYPES)}")
+        raise settings.wrong("layer_types", f"a list of {layers} values, each {' or '.join(LAYER_TYPES)}")
     return types.count("sliding_attention")
 
 
@@ -131,7 +131,7 @@ def section_of(config: RunConfig) -> HfModelConfig:
 
 
 def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
-    """Read the shape from the section and its config.json. Raises `ProjectError` MOD006."""
+    """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
     settings = read_settings(section)
     architecture = settings.text("model_type", "")
     if architecture not in ARCHITECTURES:
@@ -140,7 +140,7 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
 
 
 def max_positions(settings: Settings, longest_row: int) -> int:
-    """Return the positions of the model: the section's, the config.json's, or one per token of a row."""
+    """Return the number of positions: the section's, else that of config.json, else one per row token."""
     return settings.size("max_position_embeddings", longest_row)
 
 
@@ -152,7 +152,7 @@ def requested_rows(section: HfModelConfig) -> int | None:
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Return the keys of a run that these models do not support here."""
+    """Return the config keys that this project does not support for transformers models."""
     if config.task != "pretrain":
         problem = f"a transformers encoder supports task pretrain only, not {config.task}"
         yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")

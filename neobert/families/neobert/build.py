@@ -65,6 +65,6 @@ def build_for_training(
 
 
 def load_initial_weights(model: NeoBERTPreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> None:
-    """Load the weights that a fresh run starts from, in place. Arguments and errors as for `load_weights`."""
+    """Load the initial weights of a new run in place. Arguments and errors as for `load_weights`."""
     report = load_weights(model, path, may_lack)
-    log.info("weights: %d tensors of %s", report.num_tensors, report.path)
+    log.info("loaded %d tensors from %s", report.num_tensors, report.path)

@@ -1,4 +1,4 @@
-"""Shape of a NeoBERT, from the section `model`. Imports no torch.
+"""Shape of a NeoBERT model, derived from the config section `model`. Imports no torch.
 
 L blocks, D hidden, F feed-forward width, V vocabulary.
 """
@@ -53,7 +53,7 @@ def section_of(config: RunConfig) -> ModelConfig:
 
 
 def with_positions(model: ModelConfig, longest_row: int) -> ModelConfig:
-    """Return the section with null positions resolved: one per token of the longest row."""
+    """Return the section with max_position_embeddings set: `longest_row` if it is null."""
     return replace(model, max_position_embeddings=model.max_position_embeddings or longest_row)
 
 

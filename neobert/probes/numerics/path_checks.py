@@ -56,7 +56,7 @@ class Setting:
     """Inputs that all paths share.
 
     Attributes:
-        reference_errors: of the last path's weights; `reference_for` replaces them for a path with other
+        reference_errors: cached for the weights of the last path; `reference_for` recomputes them for other
             weights.
     """
 
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A path to probe."""
+    """Path to probe: a combination of kernels, compiled or eager. `is_resolved`: the run uses this one."""
 
     kernels: StepKernels
     is_compiled: bool
@@ -120,7 +120,7 @@ def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
 
 
 def build(setting: Setting, kernels: StepKernels, **how: bool) -> Path:
-    """Build a path of this setting; `how` as `build_path` takes it."""
+    """Build a path of this setting; `how` is passed to `build_path`."""
     return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype, **how)
 
 

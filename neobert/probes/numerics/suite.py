@@ -1,7 +1,7 @@
-"""Numerics suite: every probe and every planted fault on every path.
+"""Numerics suite: every probe and every planted fault on every path (a combination of kernels).
 
-If every backend is requested, each path but the first has a process of its own, several at a time: most of
-the time goes into compilers, and a kernel that crashes ends only its own path.
+If every backend is requested, each path except the first runs in its own process, several at a time: most of
+the time is spent in compilers, and a kernel that crashes ends only its own path.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ Probe = Callable[[Setting, Sequence[Variant]], list[dict[str, Any]]]
 def run_suite(
     config: RunConfig, device_type: str, *, every: bool, probe: Probe | None = None
 ) -> dict[str, Any]:
-    """Probe the path that the run resolves to, or every backend that is installed; return plain numbers.
+    """Probe the kernels that the run resolves to or, with `every`, all installed ones; return JSON values.
 
     Args:
-        probe: probes the paths; the default does so one after the other in this process.
+        probe: function that probes the paths; default: one after the other in this process.
 
-    Raises `ProjectError` ATT001 if what the run names cannot run here.
+    Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
     setting, candidates = prepare(config, device_type, every=every)
     variants = list_variants(setting, candidates)
@@ -147,7 +147,7 @@ class Candidates:
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
-        """Add a choice that is not in the list yet."""
+        """Add a choice if it is not in the list yet."""
         if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
             self.found.append(kernels)
 
@@ -155,7 +155,7 @@ class Candidates:
 def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
     """Resolve the run's kernels and, if every backend is requested, all others that run here.
 
-    Raises `ProjectError` ATT001 if what the run names cannot run.
+    Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
     candidates = Candidates([resolve_step_kernels(config, device_type, dtype)])
     if not every or not config.datacollator.pack_sequences:

@@ -1,4 +1,4 @@
-"""Folder of checkpoints: existing, selected and damaged ones.
+"""Layout of the folder `checkpoints`, and selection of a checkpoint to resume from.
 
 checkpoints/1000/ checkpoints/2000/    complete checkpoints, one per step
 checkpoints/latest -> 2000             relative, swapped by a rename; a text file where symlinks do not work
@@ -49,7 +49,7 @@ Verify = Callable[[Path], Manifest]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A checkpoint that cannot be resumed from, and why."""
+    """A checkpoint that cannot be resumed from, with the reason."""
 
     step: int
     reason: str
@@ -59,7 +59,7 @@ class Rejected:
 
 
 def checkpoint_steps(root: Path) -> list[int]:
-    """Return the steps that have a folder or a link to one, in order, verified or not.
+    """Return the steps with a checkpoint folder or a link to one, ascending, verified or not.
 
     A link to a disk that is not mounted counts too: a run must not start at step 0 because of that.
     """
@@ -70,7 +70,7 @@ def checkpoint_steps(root: Path) -> list[int]:
 
 
 def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
-    """Return the verified checkpoint of a selector, or None for a fresh start. Changes nothing.
+    """Return the verified checkpoint that a selector names, or None for a new run. Changes no files.
 
     Args:
         verify: check of each candidate, for callers that have a time limit.
@@ -82,9 +82,9 @@ def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
 
 
 def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
-    """Find a checkpoint as `find` does, and return the newer ones that `auto` skipped too.
+    """Return the checkpoint that `find` returns, and the newer ones that `auto` rejected.
 
-    A checkpoint that this user may not read is not skipped as damaged: raises `ProjectError` CKP007.
+    Raises `ProjectError` CKP007 for a checkpoint that this user may not read, instead of skipping it.
     """
     if selector == NEVER:
         return None, ()

@@ -41,7 +41,7 @@ def count_fallbacks(task: Task) -> int:
 
 
 class DegradationWatch:
-    """A hook for logging steps, on all ranks: updates the counters, and warns of those that grew."""
+    """A hook for logging steps, on all ranks: updates the counters, and warns about those that increased."""
 
     def __init__(self) -> None:
         self._totals = dict.fromkeys(COUNTERS, 0)
@@ -75,8 +75,8 @@ class DegradationWatch:
 def _error(step: int, growing: list[str]) -> ProjectError:
     return ProjectError(
         code=CODE,
-        message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} logging lines",
-        hint="the log names each cause, and this step is saved: fix the cause and resume, or set "
+        message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} log lines",
+        hint="fix the cause given in the log, then resume from the checkpoint of this step; or set "
         "guard.on_degradation to warn",
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
@@ -84,14 +84,14 @@ def _error(step: int, growing: list[str]) -> ProjectError:
 
 
 class Compilation(NamedTuple):
-    """A function that was compiled, and the guard that failed before it was."""
+    """A compiled function, with the guard whose failure caused the compilation."""
 
     function: str
     reason: str
 
 
 class CompilationLog:
-    """Compilations since the last call of `take`. torch keeps the last 64, of all threads."""
+    """Compilations since the last call of `take`. torch keeps the last 64 of all threads."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str | None, int | None]] = set()

@@ -1,9 +1,9 @@
 """Time of each section of a step, and its statistics over many steps.
 
-A mark is a CUDA event on a GPU, and the host's clock on a CPU; nothing waits for the device until the times
-are read. The time between two marks is the device's: the sections of a step add up to the step, and a host
-wait that overlaps device work takes no time. Whether the device waited for the host is seen by its lag: how
-much later than the host it reached the end of the backward pass.
+A mark is a CUDA event on a GPU, and the host's clock on a CPU; the host does not wait for the device until
+the times are read. On a GPU, times are device times: the sections of a step add up to the step, and a host
+wait that overlaps device work takes no time. The lag is the time by which the device reaches the end of the
+backward pass later than the host; without a lag, the device waited for the host.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ Step = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times between two readings.
+    """Times since the previous reading.
 
     Attributes:
         elapsed_s: seconds since the last reading by the host's clock, pauses excluded.
         steps: milliseconds in each section, by step; `step` is the whole step.
-        pauses: milliseconds in each kind of pause after each step. The pause in which the last reading took
-            place ended after that, and is counted with the last step here.
+        pauses: milliseconds in each kind of pause after each step. A pause in progress at the previous
+            reading is counted with the last step of this one.
         lags_ms: how much later than the host the device ended each backward pass; empty on a CPU.
     """
 
@@ -62,7 +62,7 @@ class Times:
 
     @property
     def host_bound_share(self) -> float | None:
-        """Return the share of steps in which the device waited for the host's launches; None on a CPU."""
+        """Return the share of steps in which the device waited for kernel launches; None on a CPU."""
         if not self.lags_ms:
             return None
         least_ms = LEAST_LAG * self.elapsed_s * 1000 / len(self.lags_ms)
@@ -83,14 +83,14 @@ class Stopwatch:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Count the sections of the block as one step."""
+        """Time the enclosed code as one step."""
         self._steps.append([])
         with self.section(STEP):
             yield
 
     @contextmanager
     def section(self, name: str) -> Iterator[None]:
-        """Time the block as a part of the current step."""
+        """Time the enclosed code as a section of the current step."""
         if name not in self._sections:
             yield
             return
@@ -99,12 +99,12 @@ class Stopwatch:
         self._steps[-1].append((name, start, self._mark()))
 
     def note(self, name: str, took_ms: float) -> None:
-        """Add a time that was measured elsewhere to the current step."""
+        """Add a time measured elsewhere to the current step."""
         if name in self._sections:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 
     def backward_is_launched(self) -> None:
-        """Note that the host has launched the backward pass of a step; a device may end it later."""
+        """Record that the host has launched the backward pass of a step; the device may finish it later."""
         if self._is_on_gpu:
             self._launched.append((time.perf_counter(), self._mark()))
 
@@ -118,8 +118,8 @@ class Stopwatch:
     def read(self) -> Times:
         """Return the times since the last reading, and reset.
 
-        On a GPU, call it after something that waited for the device. Where that was in a pause, the wait was
-        for the steps before it and counts as theirs: the pause begins here.
+        On a GPU, call this after an operation that waited for the device. A wait in a pause counts as time
+        of the preceding steps, and the pause starts here.
         """
         now_s, self._pause_start = time.perf_counter(), self._mark()
         pauses = self._pauses_by_step()
