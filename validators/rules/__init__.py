@@ -36,5 +36,6 @@ from validators.rules import (  # noqa: F401
     tsk,
     tsk_adapter,
     tsk_answers,
+    tsk_labels,
     tsk_words,
 )

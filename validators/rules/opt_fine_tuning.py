@@ -11,7 +11,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.opt_coefficients import FAR
-from validators.rules.tsk import LABELLED
+from validators.rules.tsk_labels import LABELLED
 
 ADAM = ("adamw", "adam")
 

@@ -1,0 +1,296 @@
+"""TSK and DAT: settings, classes and copies of labelled texts."""
+
+from __future__ import annotations
+
+from neobert.config.schema import ClassificationConfig, RunConfig
+from neobert.plan import Plan
+from neobert.plurals import listed
+from neobert.printable import printable
+from neobert.tasks import TASKS, metrics_of, spec_of
+from neobert.tasks.spec import Labels
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, rule
+from validators.rules.dat_prepared import prepared_of
+
+FEW_COPIES, MANY_COPIES = 0.01, 0.1
+"""Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""
+
+ONE_SIDED = 0.9
+FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
+
+WHOLE_TEXTS = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
+LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None)
+
+
+def labels_of(run: ResolvedRun) -> Labels:
+    """Return the labels of a task whose data has any."""
+    labels = spec_of(run.config).labels
+    assert labels is not None, "only rules for tasks with labels call this"
+    return labels(run.config)
+
+
+@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
+def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Long texts that would be split, although a label belongs to a whole text.
+
+    ## What it does
+    Rejects `dataset.long_documents: split` for labelled texts.
+
+    ## Why is this bad?
+    The label of a text would be copied to pieces that do not support it.
+
+    ## Example
+    ```yaml
+    dataset:
+      long_documents: split
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      long_documents: truncate
+    ```
+    """
+    if run.config.dataset.long_documents == "split":
+        yield Violation(
+            "dataset.long_documents",
+            "long_documents is split, but a label belongs to a whole text",
+            "set dataset.long_documents to truncate, drop or error",
+        )
+
+
+@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
+def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Label settings that contradict each other.
+
+    ## What it does
+    Rejects a single class, a number of `label_names` other than `num_labels` if that is set, names that
+    repeat, names of scores, a column that is both text and label or both texts of a pair, and streaming of
+    labelled texts.
+
+    ## Why is this bad?
+    The head would have outputs that no label uses, or labels would be refused while the data is prepared. A
+    text that is its own label is classified perfectly, by a model that is of no use.
+
+    ## Example
+    ```yaml
+    classification:
+      label_names: [no, "yes"]
+      num_labels: 3
+    ```
+
+    ## Use instead
+    ```yaml
+    classification:
+      label_names: [no, "yes"]
+    ```
+    """
+    section = run.config.classification
+    names, path = section.label_names, "classification.label_names"
+    if section.problem == "regression":
+        if names:
+            message = "label_names is set, but problem is regression"
+            yield Violation(path, message, "set classification.label_names to null")
+    elif names is not None and len(set(names)) < max(2, len(names)):
+        message = f"label_names has {len(set(names))} different names of {len(names)}"
+        yield Violation(path, message, "list at least two names, each once")
+    elif names is None and section.num_labels < 2:
+        hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
+        yield Violation("classification.num_labels", f"num_labels is {section.num_labels} (at least 2)", hint)
+    elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
+        message = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
+        yield Violation("classification.num_labels", message, "remove classification.num_labels")
+    yield from _repeated_column(run.config)
+    if run.config.dataset.streaming:
+        message = f"task {spec_of(run.config).name} reads prepared data, but dataset.streaming is true"
+        yield Violation("dataset.streaming", message, "set dataset.streaming to false")
+
+
+def _repeated_column(config: RunConfig) -> Violations:
+    """Yield a finding if a column has two roles."""
+    roles: dict[str, str] = {}
+    named = {
+        "dataset.text_column": config.dataset.text_column,
+        "classification.pair_column": config.classification.pair_column,
+        "classification.label_column": config.classification.label_column,
+    }
+    for key, column in named.items():
+        if column is not None and column in roles:
+            message = f"{key} and {roles[column]} are both {printable(column)}"
+            yield Violation(key, message, f"set {key} to another column")
+        elif column is not None:
+            roles[column] = key
+
+
+@rule(
+    "DAT021",
+    "single-class",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Training labels of a single class, or an evaluation with classes that training lacks.
+
+    ## What it does
+    Counts the labels of the prepared training and evaluation data.
+
+    ## Why is this bad?
+    With one class there is nothing to learn, and accuracy is 100 % from the first step. A class that training
+    lacks is never predicted.
+
+    ## Example
+    ```text
+    labels: {"1": 25000}
+    ```
+
+    ## Use instead
+    ```text
+    labels: {"0": 12500, "1": 12500}
+    ```
+    """
+    prepared, labels = prepared_of(facts), labels_of(run)
+    if len(prepared.labels) == 1:
+        label, count = next(iter(prepared.labels.items()))
+        yield Violation(
+            labels.column,
+            f"all {count:,} training {labels.unit}s have label {label}",
+            f"check {labels.column}, or shuffle the rows if dataset.train_split selects the first ones",
+        )
+    elif prepared.labels and (unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys())):
+        yield Violation(
+            labels.column,
+            f"labels {', '.join(unseen)} of the evaluation are absent from the training data",
+            "check how the data is split",
+            Severity.WARN,
+        )
+
+
+@rule(
+    "DAT022",
+    "evaluation-in-training",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Labelled texts of the evaluation that the run trains on.
+
+    ## What it does
+    Counts the evaluation texts, or pairs of texts, that are in the training data too, ignoring case and white
+    space. Warns from 1 % of the evaluation, fails from 10 %.
+
+    ## Why is this bad?
+    The score of a text that was trained on measures memory. Mirrors of public data often overlap: published
+    splits share up to 2 % of their texts, and samples of one dataset far more with another.
+
+    ## Example
+    ```text
+    copies_in_training: 202 of 1,000
+    ```
+
+    ## Use instead
+    ```text
+    copies_in_training: 0 of 1,000
+    ```
+    """
+    prepared = prepared_of(facts)
+    copies, total = prepared.eval_copies, prepared.eval_documents
+    if total and copies >= FEW_COPIES * total:
+        yield Violation(
+            "dataset.path",
+            f"{copies:,} of {total:,} evaluation texts are in the training data",
+            "remove these texts from the training data, or evaluate on other data",
+            Severity.FAIL if copies >= MANY_COPIES * total else Severity.WARN,
+        )
+
+
+@rule(
+    "DAT023",
+    "class-without-texts",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Classes of the head that no training text, or no word of one, has.
+
+    ## What it does
+    Compares the label names of the task's section, or `classification.num_labels`, with the labels of the
+    prepared training data.
+
+    ## Why is this bad?
+    The head has outputs that are never trained, and the mean F1 over the classes counts a class that is
+    predicted by chance. Often the labels are counted from 1, or the training data is a sorted part.
+
+    ## Example
+    ```yaml
+    classification:
+      num_labels: 5        # labels in the data: 0, 1
+    ```
+
+    ## Use instead
+    ```yaml
+    classification:
+      num_labels: 2
+    ```
+    """
+    prepared, labels = prepared_of(facts), labels_of(run)
+    missing = [each for each in labels.classes if each not in prepared.labels]
+    if prepared.labels and missing:
+        yield Violation(
+            labels.setting,
+            f"no training {labels.unit} has label {listed(missing)}, but the head has {len(labels.classes)} "
+            "classes",
+            f"set {labels.setting} to the classes of the data, or check how the data is split",
+        )
+
+
+@rule(
+    "DAT028",
+    "accuracy-of-one-class",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=LABELLED,
+)
+def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A best checkpoint by accuracy, although nearly all of the evaluation has one class.
+
+    ## What it does
+    With `trainer.metric_for_best_model: eval/accuracy`, warns if a class has 90 % or more of the labels of
+    the evaluation.
+
+    ## Why is this bad?
+    A model that always predicts this class has the accuracy of its share. The best checkpoint is then often
+    one that has learned nothing about the other classes.
+
+    ## Example
+    ```text
+    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/accuracy
+    ```
+
+    ## Use instead
+    ```text
+    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/mcc
+    ```
+    """
+    counts, labels = prepared_of(facts).eval_labels, labels_of(run)
+    if run.config.trainer.metric_for_best_model != "eval/accuracy" or not counts:
+        return
+    largest = max(counts, key=lambda label: counts[label])
+    share = counts[largest] / sum(counts.values())
+    if share >= ONE_SIDED:
+        reported = [each.name for each in metrics_of(run.config)]
+        better = next(name for name in FOR_RARE_CLASSES if name in reported)
+        yield Violation(
+            "trainer.metric_for_best_model",
+            f"{share:.1%} of the evaluation's {labels.unit}s have label {printable(largest)}: predicting it "
+            "throughout has that accuracy",
+            f"set trainer.metric_for_best_model to {better}",
+        )
