@@ -19,6 +19,7 @@ from neobert.data.sources.text_files import opened, read_rows
 from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
+from neobert.printable import printable
 
 COLUMN_OPTION, SPLIT_OPTION = "--column", "--split"
 BLOCK_BYTES = 1 << 20
@@ -43,43 +44,48 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     Raises `ProjectError`.
     """
     if path.is_dir():
-        return _in_folder(DatasetConfig(path=str(path), text_column=column, train_split=split))
+        return _data_set(DatasetConfig(path=str(path), text_column=column, train_split=split))
     if is_hub_name(str(path)):
-        return _on_hub(DatasetConfig(name=str(path), text_column=column, train_split=split))
+        return _data_set(DatasetConfig(name=str(path), text_column=column, train_split=split))
     if not path.is_file():
         message, hint = "does not exist", "pass a file or a folder"
         if path.exists():
             message, hint = "is not a regular file", "write its texts to a file: they are read more than once"
-        raise ProjectError("encode-texts", message, hint, str(path), EXIT_USAGE)
+        raise _unusable(path, message, hint)
     kind = kind_of(path)
     if kind is None:
-        message = f"is not one of {READABLE}"
-        raise ProjectError(
-            "encode-texts", message, "convert the file to .txt or .jsonl", str(path), EXIT_USAGE
-        )
-    return _Lines(path) if kind == TEXT_KIND else _Table(path, column)
+        raise _unusable(path, f"is not one of {READABLE}", "convert the file to .txt or .jsonl")
+    if kind != TEXT_KIND:
+        return _Table(path, column)
+    if column is not None:
+        raise _without_columns(path, column)
+    return _Lines(path)
 
 
-def _in_folder(config: DatasetConfig) -> Texts:
-    """Open a folder. Errors name what to pass to the command, not the keys of a run file."""
+def _without_columns(path: Path, column: str) -> ProjectError:
+    hint = f"remove {COLUMN_OPTION}, or pass a table"
+    return _unusable(path, f"is plain text, which has no column {printable(column)!r}", hint)
+
+
+def _unusable(path: Path, message: str, hint: str) -> ProjectError:
+    return ProjectError("encode-texts", message, hint, str(path), EXIT_USAGE)
+
+
+def _data_set(config: DatasetConfig) -> Texts:
+    """Open a folder or a Hub dataset. Errors name what to pass to the command, not the keys of a run file."""
     try:
         return _DataSet(config)
     except ProjectError as error:
-        hint = error.hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
-        hint = hint.replace(TRAIN_KEY, SPLIT_OPTION)
         place = SPLIT_OPTION if error.place == TRAIN_KEY else error.place
-        raise replace(error, hint=hint, place=place, exit_code=EXIT_USAGE) from error
+        raise replace(error, hint=_for_command(error.hint), place=place, exit_code=EXIT_USAGE) from error
 
 
-def _on_hub(config: DatasetConfig) -> Texts:
-    """Open a dataset by its name. Errors name the arguments of commands, not the keys of a run file."""
-    try:
-        return _DataSet(config)
-    except ProjectError as error:
-        hint = (
-            f"no such local path: pass an existing one, or check the name, {COLUMN_OPTION} and {SPLIT_OPTION}"
-        )
-        raise replace(error, hint=hint, place=str(config.name), exit_code=EXIT_USAGE) from error
+def _for_command(hint: str) -> str:
+    """Replace keys of a run file by arguments. The name alone finds a Hub dataset: there is no other key."""
+    if "dataset.name" in hint:
+        return "no such local path: pass an existing one, or check the name"
+    hint = hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
+    return hint.replace(TRAIN_KEY, SPLIT_OPTION)
 
 
 class _Lines:
@@ -134,6 +140,8 @@ class _DataSet:
     def __init__(self, config: DatasetConfig) -> None:
         rows = RowFormat((_text_field(config.text_column),), config.column_names, config.tsv_quotes)
         self._source = open_corpus(config, rows, whole_digest).train
+        if config.path and config.text_column and self._source.column is None:
+            raise _without_columns(Path(config.path), config.text_column)
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())

@@ -265,7 +265,7 @@ def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypat
     with pytest.raises(ProjectError, match="dataset cannot be opened") as refusal:
         open_texts(Path("owner/absent-data-set"), None, "train")
     assert (refusal.value.place, refusal.value.exit_code) == ("owner/absent-data-set", 2)
-    hint = "no such local path: pass an existing one, or check the name, --column and --split"
+    hint = "no such local path: pass an existing one, or check the name"
     assert refusal.value.hint == hint
     with pytest.raises(ProjectError, match="does not exist"):
         open_texts(Path("absent.txt"), None, "train")
@@ -277,6 +277,24 @@ def test_a_name_on_the_hub_gives_the_rows_of_a_split(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", lambda name, *_, **__: {"owner/name": loaded}[name])
     monkeypatch.chdir(tmp_path)
     assert list(open_texts(Path("owner/name"), "text", "test")) == ["a", "b"]
+    for column, split, place, hint in [
+        ("body", "test", "owner/name (test)", "set --column to one of the columns: 'text'"),
+        ("text", "dev", "--split", "set --split to one of: test"),
+    ]:
+        with pytest.raises(ProjectError) as refusal:
+            open_texts(Path("owner/name"), column, split)
+        assert (refusal.value.place, refusal.value.hint, refusal.value.exit_code) == (place, hint, 2)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "folder"])
+def test_a_column_of_plain_text_is_refused(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    for file in ("a.txt", "folder/b.txt"):
+        (tmp_path / file).write_text("one\n")
+    assert list(open_texts(tmp_path / name, None, "train")) == ["one"]
+    with pytest.raises(ProjectError, match="is plain text, which has no column 'body'") as refusal:
+        open_texts(tmp_path / name, "body", "train")
+    assert (refusal.value.hint, refusal.value.exit_code) == ("remove --column, or pass a table", 2)
 
 
 @pytest.mark.parametrize(("text", "number"), [("", 0), ("one", 1), ("one\n", 1), ("one\n\nthree", 3)])
