@@ -49,7 +49,7 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     """
     pieces = line_pieces(handle, path)
     if kind in _DELIMITERS:
-        return _csv_rows(pieces, path, _DELIMITERS[kind], rows)
+        return csv_rows(pieces, path, _DELIMITERS[kind], rows)
     if kind == CONLL:
         return conll_rows(pieces, path, rows.column_names)
     if kind != ".json":
@@ -92,7 +92,11 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
         raise unreadable(place, f"is not JSON: {error}", "write an array of JSON objects") from error
 
 
-def _csv_rows(pieces: Iterator[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
+def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
+    """Yield (place for messages, all columns of a row) from the lines of a table.
+
+    Raises DAT001 for a malformed one.
+    """
     csv.field_size_limit(MAX_LINE_CHARACTERS)
     has_quotes = delimiter == "," or rows.tsv_quotes
     hint = _QUOTE_FIELDS if delimiter == "," else _QUOTE_TSV if has_quotes else _PLAIN_TSV

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from neobert.config.text_formats import COMPRESSIONS
-from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.lines import LinePiece, line_pieces
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import rows_of
+from neobert.data.sources.table_rows import csv_rows, rows_of
 from neobert.data.sources.text_files import opened
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -119,9 +120,11 @@ def _with_title(title: str, text: str) -> str:
 
 
 def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
-    _require_header(file)
     with opened(file) as handle:
-        for place, row in rows_of(handle, file, ".tsv", RowFormat((), tsv_quotes=False)):
+        pieces = line_pieces(handle, file)
+        first = next(pieces, LinePiece(1, "", is_start=True, is_end=True))
+        _require_header(first, file)
+        for place, row in csv_rows(chain([first], pieces), file, "\t", RowFormat((), tsv_quotes=False)):
             query, document, score = (row[name] for name in HEADER)
             try:
                 yield query, document, int(score)
@@ -130,11 +133,9 @@ def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
                 raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", place) from None
 
 
-def _require_header(file: Path) -> None:
+def _require_header(first: LinePiece, file: Path) -> None:
     """Raise `ProjectError` for judgements without the header line, such as a TREC file."""
-    with opened(file) as handle:
-        _, first = next(iter(whole_lines(line_pieces(handle, file), file)), (0, ""))
-    if not set(HEADER) <= set(first.rstrip("\r\n").split("\t")):
+    if not set(HEADER) <= set(first.text.rstrip("\r\n").split("\t")):
         message = f"the first line does not name the columns {listed(HEADER)}, with tabs between them"
         hint = "add that line; of a TREC file (query 0 document score), remove the second column"
         raise ProjectError(CODE, message, hint, f"{file}:1")
