@@ -71,13 +71,19 @@ class PlainConversion:
         self.item = get_args(annotation)[0] if is_list else annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value converted to its annotated type. Raises typer's error if that fails."""
+        """Return the value converted to its annotated type. Raises typer's error if that fails.
+
+        An empty path is refused.
+        """
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         items = value if isinstance(value, list | tuple) else [value]
         if not all(map(self._fits, items)):
             param._runtime_param = None
             return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        if self.item is Path and "" in items:
+            # Path("") is the current folder: an unset variable of a shell would name it.
+            raise typer.BadParameter("the path is empty; a variable of the shell may be unset", ctx, param)
         converted = [Path(item) if self.item is Path else item for item in items]
         return converted if items is value else converted[0]
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 import pytest
 import typer
 
+from launcher.cli import app
 from launcher.cli.groups import convert_plainly
+from neobert.errors import EXIT_USAGE
 
 
 def command(annotation: Any, **options: Any) -> tuple[Any, Any]:
@@ -59,6 +61,34 @@ def test_a_value_is_what_typer_makes_of_it(
 ) -> None:
     expected = converted(words, annotation, plainly=False, **options)
     assert converted(words, annotation, plainly=True, **options) == expected
+
+
+@pytest.mark.parametrize("annotation", [Path, Path | None, list[Path]])
+def test_an_empty_path_is_not_the_current_folder(annotation: Any) -> None:
+    words = ["--value", "a", "--value", ""] if annotation == list[Path] else ["--value", ""]
+    kind, message = converted(words, annotation, plainly=True)
+    assert (kind, message) == ("BadParameter", "the path is empty; a variable of the shell may be unset")
+    assert converted(["--value", ""], str, plainly=True) == [""]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["export", "model", "--output", ""],
+        ["encode", "model", "a.txt", "--output="],
+        ["evaluate", "glue", "model", "--data", "glue", "-o", ""],
+        ["data", "prepare", "--profile", "cpu-demo", "-o", ""],
+        ["tokenizer", "train", "--profile", "cpu-demo", "-o", ""],
+        ["preflight", "--profile", "cpu-demo", "--output", ""],
+    ],
+)
+def test_no_command_writes_to_an_empty_path(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert app.run(words) == EXIT_USAGE
+    assert "the path is empty; a variable of the shell may be unset [usage]" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_comparison_sees_what_is_converted() -> None:

@@ -135,7 +135,7 @@ class DatasetConfig:
     prefetch_factor: PositiveInt = key(
         4, "Microbatches prefetched per data loader thread.", affects="loading"
     )
-    cache_dir: str | None = key(
+    cache_dir: NonEmpty | None = key(
         None,
         "Folder for prepared data; null: $NEOBERT_CACHE, else neobert in the user's cache folder.",
         is_path=True,
