@@ -47,6 +47,7 @@ from launcher.rundir.directory import (
     run_directory,
 )
 from launcher.rundir.live_state import Watch
+from launcher.rundir.records import FIRST_STEP, NUM_RANKS
 from launcher.terminal import console
 from launcher.terminal.nonblocking_output import never_blocking
 from launcher.terminal.values import result_json
@@ -175,7 +176,12 @@ def _lead(node: NodeLaunch) -> int:
         first_step, has_weights = _first_step(examination), _starts_from_weights(resolved)
         stages = Stages(folder, request.stages, first_step, console.tell, has_weights=has_weights)
         launch = replace(_launch(node, staging / ERROR, (held,)), stages=stages, waiting=child)
-        entry = {"command": launch.command, "begun_boot_s": round(node.begun_s, 3)}
+        entry = {
+            "command": launch.command,
+            "begun_boot_s": round(node.begun_s, 3),
+            FIRST_STEP: max(0, first_step),
+            NUM_RANKS: node.topology.nproc_per_node * node.topology.nnodes,
+        }
         write_run(examination, request.selection.files, folder, staging, entry)
         if node.output_format == "text" and not request.quiet:
             console.write(_opening(examination, folder, verbose=request.verbose))

@@ -94,10 +94,10 @@ def _phase(run: RunRecord) -> str:
 
 
 def _cost(run: RunRecord) -> str:
-    """Return GPU-hours of the training time, and their price where one is set."""
+    """Return GPU-hours of the training time on all ranks, and their price where one is set."""
     if not list_in(run.facts, "gpus"):
         return "no GPU"
-    hours = run.history.clock.elapsed_s / SECONDS_PER_HOUR * max(run.num_ranks, 1)
+    hours = run.history.clock.rank_seconds / SECONDS_PER_HOUR
     price = number(run.config.get("guard.price_per_gpu_hour"))
     return f"{show_count(hours)} GPU-hours" + ("" if price is None else f" = {hours * price:,.2f}")
 

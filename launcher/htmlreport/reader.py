@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import mul, sub
+from operator import attrgetter, mul, sub
 from pathlib import Path
 
 from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
 from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
-from launcher.rundir.records import BEAT_VALUES, Record, last_record, read_json, sound_values
+from launcher.rundir.records import (
+    BEAT_VALUES,
+    FIRST_STEP,
+    NUM_RANKS,
+    Record,
+    last_record,
+    read_json,
+    sound_values,
+)
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
 from neobert.runfiles.json_values import is_count, is_number
@@ -28,6 +38,17 @@ STARTING = "start"
 """Phase of a session before its first step."""
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch: the step of the checkpoint that it started from, 0 without one, and its ranks."""
+
+    first_step: int
+    num_ranks: int
+
+
+ONE_RANK = (Launched(0, 1),)
+
+
 @dataclass(slots=True)
 class Clock:
     """Tokens and training time by step: one entry per pixel.
@@ -36,10 +57,13 @@ class Clock:
     the steps of a run that this one continues: their tokens count, their time does not.
 
     Attributes:
+        launches: those that trained the steps of the run, by ascending first step.
+        rank_seconds: sum of the training time over the ranks, which launches may have different numbers of.
         start_tokens: tokens that this run began with; above 0 if it continues another.
         timed_step: last step whose time is counted; at first that of the checkpoint that it continues.
     """
 
+    launches: Sequence[Launched] = ONE_RANK
     steps: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -47,22 +71,36 @@ class Clock:
     timed_step: int = 0
     step_seconds: float = 0.0
     elapsed_s: float = 0.0
+    rank_seconds: float = 0.0
 
     def add(self, steps: list[int], rows: list[Record]) -> None:
         """Add the rows of one pixel, in order."""
         ends, times_ms = _times(steps, rows, STEP_MS)
         if ends:
             counts = map(sub, ends, [min(self.timed_step, ends[0]), *ends[:-1]])
-            spent_s = sum(map(mul, times_ms, counts)) / 1000
-            self.step_seconds += spent_s
-            self.elapsed_s += spent_s
+            spent_ms = list(map(mul, times_ms, counts))
+            self.step_seconds += sum(spent_ms) / 1000
+            self._spend(ends, spent_ms)
             self.timed_step = ends[-1]
-        self.elapsed_s += sum(_times(steps, rows, EVALUATION_MS)[1]) / 1000
+        self._spend(*_times(steps, rows, EVALUATION_MS))
         tokens = next((row[TOKENS] for row in reversed(rows) if is_count(row.get(TOKENS))), None)
         if tokens is not None or not self.steps:
             self.steps.append(steps[-1])
             self.tokens.append(self.start_tokens if tokens is None else tokens)
             self.seconds.append(round(self.elapsed_s, 3))
+
+    def _spend(self, steps: list[int], times_ms: list[float]) -> None:
+        """Add times of ascending steps, each on the ranks of the launch that trained the step."""
+        self.elapsed_s += sum(times_ms) / 1000
+        if steps and (last := self._launch_of(steps[-1])) is self._launch_of(steps[0]):
+            self.rank_seconds += sum(times_ms) / 1000 * last.num_ranks
+        else:
+            ranks = (self._launch_of(step).num_ranks for step in steps)
+            self.rank_seconds += sum(map(mul, times_ms, ranks)) / 1000
+
+    def _launch_of(self, step: int) -> Launched:
+        """Return the last launch that started before a step; the evaluation at step 0 is of the first."""
+        return self.launches[max(0, bisect_left(self.launches, step, key=attrgetter("first_step")) - 1)]
 
 
 @dataclass(slots=True)
@@ -93,9 +131,9 @@ class History:
     num_unreadable: int = 0
 
 
-def read_history(folder: Path) -> History:
+def read_history(folder: Path, launches: Sequence[Launched]) -> History:
     """Read metrics.jsonl once; memory does not grow with its length."""
-    history, path = History(clock=_clock(folder)), folder / METRICS
+    history, path = History(clock=_clock(folder, launches)), folder / METRICS
     if not is_plain(path):
         return history
     pixels = Decimator(first_step(path), step_of(last_record(path)))
@@ -112,11 +150,31 @@ def read_history(folder: Path) -> History:
     return history
 
 
-def _clock(folder: Path) -> Clock:
+def _clock(folder: Path, launches: Sequence[Launched]) -> Clock:
     """Start the clock at step 0, or where the run that this one continues was saved."""
     source = read_json(folder / CONTINUED)
     step, tokens = source.get("step"), source.get("tokens_total")
-    return Clock(start_tokens=tokens, timed_step=step) if is_count(step) and is_count(tokens) else Clock()
+    if not (is_count(step) and is_count(tokens)):
+        return Clock(launches)
+    return Clock(launches, start_tokens=tokens, timed_step=step)
+
+
+def launches_of(entries: Iterable[Record], num_ranks: int) -> list[Launched]:
+    """Return the launches whose steps are part of the run; a later one replaces steps that it repeats.
+
+    Args:
+        entries: of the manifest, oldest first.
+        num_ranks: ranks of a launch that did not record them, which counts from step 0.
+    """
+    kept: list[Launched] = []
+    for entry in entries:
+        launched, step, ranks = Launched(0, num_ranks), entry.get(FIRST_STEP), entry.get(NUM_RANKS)
+        if is_count(step) and is_count(ranks):
+            launched = Launched(step, ranks)
+        while kept and kept[-1].first_step >= launched.first_step:
+            kept.pop()
+        kept.append(launched)
+    return kept or [Launched(0, num_ranks)]
 
 
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from launcher.htmlreport.decimation import PIXELS, Series
 from launcher.htmlreport.jsonl import read_document
-from launcher.htmlreport.reader import History, Rank, read_history, read_ranks, saved_steps
+from launcher.htmlreport.reader import History, Rank, launches_of, read_history, read_ranks, saved_steps
 from launcher.rundir.directory import is_alive
 from launcher.rundir.records import Record, list_in
 from neobert.config.canonical import flatten
@@ -112,16 +112,17 @@ def read_run(folder: Path) -> RunRecord:
     """Read a run directory. Nothing in it is executed, and no link in it is followed."""
     manifest = read_document(folder, MANIFEST)
     earlier = [launch for launch in list_in(manifest, "earlier") if isinstance(launch, dict)]
+    launches = [*earlier, manifest] if manifest else earlier
     ranks, num_ranks = read_ranks(folder)
     return RunRecord(
         name=folder.absolute().name,
         folder=folder,
-        history=read_history(folder),
+        history=read_history(folder, launches_of(launches, max(num_ranks, 1))),
         ranks=ranks,
         num_ranks=num_ranks,
         config=flatten(read_document(folder, RESOLVED)),
         provenance=read_document(folder, "provenance.json"),
-        launches=[*earlier, manifest] if manifest else earlier,
+        launches=launches,
         preflight=read_document(folder, "preflight.json"),
         facts=read_document(folder, "facts.json"),
         outcome=read_document(folder, OUTCOME),

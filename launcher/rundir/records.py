@@ -17,6 +17,8 @@ from neobert.runfiles.json_values import is_count, is_number, is_text, is_texts,
 from neobert.runfiles.run_dir import OUTCOME, heartbeat_path
 
 Record = dict[str, Any]
+FIRST_STEP, NUM_RANKS = "first_step", "num_ranks"
+"""Keys of a launch in the manifest: the step of the checkpoint that it starts from, and its ranks."""
 LAST_LINES_BYTES = 64 * 1024
 LARGEST_JSON_BYTES = 32 * 2**20
 LONGEST_LINE_BYTES = 2**20

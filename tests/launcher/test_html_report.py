@@ -27,7 +27,7 @@ from launcher.htmlreport.decimation import Decimator
 from launcher.htmlreport.overview import heading, launches
 from launcher.htmlreport.page import write_page
 from launcher.htmlreport.panels import panels_of
-from launcher.htmlreport.reader import read_history
+from launcher.htmlreport.reader import ONE_RANK, read_history
 from launcher.htmlreport.run_record import read_run
 from launcher.rundir.directory import after_boot_s
 from neobert.tasks import TASKS, Metric
@@ -333,11 +333,36 @@ def test_values_that_are_not_numbers_leave_gaps(run_dir: Path) -> None:
         '{"step": 10, "train/lo',
     ]
     (run_dir / "metrics.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    history = read_history(run_dir)
+    history = read_history(run_dir, ONE_RANK)
     assert history.series["train/loss"].values == [2.5]
     page = Page(write_page([read_run(run_dir)]))
     assert "damaged lines are not shown" in page.text
     assert page.data["runs"][0]["series"]["train/loss"] == {"steps": [3], "values": [2.5]}
+
+
+@pytest.mark.parametrize(
+    ("launches", "cost"),
+    [
+        ([(0, 1), (20, 2)], "1.5 GPU-hours = 3.00"),
+        ([(0, 4), (20, 1)], "2.5 GPU-hours = 5.00"),
+        ([(0, 1), (20, 2), (10, 4)], "3.25 GPU-hours = 6.50"),  # steps from 11 were repeated
+        ([(0, 1), (20, 9), (20, 2)], "1.5 GPU-hours = 3.00"),  # the second one trained nothing
+        ([(None, None), (20, 1)], "1.5 GPU-hours = 3.00"),  # an earlier version recorded none: two heartbeats
+        ([(0, 1)], "1 GPU-hours = 2.00"),
+        ([(-1, 5), (20, "4")], "2 GPU-hours = 4.00"),
+    ],
+)
+def test_each_launch_is_priced_with_its_own_ranks(
+    run_dir: Path, launches: list[tuple[Any, Any]], cost: str
+) -> None:
+    for scale in (1, 100):  # one row for each pixel of a chart, and several
+        write_rows(run_dir, [{**row(step), "time/step_ms": 9e4 / scale} for step in range(40 * scale + 1)])
+        entries = [
+            {"first_step": None if step is None else step * scale, "num_ranks": ranks}
+            for step, ranks in launches
+        ]
+        write(run_dir, "manifest.json", {**entries[-1], "earlier": entries[:-1]})
+        assert f"<dd>{cost}</dd>" in heading(read_run(run_dir))
 
 
 @pytest.mark.parametrize(
@@ -457,7 +482,7 @@ def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
     for num_rows in (8_000, 32_000):
         write_rows(run_dir, [row(step) for step in range(num_rows)])
         tracemalloc.start()
-        history = read_history(run_dir)
+        history = read_history(run_dir, ONE_RANK)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert history.num_rows == num_rows

@@ -67,6 +67,11 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     assert again.code == 0, again.out + again.err
     assert [row["step"] for row in history(Path("run"))] == list(range(41))
     assert history(Path("run")) == history(Path("whole"))
+    manifest = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))
+    launches = [*manifest["earlier"], manifest]
+    ended = [each["outcome"]["step"] for each in manifest["earlier"]]  # none if the signal came too late
+    assert [each["first_step"] for each in launches] == [0, *ended]
+    assert all(each["num_ranks"] == 1 for each in launches)
     assert "finished  step 40/40" in command("status", "run").out
     assert command("report", "run", "--compare", "whole").code == 0
     page = Path("run/compare.html").read_text(encoding="utf-8")
