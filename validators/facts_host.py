@@ -119,6 +119,8 @@ class ResumeFacts:
             `structural_differences` are then those of model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
+        tokenizer_differences: keys, with both values, by which a continued run would train another tokenizer;
+            empty if it names one.
         numeric_differences: keys of the loss and its updates that differ, with both values, without those of
             the schedule.
         has_same_schedule: whether no key differs that determines the learning rate of a step.
@@ -140,6 +142,7 @@ class ResumeFacts:
     is_continued: bool = False
     stable_steps: tuple[int, int] | None = None
     tokenizer_digest: str = ""
+    tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
     has_same_schedule: bool = False
 

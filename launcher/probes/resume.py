@@ -19,7 +19,7 @@ from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usab
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
-from neobert.runfiles.continuation import continuation_differences, find_source
+from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
 from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
 from neobert.units import BYTES_PER_MIB
@@ -73,6 +73,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         is_continued=continued is not None,
         stable_steps=_stable_steps(saved),
         tokenizer_digest=_tokenizer_digest(folder),
+        tokenizer_differences=_other_tokenizer(saved, subject.config) if continued else (),
         numeric_differences=() if continued else _other_numerics(saved, subject.config),
         has_same_schedule=bool(saved) and has_same_schedule(saved, to_dict(subject.config)),
     )
@@ -105,6 +106,10 @@ def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
 def _differences(saved: Mapping[str, Any], config: RunConfig, *, is_continued: bool) -> tuple[str, ...]:
     compare = continuation_differences if is_continued else structural_differences
     return tuple(map(str, compare(saved, to_dict(config)))) if saved else ()
+
+
+def _other_tokenizer(saved: Mapping[str, Any], config: RunConfig) -> tuple[str, ...]:
+    return tuple(map(str, tokenizer_differences(saved, config))) if saved else ()
 
 
 def _other_numerics(saved: Mapping[str, Any], config: RunConfig) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import Found, Verify, checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
 from neobert.runfiles.checkpoint.state import read_config
-from neobert.runfiles.resume_policy import Difference, structural_differences
+from neobert.runfiles.resume_policy import Difference, differences, structural_differences
 from neobert.runfiles.run_dir import AUTO
 
 KEY = "trainer.continue_from"
@@ -21,6 +21,14 @@ FILE_NAME = "continued.json"
 UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.init")
 """Keys of the model's initial weights, which have no effect on a trained checkpoint."""
 TEXT_SECTIONS = ("dataset", "tokenizer")
+MIXTURE = "dataset.mixture"
+TRAINED_ON = (
+    *(f"tokenizer.{name}" for name in ("path", "name", "vocab_size")),
+    *(f"dataset.{name}" for name in ("path", "name", "config", "revision", "train_split", "text_column")),
+    *(f"dataset.{name}" for name in ("eval_split", "eval_samples", "validation_split")),
+    MIXTURE,
+)
+"""Keys that decide which tokenizer a run trains: text that is held out is not in its counts."""
 HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 
 
@@ -46,6 +54,24 @@ def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any
     """
     differing = structural_differences(saved, current)
     return tuple(each for each in differing if effect_of(each.key) == "model" and each.key not in UNCOMPARED)
+
+
+def tokenizer_differences(saved: Mapping[str, Any], current: RunConfig) -> tuple[Difference, ...]:
+    """Return the differences of two configs by which the current run trains another tokenizer.
+
+    Empty if the run names a tokenizer: only its content shows whether that is the one of the checkpoint.
+    """
+    if current.tokenizer.path is not None or current.tokenizer.name is not None:
+        return ()
+    found = (each for each in differences(saved, to_dict(current)) if each.key in TRAINED_ON)
+    return tuple(each for each in found if each.key != MIXTURE or not _has_same_corpora(each))
+
+
+def _has_same_corpora(mixtures: Difference) -> bool:
+    """Return whether two mixtures differ only in their weights, which do not count for a tokenizer."""
+    both = mixtures.saved, mixtures.current
+    saved, current = ([{**corpus, "weight": None} for corpus in each] for each in both)
+    return saved == current
 
 
 def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:

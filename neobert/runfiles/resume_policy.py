@@ -41,12 +41,12 @@ class Difference:
 
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs that forbid resuming one from the other."""
-    return tuple(each for each in _differences(saved, current) if is_structural(each.key))
+    return tuple(each for each in differences(saved, current) if is_structural(each.key))
 
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences of two canonical configs that do not prevent a resume."""
-    return tuple(each for each in _differences(saved, current) if not is_structural(each.key))
+    return tuple(each for each in differences(saved, current) if not is_structural(each.key))
 
 
 def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
@@ -76,7 +76,8 @@ def is_structural(key: str) -> bool:
     return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
 
 
-def _differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
+def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield all differences of two canonical configs, by key."""
     left, right = _comparable(saved), _comparable(current)
     for key in sorted(left.keys() | right.keys()):
         if left.get(key, ABSENT) != right.get(key, ABSENT):

@@ -288,12 +288,32 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
         "model.hidden_size",
         "optimizer.name",
     ]
+    assert found.tokenizer_differences == ()
+    own_text = {"dataset.path": "plays.txt", "tokenizer.vocab_size": 77}
+    trained = probe_resume(configured({key: str(root), **own_text}))
+    assert [each.partition(":")[0] for each in trained.tokenizer_differences] == [
+        "dataset.path",
+        "tokenizer.vocab_size",
+    ]
+    named = probe_resume(configured({key: str(root), **own_text, "tokenizer.path": str(root / "30")}))
+    assert named.tokenizer_differences == ()
     missing = probe_resume(configured({key: str(tmp_path / "none")}))
     assert (missing.exists, missing.is_continued) == (False, True)
     # A checkpoint of its own comes first.
     checkpoint(subject.output_dir / "checkpoints", 35, subject.config)
     own = probe_resume(configured({key: str(root), SELECTOR: "auto"}))
     assert (own.step, own.is_continued, own.is_elsewhere) == (35, False, False)
+
+
+def test_weights_of_a_mixture_train_no_other_tokenizer(configured: Any, tmp_path: Path) -> None:
+    def mixture(*names: str, weight: float = 1.0) -> dict[str, Any]:
+        corpora = [{"path": name, "weight": weight} for name in names]
+        return {"trainer.continue_from": str(tmp_path / "first"), "dataset.mixture": corpora}
+
+    checkpoint(tmp_path / "first" / "checkpoints", 30, configured(mixture("a", "b")).config)
+    assert probe_resume(configured(mixture("a", "b", weight=3.0))).tokenizer_differences == ()
+    (difference,) = probe_resume(configured(mixture("a", "c"))).tokenizer_differences
+    assert difference.startswith("dataset.mixture: ")
 
 
 def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:

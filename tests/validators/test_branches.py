@@ -64,6 +64,7 @@ CONTINUED = RESUME | {
     "facts.resume.is_elsewhere": True,
 }
 OTHER_TOKENIZER = CONTINUED | {"facts.resume.tokenizer_digest": "0123456789abc"}
+UNINSPECTED = {"facts.inspection": None}
 DECAYED = CONTINUED | {"facts.resume.step": 900}
 
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
@@ -155,6 +156,10 @@ ROWS: list[Row] = [
      "config.dataset.train_split", "train", "train[:90%]", "is also trained on"),
     ("CKP013", OTHER_TOKENIZER, "facts.resume.is_continued", True, False, "tokenizer 0123456789ab, not"),
     ("CKP013", OTHER_TOKENIZER, "facts.resume.tokenizer_digest", "0123456789abc", "", "0123456789ab, not"),
+    ("CKP013", CONTINUED | UNINSPECTED,
+     "facts.resume.tokenizer_differences", ["seed: 1 in it"], [], "of runs/first/checkpoints/800: seed: 1"),
+    ("CKP013", CONTINUED | UNINSPECTED | {"facts.resume.tokenizer_differences": ["seed: 1 in it"]},
+     "facts.resume.is_continued", True, False, "trains its own tokenizer"),
     ("CKP012", DECAYED, "facts.resume.is_verified", True, False, "outside the plateau"),
     ("CKP012", DECAYED, "facts.resume.is_continued", True, False, "(steps 50 to 800)"),
     ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 800], None, "(steps 50 to 800)"),

@@ -7,12 +7,12 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
+from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
 from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.rules.dat_prepared import prepared_of
 
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
@@ -230,16 +230,17 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
     "CKP013",
     "continued-with-another-tokenizer",
     severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection", "resume"),
+    level=Level.HOST,
+    needs=("resume",),
     inapplicable=why_not_continued,
 )
 def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that continues another one with another tokenizer.
 
     ## What it does
-    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`. A
-    tokenizer that is trained on the text of each run is another one.
+    Compares the digest of this run's tokenizer with the one in the checkpoint of `trainer.continue_from`.
+    Where the text is not inspected, as in the checks of a smoke run, compares the keys of the text on which
+    this run would train a tokenizer with those in the checkpoint.
 
     ## Why is this bad?
     Every id stands for another token: the embedding that the checkpoint has learned is then noise.
@@ -256,7 +257,15 @@ def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts)
     tokenizer: {path: runs/first/checkpoints/800}
     ```
     """
-    resume, own = needed(facts.resume), prepared_of(facts).tokenizer_digest
-    if resume.is_continued and resume.tokenizer_digest and resume.tokenizer_digest != own:
+    resume, prepared = needed(facts.resume), None if facts.inspection is None else facts.inspection.prepared
+    if not resume.is_continued:
+        return
+    hint = f"set tokenizer.path to {resume.target}"
+    if prepared is None or not resume.tokenizer_digest:
+        if resume.tokenizer_differences:
+            keys = listed(resume.tokenizer_differences, most=2, separator="; ")
+            message = f"this run trains its own tokenizer, not the one of {resume.target}: {keys}"
+            yield Violation("tokenizer", message, hint)
+    elif resume.tokenizer_digest != (own := prepared.tokenizer_digest):
         message = f"the checkpoint was trained with tokenizer {resume.tokenizer_digest[:12]}, not {own[:12]}"
-        yield Violation("tokenizer", message, f"set tokenizer.path to {resume.target}")
+        yield Violation("tokenizer", message, hint)
