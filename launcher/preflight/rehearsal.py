@@ -26,6 +26,7 @@ from launcher.preflight.rehearsal_children import (
     REHEARSAL_S,
     RESUMED,
     RESUMED_AGAIN,
+    STEP,
     DivergedError,
     Stage,
     helped,
@@ -116,8 +117,8 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
                 rest.result()
                 kill_tree(fresh)
             elif room >= ALL_AT_ONCE:
-                for child in (stage.waiting.get(RESUMED_AGAIN), subject.trainer):
-                    warm_up(child, subject.config, stage.resolved)
+                warm_up(stage.waiting.get(RESUMED_AGAIN), subject.config, stage.resolved, STEP)
+                warm_up(subject.trainer, subject.config, stage.resolved)
             trains_next = subject.trainer is not None
             resumes = () if is_out_of_memory(rest) else _resume(stage, room=room, trains_next=trains_next)
             end = rest.result()

@@ -27,7 +27,7 @@ FRESH, RESUMED, RESUMED_AGAIN = "fresh", "resumed", "resumed_again"
 GRAPHS = "graphs"
 """Compiles the evaluation while the uninterrupted run compiles its step; not used if both are cached."""
 PARTS = (FRESH, RESUMED, RESUMED_AGAIN, GRAPHS)
-WARM_UP, EVALUATION = "neobert.rehearsal.warm_up", "evaluation"
+WARM_UP, STEP, EVALUATION = "neobert.rehearsal.warm_up", "step", "evaluation"
 COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
 GRAPHS_S = 120.0
 MEASURED = "measured"
@@ -153,10 +153,13 @@ def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
         yield
 
 
-def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path) -> None:
-    """Have a process that trains later compile its graphs now; it writes nothing of the run."""
+def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path, *only: str) -> None:
+    """Have a process that trains later compile its graphs now; it writes nothing of the run.
+
+    `only`: `STEP` for a process that never evaluates.
+    """
     if child is not None and compiles_static_graphs(config):
-        child.warm_up(WARM_UP, [str(resolved)])
+        child.warm_up(WARM_UP, [str(resolved), *only])
 
 
 @contextmanager

@@ -175,7 +175,7 @@ class Resumed:
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
         draw_from_generators()  # as the uninterrupted run did between its save and its next step
         if trainer.config.trainer.torch_compile:
-            WorstCase(trainer).run(trainer)  # compilers draw numbers too
+            WorstCase(trainer).step(trainer)  # compilers draw numbers too; it ends before an evaluation
         self.trace = Trace(trainer)
         self.trace.start()
         return [Hook(name="rehearsal", act=self.look, every=1)]

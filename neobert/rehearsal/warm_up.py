@@ -2,7 +2,8 @@
 
 `main` is called in a process that trains afterwards: its trainer finds the device ready and its graphs
 compiled. `python -m neobert.rehearsal.warm_up RESOLVED.json evaluation` leaves the graph of the evaluation in
-torch's cache for other processes. Neither writes a file of the run.
+torch's cache for other processes. Neither writes a file of the run. `step` as the second argument warms up
+for a process that never evaluates.
 """
 
 from __future__ import annotations
@@ -18,20 +19,17 @@ from neobert.config.schema import RunConfig
 from neobert.train import read_config
 from neobert.training.loop.signals import Signals
 
-EVALUATION = "evaluation"
+STEP, EVALUATION = "step", "evaluation"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Warm up for the run of a resolved config, or for its evaluations only."""
+    """Warm up for the run of a resolved config, or for its steps or evaluations only."""
     resolved, *only = arguments
-    warm_up(read_config(Path(resolved)), is_evaluation=only == [EVALUATION])
+    warm_up(read_config(Path(resolved)), only=next(iter(only), ""))
 
 
-def warm_up(config: RunConfig, *, is_evaluation: bool = False) -> None:
-    """Run the largest step and evaluation on a throw-away model.
-
-    `is_evaluation`: only the evaluation.
-    """
+def warm_up(config: RunConfig, *, only: str = "") -> None:
+    """Run the largest step and evaluation on a throw-away model, or `only` one of them."""
     import torch
 
     from neobert.parallel import World, use_all_cores
@@ -45,10 +43,7 @@ def warm_up(config: RunConfig, *, is_evaluation: bool = False) -> None:
         trainer = assemble(config, Path(folder), world, Signals(), None)
         with closing(trainer.batches):
             worst = WorstCase(trainer)
-            if is_evaluation:
-                worst.evaluate(trainer)
-            else:
-                worst.run(trainer)
+            {STEP: worst.step, EVALUATION: worst.evaluate}.get(only, worst.run)(trainer)
             del worst
     del trainer
     gc.collect()

@@ -8,11 +8,11 @@ import socket
 import datasets
 import pytest
 from huggingface_hub import constants
+from transformers import AutoTokenizer
 
 from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources import hub
 from neobert.data.sources.corpus import open_corpus
-from neobert.data.tokenize import tokenizers
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 
@@ -52,7 +52,7 @@ def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way
         logging.getLogger("huggingface_hub.utils").warning("Retrying in 1s")
         raise OSError("not there")
 
-    monkeypatch.setattr(tokenizers.AutoTokenizer, "from_pretrained", from_pretrained)
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))
     assert caught.value.hint == "no connection to the hub: set tokenizer.path to a folder"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,10 @@ import pytest
 from neobert.config import from_dict, to_dict
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
-from neobert.data.store import inspection
+from neobert.data.store import contents
 from neobert.data.store.inspection import inspect
 from neobert.data.store.prepare import prepare
+from neobert.data.tokenize.wordpiece import train_wordpiece
 
 WORDS = [f"word{number}" for number in range(50)]
 
@@ -117,7 +121,7 @@ def test_a_file_that_lost_its_end_is_refused(config: RunConfig) -> None:
     assert answer["refusal"]["hint"]
 
 
-class Tampered(inspection.TrainStream):
+class Tampered(contents.TrainStream):
     """A stream of which one thing is wrong."""
 
     change: Any = None
@@ -128,22 +132,22 @@ class Tampered(inspection.TrainStream):
 
 def tamper(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
     monkeypatch.setattr(Tampered, "change", staticmethod(change))
-    monkeypatch.setattr(inspection, "TrainStream", Tampered)
+    monkeypatch.setattr(contents, "TrainStream", Tampered)
 
 
 def test_ranks_that_read_the_same_are_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Overlapping(inspection.TrainStream):
+    class Overlapping(contents.TrainStream):
         def __init__(self, prepared: Any, config: Any, tokenizer: Any, rank: int, world_size: int) -> None:
             super().__init__(prepared, config, tokenizer, min(rank, 1), world_size)
 
-    monkeypatch.setattr(inspection, "TrainStream", Overlapping)
+    monkeypatch.setattr(contents, "TrainStream", Overlapping)
     found = found_in(config)
     assert found["repeated_samples"] > 0
     assert found["missing_samples"] > 0
 
 
 def test_a_rank_without_text_is_seen(config: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Starving(inspection.TrainStream):
+    class Starving(contents.TrainStream):
         def __init__(self, prepared: Any, config: Any, tokenizer: Any, rank: int, world_size: int) -> None:
             super().__init__(prepared, config, tokenizer, rank, world_size)
             self.is_starved = rank == 2
@@ -152,7 +156,7 @@ def test_a_rank_without_text_is_seen(config: RunConfig, monkeypatch: pytest.Monk
             batch = super().__next__()
             return replace(batch, num_tokens=0) if self.is_starved else batch
 
-    monkeypatch.setattr(inspection, "TrainStream", Starving)
+    monkeypatch.setattr(contents, "TrainStream", Starving)
     assert found_in(config)["empty_ranks"] == [2]
 
 
@@ -175,3 +179,21 @@ def test_a_label_that_is_not_the_text_is_seen(config: RunConfig, monkeypatch: An
 
     tamper(monkeypatch, shift)
     assert found_in(config)["wrong_labels"] > 0
+
+
+@pytest.mark.child
+def test_text_is_prepared_before_torch_is_imported(config: RunConfig, tmp_path: Path) -> None:
+    """A first launch waits for its text. Only AutoTokenizer, for a tokenizer_config.json, needs torch."""
+    file, request = tmp_path / "tokenizer.json", tmp_path / "resolved.json"
+    train_wordpiece(WORDS, 128, None).backend_tokenizer.save(str(file))
+    content = to_dict(with_(config, tokenizer={"path": str(file), "vocab_size": None}))
+    request.write_text(json.dumps(content), encoding="utf-8")
+    program = (
+        "import json, sys\n"
+        "from neobert.config import from_dict\n"
+        "from neobert.data.store.inspection import prepare\n"
+        "found = prepare(from_dict(json.load(open(sys.argv[1]))))\n"
+        "assert found.train.num_tokens, found\n"
+        "sys.exit(bool({'torch', 'datasets', 'pyarrow'} & set(sys.modules)))\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(request)], check=True)

@@ -16,7 +16,7 @@ from neobert.config.schema import MixtureCorpus, RunConfig
 from neobert.data.batches.mixture import CorpusSlice, MixedText, MixedWindows
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor, training_shape
-from neobert.data.store.inspection import describe
+from neobert.data.store.contents import describe
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError

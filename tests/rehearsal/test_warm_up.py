@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from neobert.rehearsal.script import copy_as_it_is
@@ -23,13 +24,14 @@ def test_a_run_after_a_warm_up_in_its_process_is_the_same(healthy, tmp_path, tex
     assert seen["state"] == healthy.seen["state"]
 
 
-def test_only_the_evaluation_is_warmed_up(tmp_path, text, monkeypatch):
+@pytest.mark.parametrize(("only", "expected"), [("evaluation", "evaluate"), ("step", "step"), ("", "run")])
+def test_only_what_is_asked_for_is_warmed_up(tmp_path, text, monkeypatch, only, expected):
     called = []
-    for name in ("evaluate", "run"):
+    for name in ("step", "evaluate", "run"):
         monkeypatch.setattr(WorstCase, name, lambda *_, name=name: called.append(name))
     with global_settings_restored():
-        warm_up(resolve(tmp_path, text, {}).config, is_evaluation=True)
-    assert called == ["evaluate"]
+        warm_up(resolve(tmp_path, text, {}).config, only=only)
+    assert called == [expected]
 
 
 def test_a_copy_is_what_a_crash_would_leave(tmp_path):

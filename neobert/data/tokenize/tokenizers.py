@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources import hub
@@ -213,6 +213,8 @@ def _from_hub(name: str, config: TokenizerConfig) -> Any:
 
 
 def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
+    from transformers import AutoTokenizer  # imports torch, which other tokenizers do without
+
     try:
         # A config.json of a model that is not transformers' own, such as a checkpoint here, draws a warning.
         with hub.quiet("transformers.configuration_utils"):

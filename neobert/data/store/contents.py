@@ -1,0 +1,183 @@
+"""Facts about prepared text before training: its content, and the microbatches of every rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.masking import MaskingRule
+from neobert.data.batches.streams import Microbatch, TrainStream
+from neobert.data.batches.targets import IGNORED
+from neobert.data.examples import examples_of
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore, read_manifest
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.plan.size import num_processes
+from neobert.runfiles.checkpoint.manifest import file_sha256
+
+MOST_MICROBATCHES = 64
+
+
+def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
+    """Return the facts about prepared data, as JSON values."""
+    store = prepared.train if isinstance(prepared.train, TokenStore) else None
+    manifest, train = read_manifest(prepared.folder), prepared.report["train"]
+    evaluation = prepared.report.get("eval", {})
+    stored_max = max_stored_id(prepared)
+    # With ids beyond the vocabulary no microbatch can be built; that alone is reported then.
+    shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
+    masks = MaskCount(prepared.tokenizer, store)
+    masks_tokens = isinstance(examples_of(config).target_rule(prepared.tokenizer), MaskingRule)
+    for microbatch in shares.alone if masks_tokens else ():
+        masks.add(microbatch)
+    return {
+        "folder": str(prepared.folder),
+        "fingerprint": prepared.fingerprint,
+        "is_stream": store is None,
+        "altered_files": altered_files(prepared.folder, manifest),
+        "tokenizer_digest": prepared.tokenizer.digest,
+        "data_tokenizer_digest": manifest["tokenizer_digest"],
+        "vocab_size": prepared.tokenizer.vocab_size,
+        "max_token_id": max(stored_max, masks.max_id),
+        "num_tokens": None if store is None else store.num_tokens,
+        "num_eval_tokens": None if prepared.eval is None else prepared.eval.num_tokens,
+        "epochs": prepared.report.get("epochs"),
+        "fill": prepared.report["microbatch"].get("fill"),
+        "truncation_share": train["truncation_share"],
+        "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
+        "histogram": train["histogram"],
+        "labels": train.get("labels", {}),
+        "eval_labels": evaluation.get("labels", {}),
+        "words": train.get("words", {}),
+        "eval_words": evaluation.get("words", {}),
+        "eval_documents": evaluation.get("documents", 0),
+        "eval_copies": evaluation.get("copies_in_training", 0),
+        "corpora": _corpora(prepared.report.get("corpora", {})),
+        **shares.summary(),
+        **masks.summary(),
+    }
+
+
+def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the facts that rules judge about each corpus of a mixture."""
+    needed = ("share", "tokens", "epochs")
+    return [{"label": label} | {name: each[name] for name in needed} for label, each in report.items()]
+
+
+def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:
+    """Return the files of the splits whose digest differs from the manifest."""
+    described = {name: file for split in manifest["splits"].values() for name, file in split["files"].items()}
+    return [name for name, file in sorted(described.items()) if file_sha256(folder / name) != file["sha256"]]
+
+
+def max_stored_id(prepared: PreparedData) -> int:
+    """Return the largest token id of the stored splits; -1 if none is stored."""
+    stores = [store for store in (prepared.train, prepared.eval) if isinstance(store, TokenStore)]
+    return max((int(store.tokens.max(initial=0)) for store in stores), default=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """The first microbatches of an epoch, for each of several ranks and for a single process."""
+
+    by_rank: list[list[Microbatch]]
+    alone: list[Microbatch]
+
+    @classmethod
+    def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
+        """Read equally many microbatches for every rank, and the same total for a single process."""
+        world_size = num_processes(config)
+        rounds = max(1, MOST_MICROBATCHES // world_size)
+        by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
+        rounds = min(map(len, by_rank))
+        alone = list(_first(config, prepared, 0, 1, max(1, rounds * world_size)))
+        return cls([share[:rounds] for share in by_rank], alone)
+
+    def summary(self) -> dict[str, Any]:
+        """Compare the samples of all ranks with those of a single process."""
+        got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
+        expected = (
+            {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
+        )
+        return {
+            "sampled_microbatches": sum(map(len, self.by_rank)),
+            "repeated_samples": sum(count - 1 for count in got.values()),
+            "missing_samples": len(expected - got.keys()),
+            "empty_ranks": [
+                rank
+                for rank, share in enumerate(self.by_rank)
+                if not any(batch.num_tokens for batch in share)
+            ],
+        }
+
+
+def _first(
+    config: RunConfig, prepared: PreparedData, rank: int, world_size: int, rounds: int
+) -> Iterator[Microbatch]:
+    """Yield a rank's microbatches of the first rounds, within the first epoch."""
+    with TrainStream(prepared, config, prepared.tokenizer, rank, world_size) as stream:
+        for batch in islice(stream, rounds):
+            if batch.cursor.epoch > 0:
+                return
+            yield batch
+
+
+def _samples(batch: Microbatch) -> list[int]:
+    return batch.sample_ids.tolist()
+
+
+class MaskCount:
+    """Counts of masked tokens in the sampled microbatches."""
+
+    def __init__(self, tokenizer: TokenizerBundle, store: TokenStore | None) -> None:
+        self._is_maskable = torch.from_numpy(np.asarray(tokenizer.is_maskable))
+        self._store = store
+        self.max_id = self._maskable = self._targets = self._special = self._padding = self._wrong = 0
+
+    def add(self, batch: Microbatch) -> None:
+        """Count one microbatch."""
+        is_token = _is_token(batch)
+        labels, ids = batch.labels.flatten(), batch.input_ids.flatten()
+        is_target = labels != IGNORED
+        original = torch.where(is_target, labels, ids)
+        self.max_id = max(self.max_id, int(original.max()))
+        self._targets += int(is_target.sum())
+        self._padding += int((is_target & ~is_token).sum())
+        known = original.clamp(max=len(self._is_maskable) - 1)
+        self._special += int((is_target & ~self._is_maskable[known]).sum())
+        self._maskable += int((is_token & self._is_maskable[known]).sum())
+        if self._store is not None:
+            self._wrong += int((original[is_token] != torch.from_numpy(_text_of(batch, self._store))).sum())
+
+    def summary(self) -> dict[str, Any]:
+        """Return the counts, and the share of the maskable tokens that are targets."""
+        return {
+            "num_maskable": self._maskable,
+            "masked_share": self._targets / max(1, self._maskable),
+            "special_targets": self._special,
+            "padding_targets": self._padding,
+            "wrong_labels": self._wrong,
+        }
+
+
+def _is_token(batch: Microbatch) -> torch.Tensor:
+    """Return the mask of the positions that hold text, flattened."""
+    if batch.attention_mask is not None:
+        return batch.attention_mask.flatten() if batch.num_tokens else torch.zeros(1, dtype=torch.bool)
+    return torch.arange(batch.input_ids.numel()) < batch.num_tokens
+
+
+def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
+    """Read the batch's segments from the store again, [num_tokens]."""
+    segments = batch.sample_ids.numpy() % len(store)  # each pass over a corpus of a mixture has its own ids
+    pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
+    return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)
