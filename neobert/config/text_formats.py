@@ -22,3 +22,9 @@ def suffix_of(path: Path) -> str:
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
+
+
+def without_suffixes(path: Path) -> Path:
+    """Return the path of a file that is read without the suffixes of its format and compression."""
+    whole = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return whole.with_suffix("")

@@ -18,6 +18,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources import lines, table_rows
 from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.rows import Field, RowFormat
 from neobert.data.sources.table_rows import array_objects
 from neobert.data.sources.text_files import column_of
 from neobert.errors import ProjectError
@@ -240,3 +241,32 @@ def test_tables_next_to_text_are_left_out(tmp_path):
     train = open_corpus(DatasetConfig(path=str(tmp_path))).train
     assert list(train.open()) == [{"text": "y"}, {"text": "x"}]
     assert "not read: 1 x .csv, 1 x .json" in train.label
+
+
+LABELLED = RowFormat((Field("text", "dataset.text_column", "text"), Field("label", "label_column", "label")))
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (("train.jsonl", "train.tsv"), LABELLED),
+        (("train.csv", "train.parquet.gz"), LABELLED),
+        (("a.en.jsonl", "a.en.jsonl.GZ"), None),
+        (("book.jsonl", "book.txt"), None),
+    ],
+)
+def test_one_name_in_two_formats_is_refused(tmp_path, names, rows):
+    (tmp_path / "data").mkdir()
+    for name in names:
+        put(tmp_path / "data" / name, b"x")
+    with pytest.raises(ProjectError) as refusal:
+        open_corpus(DatasetConfig(path=str(tmp_path)), rows)
+    assert refusal.value.place == str(tmp_path / "data")
+    assert refusal.value.message == f"holds both {names[0]} and {names[1]}"
+
+
+def test_names_that_differ_in_more_than_their_format_are_read(tmp_path):
+    (tmp_path / "b").mkdir()
+    for name in ("a.1.jsonl", "a.2.tsv", "a.jsonl", "b/a.tsv"):
+        put(tmp_path / name, b"x")
+    assert len(open_corpus(DatasetConfig(path=str(tmp_path)), LABELLED).train.files) == 4

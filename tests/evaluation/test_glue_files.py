@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,6 +101,19 @@ def test_the_published_development_set_comes_before_a_held_out_one(tmp_path):
         "QNLI/dev.tsv.gz",
     ]
     assert rows_of(tmp_path / "out", "dev") == [{"text": "q", "pair": "s", "label": "entailment"}]
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "dev.tsv.gz"])
+def test_one_name_in_two_formats_is_refused(tmp_path, name):
+    rows = "sentence\tlabel\ngood\t1\n"
+    data = written(tmp_path / "glue" / "SST-2", rows, rows)
+    (data / "SST-2" / "test.jsonl").write_text("{}")
+    (data / "SST-2" / "test.tsv").write_text(rows)
+    prepared("sst2", data, tmp_path / "out")
+    (data / "SST-2" / name).write_bytes(b"x")
+    message = f"holds both {' and '.join(sorted([name, name.partition('.')[0] + '.tsv']))}"
+    with pytest.raises(ProjectError, match=re.escape(message)):
+        prepared("sst2", data, tmp_path / "out")
 
 
 def test_copies_of_development_texts_are_counted_whatever_their_case_and_spaces(tmp_path):

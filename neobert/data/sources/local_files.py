@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-from neobert.config.text_formats import COMPRESSIONS, READABLE, TEXT, kind_of, suffix_of
+from neobert.config.text_formats import COMPRESSIONS, READABLE, TEXT, kind_of, suffix_of, without_suffixes
 from neobert.data.sources.file_digests import DescribeFile
 from neobert.data.sources.readers import FileSource, TextSource
 from neobert.data.sources.rows import RowFormat
@@ -89,9 +89,24 @@ def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]
     if not found:
         raise _nothing_to_read(root, others)
     files, copies = _each_once([file for files in found.values() for file in files])
+    refuse_two_formats(files)
     if copies:
         others[ALREADY_READ] = copies
     return files, others
+
+
+def refuse_two_formats(files: Iterable[Path]) -> None:
+    """Raise DAT001 for files that differ in format or compression only, such as train.jsonl and train.tsv.
+
+    One is usually a copy of the other: to read both repeats each text, and to choose one may be wrong.
+    """
+    seen: dict[Path, Path] = {}
+    for file in files:
+        other = seen.setdefault(without_suffixes(file), file)
+        if other != file:
+            message = f"holds both {other.name} and {file.name}"
+            hint = f"remove {other.name} or {file.name}, or give one another name"
+            raise unreadable(file.parent, message, hint)
 
 
 def _kind_in_words(file: Path) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from neobert.config.text_formats import kind_of
 from neobert.data.sources.hub import hub_tables
+from neobert.data.sources.local_files import refuse_two_formats
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
 from neobert.evaluation.glue.task import GlueTask
@@ -134,6 +135,7 @@ def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
     ]
     # A folder of the whole data comes before one of a sample: their names begin the same way.
     files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_table(file, task)]
+    refuse_two_formats(file for file in files if _split_of(file.name))
     train = next((file for file in files if TRAIN.match(file.name)), None)
     dev = next((file for name in DEV for file in files if name.match(file.name)), None)
     if train is None and dev is None and len(files) == 1:
