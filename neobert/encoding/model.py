@@ -6,7 +6,7 @@ Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -38,6 +38,7 @@ from neobert.runfiles.model_folder import CODE, NEOBERT_FOLDER, read_json
 ENCODER = "model."
 KERNEL_MULTIPLE = 128
 """Tokens of which runs on a GPU are a multiple: shapes then repeat."""
+OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
@@ -160,7 +161,10 @@ def load_model(
 
     Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
     """
-    kind = read_json(folder / "config.json").get("model_type")
+    settings = read_json(folder / "config.json")
+    if needs_decoder:
+        _refuse_other_head(settings, folder)
+    kind = settings.get("model_type")
     if kind == NeoBERTConfig.model_type:
         model = load_neobert(folder, needs_decoder=needs_decoder)
         if model.config.rope:
@@ -171,6 +175,18 @@ def load_model(
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
+
+
+def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
+    """Raise EXP005 for a fine-tuned model.
+
+    With a tied embedding it has all weights of a decoder, for hidden states that no longer predict tokens.
+    """
+    names = settings.get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    if name.endswith(OTHER_HEADS):
+        message = f"is a {printable(name)}, which was not trained to predict masked tokens"
+        raise ProjectError("EXP005", message, "pass a checkpoint of a pretraining run", str(folder))
 
 
 def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:

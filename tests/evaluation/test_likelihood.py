@@ -29,6 +29,9 @@ from neobert.evaluation.likelihood.blimp import Pair, accuracies, evaluate_blimp
 from neobert.evaluation.likelihood.job import Settings
 from neobert.evaluation.likelihood.pseudo_perplexity import evaluate_texts, pseudo_perplexity
 from neobert.evaluation.likelihood.scorer import Scorer
+from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+from neobert.model.modeling_neobert import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from tests.encoding.conftest import WORDS
 
 BLIMP = os.environ.get("NEOBERT_BLIMP")
@@ -261,6 +264,25 @@ def test_a_checkpoint_without_a_decoder_is_refused(model_folder, settings, tmp_p
     (tmp_path / "t.txt").write_text("a\n")
     with pytest.raises(ProjectError, match="decoder") as refusal:
         evaluate_texts(tmp_path / "t.txt", None, "train", settings)
+    assert "pretraining run" in refusal.value.hint
+
+
+@pytest.mark.parametrize("head", [NeoBERTForSequenceClassification, NeoBERTForTokenClassification])
+def test_a_fine_tuned_model_with_a_tied_embedding_is_refused(tmp_path, tokenizer_dir, settings, head):
+    config = NeoBERTConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=32, tie_word_embeddings=True, attn_backend="sdpa",
+    )  # fmt: skip
+    files = read_tokenizer_files(tokenizer_dir)
+    (tmp_path / "t.txt").write_text("the model\n")
+    write_hf_folder(NeoBERTLMHead(config), files, tmp_path / "tied")
+    of_folder = replace(settings, folder=str(tmp_path / "tied"), output=tmp_path / "tied.npy")
+    assert evaluate_texts(tmp_path / "t.txt", None, "train", of_folder)["documents"] == 1
+    write_hf_folder(head(config), files, tmp_path / "tuned")
+    of_folder = replace(settings, folder=str(tmp_path / "tuned"), output=tmp_path / "tuned.npy")
+    message = f"is a {head.__name__}, which was not trained to predict masked tokens"
+    with pytest.raises(ProjectError, match=message) as refusal:
+        evaluate_texts(tmp_path / "t.txt", None, "train", of_folder)
     assert "pretraining run" in refusal.value.hint
 
 
