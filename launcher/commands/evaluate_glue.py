@@ -60,7 +60,7 @@ def run(request: Request, output_format: str) -> int:
         console.tell(f"run {number} of {len(request.tasks) * request.seeds}: {task.name}, seed {seed}")
         if not (point.folder / CHECKPOINTS).is_dir():  # without checkpoints, it cannot be resumed
             shutil.rmtree(point.folder, ignore_errors=True)
-        ended = _train(point, request.overrides)
+        ended = _train(point, request)
         code = code or ended
         if ended in STOPPED:
             console.tell(f"the evaluation was stopped; {resume_command(has_checkpoint=True)}")
@@ -147,10 +147,16 @@ def _refuse_unusable_overrides(suite: Suite) -> None:
         _selection(suite.point(task, seed), suite.request.overrides).resolve()
 
 
-def _train(point: Point, overrides: Sequence[str]) -> int:
+def _train(point: Point, request: Request) -> int:
     """Train a run. Its own report goes to standard error: the result of this command is the table."""
-    request = train.Request(_selection(point, overrides), Topology(), dry_run=False, strict=False)
-    return train_point(request, "json")
+    launch = train.Request(
+        _selection(point, request.overrides),
+        Topology(),
+        dry_run=False,
+        strict=False,
+        keeps_checkpoints=request.keeps_checkpoints,
+    )
+    return train_point(launch, "json")
 
 
 def _selection(point: Point, overrides: Sequence[str]) -> Selection:

@@ -77,6 +77,7 @@ class Request:
         stages: steps at which the run is judged.
         quiet: print warnings, errors and the summary only.
         verbose: print all checks, and the reason of each value.
+        keeps_checkpoints: whether those of a finished run stay; else its summary does not name them.
     """
 
     selection: Selection
@@ -88,6 +89,7 @@ class Request:
     stages: tuple[int, ...] = ()
     quiet: bool = False
     verbose: bool = False
+    keeps_checkpoints: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
 def _already_finished(node: NodeLaunch) -> int:
     if node.output_format == "text":
         console.write("this run is already finished")
-    return _deliver(already_finished(node.folder), node.output_format)
+    return _deliver(already_finished(node.folder), node)
 
 
 def _lead(node: NodeLaunch) -> int:
@@ -188,7 +190,7 @@ def _lead(node: NodeLaunch) -> int:
         holds.enter_context(never_blocking())
         watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
-        return _deliver(_follow(launch, node.forwarder, view), node.output_format)
+        return _deliver(_follow(launch, node.forwarder, view), node)
 
 
 def _topology(resolved: ResolvedRun, topology: Topology) -> Topology:
@@ -259,7 +261,7 @@ def _join(node: NodeLaunch) -> int:
     wait_for_first_node(node.folder, resolved.digest)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as staging, never_blocking():
         launch = _launch(node, Path(staging, ERROR))
-        return _deliver(supervise(launch, node.forwarder, lambda: None), node.output_format)
+        return _deliver(supervise(launch, node.forwarder, lambda: None), node)
 
 
 def _refuse(examination: Examination, output_format: str, *, verbose: bool) -> int:
@@ -334,8 +336,11 @@ def _first_step(examination: Examination) -> int:
     return resume.step if resume is not None and resume.is_verified else -1
 
 
-def _deliver(ending: Summary, output_format: str) -> int:
-    console.write(result_json(ending.as_json()) if output_format == "json" else summary_text(ending))
+def _deliver(ending: Summary, node: NodeLaunch) -> int:
+    if node.output_format == "json":
+        console.write(result_json(ending.as_json()))
+    else:
+        console.write(summary_text(ending, keeps_checkpoints=node.request.keeps_checkpoints))
     return ending.exit_code
 
 

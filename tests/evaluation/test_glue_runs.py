@@ -280,8 +280,13 @@ def test_the_run_file_of_every_task_passes_the_static_rules(name, device, tmp_pa
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
-def test_a_real_run_is_scored_and_not_repeated(evaluate, tmp_path):
+def test_a_real_run_is_scored_and_not_repeated(evaluate, model_folder, glue_data, tmp_path, capsys):
     words = ("--tasks", "cola", "--seeds", "1", "--set", "optimizer.lr=3e-3", "--set", "trainer.max_steps=12")
+    command = ["evaluate", "glue", model_folder, "--data", glue_data, "-o", tmp_path / "out", *words]
+    assert app.run([*map(str, command), "--device", "cpu"]) == 0
+    summary = capsys.readouterr().err
+    assert "finished at step " in summary
+    assert "checkpoints/" not in summary  # they are removed
     report = evaluate(*words)
     assert report["tasks"]["cola"]["metrics"]["mcc"]["mean"] > 0.3
     shutil.rmtree(tmp_path / "out" / "runs")

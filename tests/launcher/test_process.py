@@ -199,6 +199,23 @@ def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path: Path) -> N
     assert f"charts: neobert-launch report '{folder}'" in text.splitlines()
 
 
+def test_checkpoints_that_will_be_removed_are_not_named(tmp_path: Path) -> None:
+    rows = [json.dumps({"step": step, "eval/loss": loss}) for step, loss in ((0, 3.0), (4, 1.0), (8, 2.0))]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (tmp_path / "resolved.json").write_text('{"task": "pretrain"}', encoding="utf-8")
+    for step in ("4", "8"):
+        (tmp_path / "checkpoints" / step).mkdir(parents=True)
+    (tmp_path / "checkpoints" / "latest").symlink_to("8")
+    leave(tmp_path, {"status": "finished", "exit_code": 0, "step": 8}, None)
+    ending = conclude(tmp_path, 0, [], None)
+    assert summary_text(ending).count("checkpoints/") == 3
+    text = summary_text(ending, keeps_checkpoints=False)
+    assert "checkpoints/" not in text
+    assert text.splitlines()[-1] == "best: eval loss 1.0000 at step 4"
+    stopped = replace(ending, exit_code=75)
+    assert summary_text(stopped, keeps_checkpoints=False) == summary_text(stopped)
+
+
 def test_a_crash_shows_its_last_line_and_the_log(tmp_path: Path) -> None:
     leave(tmp_path, None, None)
     message = conclude(tmp_path, 1, [], tmp_path / "error.json").message
