@@ -219,6 +219,17 @@ def test_text_is_prepared_into_a_folder_of_its_own(configure: Configure, tmp_pat
     assert other.place == str(output)
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+def test_the_cache_folder_of_a_run_may_be_its_output(configure: Configure, tmp_path, is_there):
+    output = tmp_path / "prepared"
+    if is_there:
+        output.mkdir()
+    config = configure(dataset__cache_dir=str(output))
+    first = prepare(config, output=output)
+    assert prepare(config).folder == first.folder == output
+    assert prepare(config, output=output).fingerprint == first.fingerprint
+
+
 def test_an_output_that_holds_anything_is_left_alone(configure: Configure, tmp_path):
     (mine := tmp_path / "mine").mkdir()
     (mine / "thesis.tex").touch()

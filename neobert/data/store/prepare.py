@@ -86,6 +86,8 @@ def prepare(
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
     cache = cache_folder(config.dataset)
+    if output is not None and output.absolute() == cache.absolute():
+        cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
     corpus = open_corpus(config.dataset, examples_of(config).rows, describe)
     _check_evaluation(config, corpus)
