@@ -192,7 +192,9 @@ ROWS: list[Row] = [
     ("DAT002", {}, "facts.inspection.prepared.data_tokenizer_digest", "other", "70c", "tokenizer other"),
     ("DAT002", {"facts.inspection.prepared.max_token_id": 40000,
                 "facts.inspection.prepared.vocab_size": 50000},
-     "config.model.vocab_size", 40000, 40001, "has 40,000"),
+     "config.model.vocab_size", 40000, 40001, "has 40,000 embedding rows"),
+    ("DAT002", {"facts.inspection.prepared.max_token_id": 40000},
+     "facts.inspection.prepared.vocab_size", 40000, 40001, "the tokenizer has 40,000 tokens"),
     ("DAT003", {}, "facts.inspection.prepared.missing_samples", 1, 0, "read by no rank"),
     ("DAT003", {}, "facts.inspection.prepared.empty_ranks", [3], [], "ranks without data: 3"),
     ("DAT004", {}, "facts.inspection.prepared.epochs", 4.01, 4.0, "4.0 times"),
@@ -554,6 +556,23 @@ def test_a_disk_without_room_is_told_of_once(judge_situation):
     full = {"facts.disk.free_mib": 20236, "facts.disk.reservation": "refused"}
     (finding,) = judge_situation(full).of("CKP004")
     assert "checkpoints need" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ({}, "remove model.vocab_size"),
+        (
+            {"config.model.pretrained_checkpoint": "base/checkpoints/latest"},
+            "set tokenizer.path to the tokenizer of model.pretrained_checkpoint, /",
+        ),
+    ],
+)
+def test_a_tokenizer_of_another_model_needs_another_key_not_other_data(config, hint, judge_situation):
+    prepared = {"max_token_id": 40000, "vocab_size": 50048}
+    facts = {f"facts.inspection.prepared.{name}": value for name, value in prepared.items()}
+    (finding,) = judge_situation({"config.model.vocab_size": 1024} | config | facts).of("DAT002")
+    assert finding.hint.startswith(hint)
 
 
 def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):

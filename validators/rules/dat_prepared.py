@@ -7,7 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from neobert.config.corpora import BUILTIN, corpora_of
-from neobert.families.table import family_of, requested_rows
+from neobert.families.table import family_of, initial_weights, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted
 from neobert.tasks import spec_of
@@ -122,7 +122,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Compares the digest of the run's tokenizer with the one recorded in the prepared data, and the largest
-    token id with the vocabulary size.
+    token id with the sizes of the tokenizer and of the model's embedding.
 
     ## Why is this bad?
     With another tokenizer every id stands for another token, and the loss still falls. An id outside the
@@ -130,12 +130,13 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    the data holds token id 31,000, but the vocabulary has 30,592 tokens
+    the data holds token id 31,000, but the model has 30,592 embedding rows
     ```
 
     ## Use instead
-    ```text
-    run `neobert-launch data prepare` with the run's tokenizer
+    ```yaml
+    tokenizer:
+      path: models/base        # the tokenizer that belongs to the embedding
     ```
     """
     prepared = prepared_of(facts)
@@ -143,10 +144,20 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         actual, expected = prepared.data_tokenizer_digest[:12], prepared.tokenizer_digest[:12]
         message = f"the data was tokenized by tokenizer {actual}, but the run uses {expected}"
         yield Violation("tokenizer", message, PREPARE)
-    rows = min(prepared.vocab_size, requested_rows(run.config) or prepared.vocab_size)
-    if prepared.max_token_id >= rows:
-        message = f"the data holds token id {prepared.max_token_id:,}, but the vocabulary has {rows:,} tokens"
+    rows = requested_rows(run.config) or prepared.vocab_size
+    held = f"the data holds token id {prepared.max_token_id:,}"
+    if prepared.max_token_id >= prepared.vocab_size:
+        message = f"{held}, but the tokenizer has {prepared.vocab_size:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
+    elif prepared.max_token_id >= rows:
+        yield Violation("tokenizer", f"{held}, but the model has {rows:,} embedding rows", _fitting(run))
+
+
+def _fitting(run: ResolvedRun) -> str:
+    """Return the edit for a tokenizer with more tokens than the model: preparing again changes nothing."""
+    if (weights := initial_weights(run.config)) is not None:
+        return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
+    return "remove model.vocab_size, which then follows the tokenizer, or set tokenizer.path to a smaller one"
 
 
 @rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
