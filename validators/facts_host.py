@@ -113,7 +113,7 @@ class ResumeFacts:
         passed_by: newer checkpoints that failed verification, each with its step and the reason.
         alternative: newest verified checkpoint in the selected folder or in the run's own, if `selector` does
             not resolve to one; or empty.
-        learning_rate: of the next step, under the schedule of the checkpoint; None without one.
+        learning_rate: of the next step, under the schedule of the checkpoint; None if there is none.
         is_elsewhere: whether `target` is outside `trainer.output_dir`.
         is_continued: whether `target` is the checkpoint of another run that this one continues on other text;
             `structural_differences` are then those of model and optimizer.

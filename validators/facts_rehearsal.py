@@ -50,7 +50,7 @@ class SpeedFacts:
     Attributes:
         mfu: None for a device that is not in the table.
         data_wait_share: share of the step time.
-        host_bound_share: share of steps in which the device waited for the host's launches; None on a CPU
+        host_bound_share: share of steps in which the device waited for kernel launches; None on a CPU
             and for facts of earlier versions.
         line_step_times_s: step time of each line of metrics, in order.
         recompiles: after the warm-up; None if nothing is compiled.
@@ -128,10 +128,10 @@ class ScheduleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationFacts:
-    """Evaluation before step 1.
+    """First evaluation, before step 1.
 
     Attributes:
-        loss: None without a target.
+        loss: mean loss; None if there were no targets.
         microbatch_s: longest duration of a microbatch; None for facts of earlier versions.
     """
 

@@ -92,7 +92,8 @@ def test_most_ranks_are_right(said: dict[int, str], usual: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("senders", "said"), [((), "no single rank is wrong"), ((1,), "the contribution of rank 1 arrives wrong")]
+    ("senders", "said"),
+    [((), "cannot be attributed to one rank"), ((1,), "the contribution of rank 1 is received incorrectly")],
 )
 def test_who_sent_what_is_wrong(senders: tuple[int, ...], said: str) -> None:
     wrong = replace(FACTS.distributed.collectives[0], wrong_at=(0,), wrong_from=senders)

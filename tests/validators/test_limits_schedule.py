@@ -150,7 +150,7 @@ def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
     ("override", "reason"),
     [
         ("optimizer.name=adamw", ""),
-        ("optimizer.name=lion", "no rates of fine-tuning with lion are recorded"),
+        ("optimizer.name=lion", "no usual fine-tuning rates are known for optimizer lion"),
         ("model.pretrained_checkpoint=null", "the run starts from random weights"),
     ],
 )

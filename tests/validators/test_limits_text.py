@@ -362,7 +362,7 @@ def test_keys_of_an_adapter_without_a_type_have_no_effect() -> None:
     [
         ("adapter.target_modules=[qkv, query]", "target_modules names query, which the blocks lack"),
         ("adapter.target_modules=[]", "target_modules names no layer"),
-        ("adapter.r=768", "r 768 is not below 768, the smaller side of qkv"),
+        ("adapter.r=768", "r 768 is not below 768, the smaller dimension of qkv"),
     ],
 )
 def test_an_adapter_that_does_not_fit_is_described(override: str, problem: str) -> None:

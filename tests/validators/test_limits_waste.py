@@ -121,7 +121,7 @@ def test_decay_is_judged_at_the_rate_of_the_matrices() -> None:
     at_the_limit = ("optimizer.lr=0.05", "optimizer.weight_decay=0.1")  # 0.005, and 1e-18 more as a float
     assert found("OPT005", run_of(*at_the_limit)) == []
     (one,) = found("OPT005", run_of("optimizer.lr=1e-3", "optimizer.weight_decay=10.0"))
-    assert "removes 1.00% of every matrix: half of an update has decayed 69 steps later" in one.message
+    assert "removes 1.00% of every matrix: an update decays to half in 69 steps" in one.message
     (one,) = found("OPT005", run_of("optimizer.lr=1.0", "optimizer.weight_decay=1.0"))
     assert one.message.endswith("removes 100.00% of every matrix")
 

@@ -229,7 +229,7 @@ def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     if metric is None or requested is None or requested == known_metrics()[metric].is_higher_better:
         return
     message = f"{path} is {str(requested).lower()}, but {'less' if requested else 'more'} {metric} is better"
-    yield Violation(path, message, f"remove {path}: it follows the metric")
+    yield Violation(path, message, f"remove {path}: the default follows from the metric")
 
 
 @rule("CKP015", "kept-steps-never-saved", severity=Severity.WARN, level=Level.STATIC)

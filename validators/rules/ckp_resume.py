@@ -137,7 +137,7 @@ def start_from(checkpoint: str) -> str:
     inapplicable=why_not_resumed,
 )
 def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A run that resumes a checkpoint which was trained with other settings.
+    """A run that resumes from a checkpoint that was trained with other settings.
 
     ## What it does
     Lists the keys of optimizer, precision, regularization and initial weights whose values differ from those

@@ -216,7 +216,7 @@ def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
     if dataset.path is None or dataset.streaming:
         return "the text is not a local file or folder"
     if run.is_production:
-        return "DAT004 judges the prepared text of production runs"
+        return "production runs are checked by DAT004 instead, on the prepared text"
     return is_short(run, plan)
 
 
@@ -308,7 +308,7 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
 def _of_the_share(key: str, share: float, tokens: int) -> Violations:
     targets, weight = share * tokens, None
     if share >= HARDLY_ANY_TEXT:
-        problem = "the input holds almost no text"
+        problem = "almost no text is left as input"
     elif targets < 1:
         problem = f"{targets:.2g} on average in a microbatch of {tokens:,}"
     elif not LEAST_MASKED <= share <= MOST_MASKED:

@@ -125,7 +125,7 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Runs all-reduce and all-gather on known integers in float32, bfloat16 and int64, from one element to
     256 MiB on GPUs, and compares every element. Rank r contributes r + 1, so the sum over N ranks is
-    N (N + 1) / 2. Names the rank whose contribution arrives wrong at the others.
+    N (N + 1) / 2. Names the rank whose contribution the others receive incorrectly.
 
     ## Why is this bad?
     A link or a memory that flips bits corrupts every gradient on every rank, and the loss only falls more
@@ -133,7 +133,7 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    all_reduce of 1,021 bfloat16: wrong at ranks 0, 1; the contribution of rank 1 arrives wrong
+    all_reduce of 1,021 bfloat16: wrong at ranks 0, 1; the contribution of rank 1 is received incorrectly
     ```
 
     ## Use instead
@@ -148,7 +148,9 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if wrong:
         senders = sorted({sender for case in wrong for sender in case.wrong_from})
         culprit = (
-            f"the contribution of {_ranks(senders)} arrives wrong" if senders else "no single rank is wrong"
+            f"the contribution of {_ranks(senders)} is received incorrectly"
+            if senders
+            else "the error cannot be attributed to one rank"
         )
         message = f"{'; '.join(map(_case, wrong[:3]))}; {culprit}"
         yield Violation(PATH, message, "exclude the device with CUDA_VISIBLE_DEVICES and have it checked")
@@ -167,7 +169,7 @@ def _case(case: CollectiveFacts) -> str:
     inapplicable=_is_single_process_or_cpu,
 )
 def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """GPUs that exchange gradients more slowly than their links allow.
+    """GPUs that exchange gradients at a rate far below the bandwidth of their links.
 
     ## What it does
     Compares the bus bandwidth of a 256 MiB all-reduce with 40 % of the one-way bandwidth of the slowest GPU's
@@ -334,7 +336,7 @@ def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     )
     for name, together, alone, tolerance in pairs:
         if together is None or alone is None:
-            hint = "run `neobert-launch validate-gpu` to find the wrong computation"
+            hint = "run `neobert-launch validate-gpu` to find the computation that is wrong"
             yield Violation(PATH, f"{name} is not finite", hint)
         elif abs(together - alone) > tolerance * abs(alone):
             message = f"{name} is {together:.6g} over {distributed.world_size} ranks and {alone:.6g} on one"

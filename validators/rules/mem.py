@@ -135,7 +135,7 @@ def implicit_recomputation(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
         yield Violation(
             RECOMPUTATION,
             f"{RECOMPUTATION} is not set by profile or run file (default: {chosen})",
-            f"set {RECOMPUTATION} to false if `neobert-launch plan` shows that it fits, else to true",
+            f"set {RECOMPUTATION} to false if the memory is sufficient (`neobert-launch plan`), else to true",
         )
 
 

@@ -91,7 +91,7 @@ def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
 
 @rule("MOD002", "illegal-shape", severity=Severity.FAIL, level=Level.STATIC, waivable=False)
 def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Shapes that cannot be built, or that the kernels do not support.
+    """Model shapes that are impossible, or that the kernels do not support.
 
     ## What it does
     Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on
@@ -151,13 +151,13 @@ def _vocabulary(config: RunConfig) -> Violations:
         yield Violation(
             "model.vocab_size",
             f"vocab_size {rows:,} is not a multiple of {VOCAB_MULTIPLE}",
-            "remove model.vocab_size: the tokenizer's size is rounded up",
+            "remove model.vocab_size: the default is the size of the tokenizer, rounded up",
         )
     if tokens is not None and rows < tokens:
         yield Violation(
             "model.vocab_size",
             f"model.vocab_size {rows:,} is less than tokenizer.vocab_size {tokens:,}",
-            "remove model.vocab_size: it follows the tokenizer",
+            "remove model.vocab_size: the default is the size of the tokenizer",
         )
 
 
@@ -177,7 +177,7 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
             yield Violation(
                 path,
                 f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
-                f"remove {path}: it follows dataset.max_seq_length",
+                f"remove {path}: the default is dataset.max_seq_length",
             )
     is_packed = config.datacollator.pack_sequences and family_of(config).packs
     if is_packed and plan.shape.positions == "learned":

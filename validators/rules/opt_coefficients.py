@@ -102,7 +102,7 @@ def _of_decay(optimizer: OptimizerConfig) -> Violations:
     erased = round(rate * optimizer.weight_decay, 12)  # the product of 0.05 and 0.1 exceeds 0.005 by 1e-18
     if erased <= MOST_ERASED:
         return
-    half = f"half of an update has decayed {log(2) / erased:,.0f} steps later"
+    half = f"an update decays to half in {log(2) / erased:,.0f} steps"
     yield Violation(
         "optimizer.weight_decay",
         f"at the peak rate of {rate:g} each step removes {erased:.2%} of every matrix"

@@ -31,7 +31,7 @@ ADAPTED = Record(6e-5 * 1536, 5e-4 * 768)
 
 def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     if run.config.optimizer.name not in ADAM:
-        return f"no rates of fine-tuning with {run.config.optimizer.name} are recorded"
+        return f"no usual fine-tuning rates are known for optimizer {run.config.optimizer.name}"
     return "the run starts from random weights" if initial_weights(run.config) is None else ""
 
 

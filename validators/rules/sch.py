@@ -112,7 +112,7 @@ def _batch_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violatio
 
 def _decay_violations(plan: Plan) -> Violations:
     path, schedule, max_steps = "scheduler.total_steps", plan.schedule, plan.max_steps.value
-    hint = f"remove {path}: it follows trainer.max_steps"
+    hint = f"remove {path}: the default is trainer.max_steps"
     if schedule.decay_end > max_steps:
         message = f"the decay ends at step {schedule.decay_end:,}, after the last step ({max_steps:,})"
         yield Violation(path, message, hint)

@@ -133,7 +133,7 @@ def _system(telemetry: TelemetryFacts) -> Iterator[str]:
 
 @rule("TEL003", "timeout-below-a-step", severity=Severity.FAIL, level=Level.STATIC)
 def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A watchdog that takes every step for a hang.
+    """A watchdog limit that is shorter than a normal step.
 
     ## What it does
     Compares `watchdog.compile_limit_s` and `watchdog.step_limit_s` with the step time (measured, or derived

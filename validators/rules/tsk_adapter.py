@@ -1,4 +1,4 @@
-"""TSK: adapters next to a frozen encoder."""
+"""TSK: adapters (LoRA) on a frozen encoder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADAPTED = tuple(name for name, spec in TASKS.items() if "adapter" in spec.own_se
 
 @rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
 def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An adapter that the layers or the training of the run cannot have.
+    """An adapter that the model's layers, the optimizer or the distributed mode do not support.
 
     ## What it does
     With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks, that
@@ -59,7 +59,9 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation("adapter.target_modules", f"target_modules names {named}", hint)
     for name in targets:
         if name in layers and config.adapter.r >= min(layers[name]):
-            message = f"r {config.adapter.r} is not below {min(layers[name])}, the smaller side of {name}"
+            message = (
+                f"r {config.adapter.r} is not below {min(layers[name])}, the smaller dimension of {name}"
+            )
             yield Violation("adapter.r", message, f"set adapter.r below {min(layers[name])}, such as 8 or 16")
             break
     if (scale := config.adapter.alpha / config.adapter.r) > MOST_SCALE:
@@ -67,16 +69,16 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         hint = f"set adapter.alpha to {2 * config.adapter.r}, twice adapter.r"
         yield Violation("adapter.alpha", message, hint, Severity.WARN)
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
-        message = f"optimizer {config.optimizer.name} updates whole matrices, but adapters are factors"
+        message = f"optimizer {config.optimizer.name} does not support low-rank adapters"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")
     if config.distributed.mode != "replicated":
-        message = f"distributed.mode is {config.distributed.mode}, which has no adapters"
+        message = f"distributed.mode is {config.distributed.mode}, which does not support adapters"
         yield Violation("distributed.mode", message, "set distributed.mode to replicated")
 
 
 @rule("TSK009", "adapter-on-random-weights", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
 def adapter_on_random_weights(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An adapter next to an encoder that was never trained.
+    """An adapter on an encoder with random weights.
 
     ## What it does
     Requires `model.pretrained_checkpoint` where `adapter.type` is set.

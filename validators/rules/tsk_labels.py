@@ -178,7 +178,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     tasks=LABELLED,
 )
 def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Labelled texts of the evaluation that the run trains on.
+    """Evaluation texts that also occur in the training data.
 
     ## What it does
     Counts the evaluation texts, or pairs of texts, that are in the training data too, ignoring case and white
