@@ -23,7 +23,7 @@ LOCK = SHIPPED / "profiles.lock"
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """A profile file, its layers (base first, without `about`), and the files of the chain."""
+    """A profile with its bases: section `about`, documents (base first, without `about`), and file paths."""
 
     about: Document
     documents: tuple[Document, ...]
@@ -121,7 +121,7 @@ def is_profile(document: Document) -> bool:
 
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
-    """Return the profile on which run files and --profile agree, and the location that names it."""
+    """Return the profile that run files and --profile set, and where; raise if they differ."""
     place = OPTION
     for document in documents:
         node = entries(document).get(PROFILE)
@@ -163,7 +163,7 @@ def _shown(path: Path) -> str:
 
 
 def identity_error(message: str, hint: str, place: str) -> ProjectError:
-    """Return the error for a profile that cannot be found or is inconsistent."""
+    """Build the error for a profile that cannot be found or is inconsistent."""
     return ProjectError(IDENTITY, message, hint, place, EXIT_USAGE)
 
 

@@ -65,4 +65,4 @@ def run(request: Request, output_format: str) -> int:
 def _kept(examination: Examination, folder: Path) -> str:
     recorded = examination.facts.recorded_utc or "an unknown time"
     kept = printable(f"report: {folder}")
-    return f"{kept}\nno receipt: judged facts recorded at {printable(recorded)}, this machine was not probed"
+    return f"{kept}\nno receipt: the checks used facts recorded at {printable(recorded)}, not this machine"

@@ -24,7 +24,7 @@ RECORD = "record.json"
 def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     """Check rules, sources and every seed, train the seeds that are not finished, and write the record.
 
-    Returns 0 if the record counts, 1 if the target is not reached, or the code of a run that failed.
+    Returns 0 if the record is valid, 1 if it is not (such as a missed target), or the code of a failed run.
     """
     file = read_rules(rules)
     verify_sources(file)
@@ -44,7 +44,7 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
         if (
             code := sweep.train_point(replace(request, selection=candidate.selection), output_format)
         ) != EXIT_OK:
-            console.tell("the speedrun has no record: a run did not finish; the same command continues it")
+            console.tell("no record was written: a run did not finish; run the same command to continue")
             return code
     return _conclude(file, candidates, base, output_format)
 
@@ -59,7 +59,7 @@ def _conclude(file: RuleFile, candidates: list[sweep.Candidate], base: Path, out
     else:
         verdict = f"record: mean loss {record['mean_loss']:.4f}, target {record['target_loss']:g}, "
         verdict += f"p {record['p_value']:.2g}"
-        reasons = [f"does not count: {reason}" for reason in record["objections"]]
+        reasons = [f"not a valid record: {reason}" for reason in record["objections"]]
         console.write("\n".join(map(printable, [verdict, *reasons])))
         console.write("\n".join([HEAD, RULE, row_of(record)]))
         console.write(printable(f"written to {base / RECORD}"))

@@ -44,7 +44,7 @@ STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point and its run."""
+    """A point of the sweep with its resolved run."""
 
     point: Point
     selection: Selection

@@ -82,7 +82,7 @@ class Bucket:
 
     @property
     def mean(self) -> float:
-        """Return the mean; the middle of the extremes where the total is not finite."""
+        """Return the mean, or the midpoint of minimum and maximum if the sum is not finite."""
         return self.total / self.count if math.isfinite(self.total) else self.low / 2 + self.high / 2
 
 

@@ -39,12 +39,12 @@ def batches(path: Path) -> Iterator[tuple[list[Record], int]]:
 
 
 def step_of(row: Record) -> int:
-    """Return the step of a row; 0 without one."""
+    """Return the step of a row; 0 if there is none."""
     return int(row["step"]) if _has_step(row) else 0
 
 
 def first_step(path: Path) -> int:
-    """Return the step of the first row; 0 without one."""
+    """Return the step of the first row; 0 if there is none."""
     return next((rows[0]["step"] for rows, _ in batches(path) if rows), 0)
 
 

@@ -16,13 +16,13 @@ STATES = {True: "running", False: "died", None: "no outcome"}
 
 
 def heading(run: RunRecord) -> str:
-    """Return name, messages and key figures of a run."""
+    """Render name, messages and key figures of a run."""
     tiles = "".join(f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in _tiles(run))
     return f'{_title(run)}<dl class="tiles">{tiles}</dl>'
 
 
 def headings(runs: Sequence[RunRecord]) -> str:
-    """Return names and messages of several runs, and their key figures side by side."""
+    """Render names and messages of several runs, and a table that compares their key figures."""
     titles = "".join(_title(run, f"{letter}: ") for letter, run in zip(LETTERS, runs, strict=True))
     tiles = [dict(_tiles(run)) for run in runs]
     names = dict.fromkeys(name for each in tiles for name in each)
@@ -31,7 +31,7 @@ def headings(runs: Sequence[RunRecord]) -> str:
 
 
 def results(run: RunRecord) -> str:
-    """Return first, best and last value of each metric of the task."""
+    """Render the table of first, best and last value of each metric of the task."""
     rows = []
     for metric in run.metrics:
         if (series := run.history.series.get(metric.name)) is None:
@@ -47,7 +47,7 @@ def results(run: RunRecord) -> str:
 
 
 def launches(run: RunRecord) -> str:
-    """Return the launches with their outcomes, and the restarts within each."""
+    """Render the table of launches with their outcomes and restarts."""
     rows = []
     for place, launch in enumerate(run.launches, 1):
         is_last = place == len(run.launches)

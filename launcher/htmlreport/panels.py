@@ -1,6 +1,6 @@
 """Panels of a report: which metrics share a chart, with title and unit.
 
-A task gets a chart for each metric of its `TaskSpec`; what a hook writes besides gets one under its own name.
+Each metric of a `TaskSpec` gets a chart. Other metrics of hooks get charts under their own names.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ def _written_elsewhere(
 
 
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:
-    """Return the one key that takes the value, in the same unit, and the value; empty without one."""
+    """Return the one key that takes the value, in the same unit, and the value; empty if there is none."""
     name, value = key.rpartition(".")[2], plain(node)
     if known := translation_of(name, value):
         return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)

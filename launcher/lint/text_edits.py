@@ -57,6 +57,6 @@ def quote_at(line: str, column: int) -> str:
 
 
 def with_line_ends(source: str) -> list[str]:
-    """Split a text into lines that keep their ends."""
+    """Split a text into lines with their line endings."""
     ends = [match.end() for match in LINE_BREAK.finditer(source)]
     return [source[start:stop] for start, stop in zip([0, *ends], [*ends, len(source)], strict=True)]

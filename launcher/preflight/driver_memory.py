@@ -16,7 +16,7 @@ from validators.facts_gpu import GpuFacts
 
 
 def visible_gpus() -> Sequence[GpuFacts]:
-    """Return the GPUs that the driver reports; none if it does not answer."""
+    """Return the GPUs that the driver reports; empty if the driver does not respond."""
     try:
         return probe_gpus()
     except (UnsupportedError, IncompleteError, TimedOutError):

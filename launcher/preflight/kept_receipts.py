@@ -60,7 +60,7 @@ def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
 
 
 def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
-    """Return the kept receipt of the run if it still applies here; None without one."""
+    """Return the kept receipt of the run if it still applies here; None if there is none."""
     path = path_for(run)
     if path is None or not inputs:
         return None

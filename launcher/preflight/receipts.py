@@ -144,7 +144,7 @@ def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
 
 
 def has_outlived(receipt: Receipt, now: datetime) -> bool:
-    """Return whether checks that a receipt repeats are older than a receipt may be."""
+    """Return whether the checks that a receipt reuses are older than the maximum age of a receipt."""
     if not receipt.measured_utc:
         return False
     created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))

@@ -79,7 +79,7 @@ class EndOfFresh:
 
     @property
     def is_out_of_memory(self) -> bool:
-        """Return whether a rank had too little memory for what it still tried."""
+        """Return whether a rank ran out of memory."""
         return any(rank.get("out_of_memory") for rank in self.results)
 
 

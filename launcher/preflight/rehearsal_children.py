@@ -105,7 +105,7 @@ class Stage:
         return self.folder / f"{name}_rank{rank}.json"
 
     def results(self, name: str) -> list[Record]:
-        """Return what the ranks have written; an empty record for a rank that has not."""
+        """Return the result of each rank; empty for a rank that has not written its result."""
         return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
 
     def step_of(self, name: str) -> str:

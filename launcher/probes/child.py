@@ -50,7 +50,7 @@ def run(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a command to its end; keep the end of its errors. Raises UnsupportedError or TimedOutError.
+    """Run a command; return its output and the end of its stderr. Raises UnsupportedError or TimedOutError.
 
     Args:
         on_progress: called with each line of progress on its standard error.
@@ -110,7 +110,7 @@ def json_of(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object on the last line of a command's output. Raises `IncompleteError` without one."""
+    """Return the JSON object on the last line of an output. Raises `IncompleteError` if there is none."""
     lines = output_of(command, timeout_s, environment, on_progress).strip().splitlines()
     try:
         found = json.loads(lines[-1])

@@ -94,7 +94,7 @@ def _write_and_rename(trial: Path, done: list[str]) -> None:
 
 
 def free_mib_of(folder: Path) -> int:
-    """Return what this user can still write on the file system of a folder, in MiB."""
+    """Return the space available to this user on the file system of a folder, in MiB."""
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize // BYTES_PER_MIB
 
@@ -182,7 +182,7 @@ def probe_output(subject: Subject) -> OutputFacts:
 
 
 def _foreign_checkpoint(tree: Path) -> str:
-    """Return the newest `<step>` folder with weights that a run can start from; empty without one."""
+    """Return the newest `<step>` folder with weights that a run can start from; empty if there is none."""
     if not os.path.isdir(tree):  # `Path.is_dir` raises without permission
         return ""
     steps = {

@@ -138,7 +138,7 @@ def _is_named(gpu: Named, entry: str) -> bool:
 
 
 def probe_gpu_log() -> GpuLogFacts:
-    """Read the log with the first program that shows a driver in it. Raises `IncompleteError` without one."""
+    """Read the kernel log with the first program that shows it. Raises `IncompleteError` if none does."""
     reasons: list[str] = []
     for command in READERS:
         try:

@@ -73,7 +73,7 @@ def probe_host() -> HostFacts:
 
 
 def recorded_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that change what a run does. Secrets are never among them."""
+    """Return the environment variables that affect a run, never secrets."""
     chosen = {
         name: value
         for name, value in environment.items()

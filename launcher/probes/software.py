@@ -52,7 +52,7 @@ def _versions(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def cuda_of_torch() -> str:
-    """Return the CUDA version that the installed torch was built with; empty without one."""
+    """Return the CUDA version that the installed torch was built with; empty if there is none."""
     try:
         files = metadata.files(TORCH) or ()
     except metadata.PackageNotFoundError:

@@ -52,9 +52,9 @@ def kill_without_wait(child: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def killed_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a child, and kill it if the launcher exits during the block.
+    """Start a child process, and kill it if the launcher exits inside the `with` block.
 
-    Ctrl-C does not reach the other session that it runs in.
+    Ctrl-C does not reach the child, because it runs in its own session.
     """
     with _starting:
         child = start()

@@ -124,7 +124,7 @@ def _is_worker(candidate: psutil.Process) -> bool:
 
 @contextmanager
 def forwarding() -> Iterator[Forwarder]:
-    """Handle signals while the block runs; an ignored SIGHUP (`nohup`) stays ignored."""
+    """Handle signals inside the `with` block; an ignored SIGHUP (`nohup`) stays ignored."""
     forwarder = Forwarder()
     has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     handled = [number for number in (signal.SIGINT, *STOPS) if number != signal.SIGHUP or has_terminal]

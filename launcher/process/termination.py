@@ -1,4 +1,4 @@
-"""Termination by signal as an exception, so that cleanup runs on the way out."""
+"""Termination by signal as an exception, so that cleanup code runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def signal_name(number: int) -> str:
-    """Return SIGKILL for 9; real-time signals have no names."""
+    """Return the name of a signal, such as SIGKILL for 9, or `signal N` if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -67,7 +67,7 @@ class Topology:
 
 
 def passed_option(arguments: Sequence[str], name: str) -> str:
-    """Return the last value of an option in torchrun's arguments; empty without one."""
+    """Return the last value of an option in torchrun's arguments; empty if there is none."""
     value = ""
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=False):
         option, equals, own = argument.partition("=")

@@ -29,7 +29,7 @@ Row = tuple[str, str]
 
 
 def prepared_text(report: Report) -> str:
-    """Return a few rows; the command's JSON has every value."""
+    """Format the main values as rows; the JSON output contains all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
     return columns([*rows, *_shape_rows(report)])

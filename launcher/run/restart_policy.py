@@ -92,7 +92,7 @@ class Restarts:
     _saved_step: int = -1
 
     def judge(self, failure: Failure, saved_step: int) -> Verdict:
-        """Decide about one more failure, given the step of the newest checkpoint (0 without one)."""
+        """Decide about one more failure, given the step of the newest checkpoint (0 if there is none)."""
         before = self.failures[-1] if self.failures else None
         self.failures.append(failure)
         if before is not None and failure.is_like(before) and not failure.is_transient:

@@ -208,7 +208,7 @@ def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -
 
 
 def displacement(launch: Launch) -> str:
-    """Describe what happened to a run directory that is not at its path."""
+    """Describe a missing run directory: its new path, or that it was deleted."""
     if launch.location == launch.folder:
         return f"{launch.folder} was deleted, or moved to another file system"
     return f"{launch.folder} was moved to {launch.location}; move it back to resume"

@@ -67,7 +67,7 @@ def _within(topology: Topology) -> Topology:
 
 
 def require_rendezvous(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise ProjectError without a rendezvous endpoint: torchrun would wait on localhost of each node."""
+    """Raise ProjectError if no rendezvous endpoint is set: torchrun would wait on each node's localhost."""
     if topology.nnodes == 1:
         return
     endpoint = _requested("rdzv_endpoint", topology, environment)

@@ -11,7 +11,7 @@ OUTPUT_DIR = "trainer.output_dir"
 
 
 def compared_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out the run directory and how the run was started, which no two runs have in common."""
+    """Return the config without keys that always differ: the run directory and how the run was started."""
     kept = without_effects(dict(config), ("start",))
     kept.pop(OUTPUT_DIR, None)
     return kept

@@ -69,7 +69,7 @@ def describe(row: Record, beat: Record) -> str:
 
 
 def describe_evaluation(row: Record, beat: Record) -> str:
-    """Format the evaluation in a line of metrics; empty without one."""
+    """Format the evaluation in a line of metrics; empty if there is none."""
     words = _evaluation_of(row)
     return printable("  ".join([_step_of(row, beat), *words])) if words else ""
 

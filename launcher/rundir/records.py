@@ -68,7 +68,7 @@ OUTCOME_VALUES: Checks = {
 
 
 def sound_values(record: Record, checks: Checks) -> Record:
-    """Drop values of a wrong type: the file may be edited by hand, or from another version."""
+    """Drop values of a wrong type: files may be edited by hand, or written by another version."""
     return {name: value for name, value in record.items() if name not in checks or checks[name](value)}
 
 
@@ -108,13 +108,13 @@ def parse_json(path: Path) -> Record:
 
 
 def list_in(record: Record, name: str) -> list[Any]:
-    """Return the list of that name; empty without one, or for another type."""
+    """Return the list under this key; empty if the key is missing or has another type."""
     value = record.get(name)
     return value if isinstance(value, list) else []
 
 
 def read_outcome(folder: Path) -> Record:
-    """Read the outcome of a session; empty without one, or if it is damaged."""
+    """Read the outcome of a session; empty if there is none, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
     return outcome if sound_values(outcome, OUTCOME_VALUES) == outcome else {}
 
@@ -126,7 +126,7 @@ def reason_of(outcome: Record) -> str:
 
 
 def stamp(path: Path) -> tuple[int, int] | None:
-    """Return an identity that changes with each write of a file; None without the file.
+    """Return an identity that changes with each write of a file; None if the file is missing.
 
     The file is opened because `stat` of a name may be stale on network file systems.
     """
@@ -139,7 +139,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def last_record(path: Path) -> Record:
-    """Return the last whole line of a JSONL file; empty without one."""
+    """Return the last whole line of a JSONL file; empty if there is none."""
     lines, _ = last_lines(path, LAST_LINES_BYTES)
     return next((record for line in reversed(lines) if (record := parse_object(line)) is not None), {})
 
@@ -171,7 +171,7 @@ def read_metrics(path: Path) -> list[Record]:
 
 
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
-    """Return the first and the last line of metrics with a value of that name; empty without any.
+    """Return the first and the last line of metrics that have this metric; empty if there are none.
 
     Memory is constant for a file of any length: only lines that may be one of the two are parsed.
     """
@@ -196,7 +196,7 @@ def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def metrics_of(line: bytes) -> Record | None:
-    """Parse a line of metrics; None if it is torn or something else."""
+    """Parse a line of metrics.jsonl; None if the line is incomplete or not a JSON object."""
     record = parse_object(line)
     return None if record is None else sound_metrics(record)
 
@@ -223,7 +223,7 @@ class MetricsTail:
         self._inode, self._offset = status.st_ino, status.st_size
 
     def read_new(self) -> list[Record]:
-        """Return whole lines that are new since the last call, for steps later than any before."""
+        """Return complete new lines since the last call, for steps later than all previous ones."""
         return list(self._read_new())
 
     def _read_new(self) -> Iterator[Record]:

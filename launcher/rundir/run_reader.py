@@ -59,7 +59,7 @@ class Snapshot:
         config: resolved config.
         started: start of the latest launch.
         is_over: whether nothing more will happen in this launch.
-        message: error that ended the last session; empty without one.
+        message: error that ended the last session; empty if there is none.
         hint: what to do about it.
     """
 

@@ -92,7 +92,7 @@ class History:
     """Newest lines of metrics.
 
     Attributes:
-        trained: the newest line with a training loss; empty without one.
+        trained: the newest line with a training loss; empty if there is none.
         evaluations: lines with an evaluation, the newest last.
         is_whole: whether no line is older.
     """

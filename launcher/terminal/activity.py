@@ -65,7 +65,7 @@ class Activity:
 
 @contextmanager
 def activity(text: str) -> Iterator[None]:
-    """Show a text, or the latest announced one, while the block runs. Does nothing without a terminal."""
+    """Show a text, or the latest announced one, inside the `with` block. Does nothing without a terminal."""
     if _current or not console.is_terminal(sys.stderr):
         yield
         return

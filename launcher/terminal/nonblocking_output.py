@@ -120,7 +120,7 @@ class Outlet:
 
 @contextmanager
 def never_blocking() -> Iterator[None]:
-    """Route stdout and stderr through non-blocking outlets while the block runs.
+    """Route stdout and stderr through non-blocking outlets inside the `with` block.
 
     Raises ProjectError if stdout could not be written; a reader that closed its pipe is not an error.
     """

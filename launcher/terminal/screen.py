@@ -43,7 +43,7 @@ class Screen:
 
 @contextmanager
 def full_screen() -> Iterator[Screen]:
-    """Show the alternate screen while the block runs; keys are read at once and not echoed."""
+    """Show the alternate screen inside the `with` block; keys are read at once and not echoed."""
     keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
     before = termios.tcgetattr(keyboard) if keyboard is not None else None
     try:

@@ -236,7 +236,7 @@ def test_the_second_node_goes_by_no_receipt_that_does_not_cover_the_run(
     path = Path("checked", "receipt.json")
     receipt = read_receipt(path)
     write_receipt(replace(receipt, expires_utc=receipt.created_utc), path)
-    assert "it is stale" in command(*JOIN, "--receipt", "checked").err
+    assert "it expired at" in command(*JOIN, "--receipt", "checked").err
     assert len(waited) == 1
 
 

@@ -223,7 +223,7 @@ def test_no_launch_goes_by_recorded_facts(command: Run, machine: Any, tmp_path: 
     answer = command("preflight", "-p", "a100-prod", "--facts", "kept.json", "--output", "replay")
     assert answer.code == 0
     assert [path.name for path in (tmp_path / "replay").iterdir()] == ["preflight.json"]
-    assert "no receipt: judged facts recorded at 20" in answer.out
+    assert "no receipt: the checks used facts recorded at 20" in answer.out
     refused = command("train", "-p", "a100-prod", "--receipt", "replay")
     assert (refused.code, "there is no receipt" in refused.err) == (1, True)
 
