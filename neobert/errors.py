@@ -58,7 +58,7 @@ def write_error_file(error: ProjectError) -> bool:
 
 
 def read_error_file(path: Path) -> ProjectError | None:
-    """Read the error of a child process from `write_error_file`, or None without one."""
+    """Read the error of a child process from `write_error_file`, or None if there is none."""
     if not path.exists():
         return None
     return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

@@ -15,7 +15,7 @@ class FolderInUseError(Exception):
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Create the folder and lock it while the block runs. Raises FolderInUseError if it is locked.
+    """Create the folder and lock it inside the `with` block. Raises FolderInUseError if it is locked.
 
     The kernel frees the lock of a process that dies. On a file system without locks there is no exclusion.
     """

@@ -31,7 +31,7 @@ def report_to_launcher() -> None:
 
 @contextmanager
 def reported_to(report: Callable[[str], None]) -> Iterator[None]:
-    """Call `report` with each line of progress while the block runs, and with an empty one after it."""
+    """Call `report` with each line of progress inside the `with` block, and with an empty one after it."""
     handler = logging.Handler()
     handler.emit = lambda record: report(record.getMessage())  # type: ignore[method-assign]
     before = LOG.handlers[:], LOG.propagate, LOG.level

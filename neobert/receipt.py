@@ -47,19 +47,19 @@ class Receipt:
         code_version: version of the project, with the state of the working tree if known.
         created_utc: ISO 8601 time in UTC, like `expires_utc`, after which the receipt is invalid.
         verdict: `pass`, `fail` or `unknown`.
-        levels: levels that were judged.
+        levels: levels that were checked.
         checks: one mapping per check, as in the report.
         waivers: one mapping per waiver that was applied.
         versions: versions of the packages that affect a run.
         config: the resolved config, so that differences can be named by key.
-        code_diff_sha256: SHA-256 of the uncommitted changes; empty for none.
+        code_diff_sha256: SHA-256 of the uncommitted changes; empty if there are none.
         lock_sha256: SHA-256 of the pinned versions that belong to the code.
         gpu_uuids: the devices of the run on this node, in their order.
         unguarded: reason why failed checks do not stop the run; empty for a guarded run.
-        measured: step time and memory of a rehearsal, in seconds and MiB, and its place; empty without one.
+        measured: step time (s) and memory (MiB) of a rehearsal, and its source; empty if there was none.
         start: the only start that the first session may take; None if preflight verified none.
         text: fingerprint of the prepared text; empty if it was not inspected.
-        measured_utc: when the earlier receipt was issued whose results this one repeats; empty for none.
+        measured_utc: issue time of the earlier receipt whose results this one reuses; empty if there is none.
         inputs: digests of what else a rehearsal depends on, of a receipt that is kept for later launches.
         issued_boot_s: seconds since boot, on a clock that cannot be set, of a receipt that is kept.
     """
@@ -128,7 +128,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
             receipt.verdict != "pass" and not receipt.unguarded,
             f"its verdict is {receipt.verdict}, not pass",
         ),
-        (now >= datetime.fromisoformat(expires), f"it is stale: it expired at {expires}, it is now {shown}"),
+        (now >= datetime.fromisoformat(expires), f"it expired at {expires} (now: {shown})"),
         (
             now + CLOCK_SKEW < datetime.fromisoformat(created),
             f"it is dated {created}, in the future: a clock is wrong",

@@ -31,7 +31,7 @@ class Document:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Document:
-        """Build a document without places, for values that come from JSON or from code."""
+        """Build a document without file positions, for values from JSON or from code."""
         flaws: list[Flaw] = []
         root = build(mapping, lambda _: (DEFAULT, DEFAULT), flaws)
         return cls("", "default", root, (), tuple(flaws))

@@ -1,6 +1,6 @@
-"""Files of other trainers, translated into this schema: keys, values and places.
+"""Files of other trainers, translated into this schema: keys, values and positions.
 
-The result is never run. It lets the rules judge the intended run, in addition to listing the keys to rename.
+The result is never trained. It lets the rules check the intended run, in addition to listing keys to rename.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LONGEST_SHOWN = 60
 
 
 def carried(document: Document) -> Document | None:
-    """Return the document with this schema's keys, each value at its place; None if no key is translated."""
+    """Return the document with this schema's keys and the old positions; None if no key is translated."""
     own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
     foreign = dict(_translated(document.root))
     if not foreign:
@@ -98,7 +98,7 @@ def _translated(root: Node) -> Iterator[tuple[Path, Node]]:
 
 
 def warmup_in_force(path: Path, root: Node) -> int:
-    """Return the warm-up steps that win over a `warmup_ratio` in transformers; 0 for none or another key."""
+    """Return the `warmup_steps` that override `warmup_ratio` in transformers; 0 if there are none."""
     if path[-1] != "warmup_ratio":
         return 0
     places = ((*path[:-1], "warmup_steps"), ("scheduler", "warmup_steps"))
@@ -164,7 +164,7 @@ def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
 
 
 def translated_choice(target: str, value: Scalar) -> Scalar:
-    """Return this schema's spelling of another trainer's value for `target`; other values are unchanged."""
+    """Translate a value of another trainer for the key `target`; unknown values are returned unchanged."""
     for theirs, ours in WORDS.get(target, {}).items():
         if theirs == value and type(theirs) is type(value):
             return ours
@@ -184,7 +184,7 @@ def is_legal(target: str, value: Any) -> bool:
 
 
 def advice_for_entry(path: Path, value: Any) -> str:
-    """Return the edit for an entry of another trainer, with the value; empty if none is known."""
+    """Return the hint for an entry of another trainer, with the new value; empty if there is none."""
     if value is None and not advice_for_key(path) and join(path).rpartition(".")[2] not in _names():
         return ""
     if reason := no_effect_of(str(path[-1]), value):
@@ -216,7 +216,7 @@ def _value_text(target: str, value: Any) -> str:
 
 
 def yaml_text(value: Any) -> str:
-    """Write a value on one line, as YAML; text that could be read as something else in quotes."""
+    """Format a value as one line of YAML; text that would be parsed as another type is quoted."""
     if isinstance(value, list):
         return f"[{', '.join(map(yaml_text, value))}]"
     if (

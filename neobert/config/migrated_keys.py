@@ -219,7 +219,7 @@ NAMES = {
     "remove_unused_columns": "remove the line; only the columns of the task are read",
     "label_smoothing_factor": "not supported: the loss is the plain cross-entropy; remove the line",
     "data_seed": "remove the line; seed fixes the order of the data as well",
-    "full_determinism": "remove the line; a resumed run is bit-exact by itself",
+    "full_determinism": "remove the line; a resumed run is bit-exact without this setting",
     "auto_find_batch_size": "remove the line; `neobert-launch plan` predicts the memory of a batch size",
     "dataloader_pin_memory": "remove the line; batches are pinned wherever there is a GPU",
     "dataloader_drop_last": "remove the line; packed rows have no incomplete last batch",
@@ -306,7 +306,9 @@ NAMES = {
     "debug": "remove the line; pass --verbose to a command",
 }
 
-ADAMW_8BIT = "not supported: 8-bit moments save 6 bytes per parameter, 1.4 GiB of NeoBERT; write adamw"
+ADAMW_8BIT = (
+    "not supported: 8-bit moments would save only 1.4 GiB for NeoBERT (6 bytes per parameter); write adamw"
+)
 PLATEAU = "write cosine, linear, sqrt or 1-sqrt; scheduler.decay_percent keeps the peak rate until the decay"
 VALUES: dict[tuple[str, str | bool | int], str] = {
     (

@@ -74,7 +74,7 @@ def join(path: Path) -> str:
 
 
 def plain(node: Node) -> Any:
-    """Return dicts, lists and scalars, without places."""
+    """Convert a tree to plain dicts, lists and scalars, without file positions."""
     if isinstance(node.value, dict):
         return {name: plain(child) for name, child in node.value.items()}
     if isinstance(node.value, tuple):

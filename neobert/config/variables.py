@@ -33,7 +33,7 @@ class _UnresolvedError(Exception):
 
 
 def substitute(root: Node) -> tuple[Node, list[Flaw]]:
-    """Replace every reference. One that cannot be resolved becomes null and a flaw."""
+    """Replace every reference. An unresolvable reference becomes null and is reported as an error."""
     flaws = _bad_names(root)
     if not any(_is_reference(node) for _, node in walk(root)):
         return root, flaws
@@ -49,7 +49,7 @@ References = Mapping[str, tuple[str, ...]]
 
 
 def references_in(root: Node) -> References:
-    """Return dotted key to the variables in its value, before substitution."""
+    """Return the variables in the value of each dotted key, before substitution."""
     named = ((path, node) for path, node in walk(root) if _is_reference(node))
     return {join(path): tuple(REFERENCE.findall(str(node.value))) for path, node in named}
 
@@ -134,7 +134,7 @@ class _Resolver:
                 f"variables expand to more than {MOST_TEXT} characters", "shorten the values under variables:"
             )
         if REMAINDER.search(text):
-            hint = "a whole value is $variables.name; inside text it is {$variables.name}"
+            hint = "write $variables.name for a whole value, {$variables.name} inside text"
             raise _UnresolvedError(f"{text!r} contains an unresolved reference", hint)
         return Node(text, node.origin, node.key)
 
@@ -182,7 +182,7 @@ class _Resolver:
 
 
 def lookalikes(root: Node) -> Iterator[Flaw]:
-    """Yield texts that look like a variable after variables have been replaced."""
+    """Yield an error for each text that still looks like a variable reference after substitution."""
     for path, node in walk(root):
         if isinstance(node.value, str) and not _is_free(path):
             for name in LOOKALIKE.findall(node.value):
@@ -196,7 +196,7 @@ def _is_free(path: Path) -> bool:
 
 def _hint_for_lookalike(name: str, root: Node) -> str:
     if name.lower() in MISSPELT:
-        return "a whole value is $variables.name; inside text it is {$variables.name}"
+        return "write $variables.name for a whole value, {$variables.name} inside text"
     if find(root, ("variables", name)):
         return f"did you mean $variables.{name}?"
     return "shell variables are not expanded: write the value, or pass it as an argument"

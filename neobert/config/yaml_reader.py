@@ -1,4 +1,4 @@
-"""YAML 1.2 on PyYAML's C parser, event by event, with the place of every value and limits on size.
+"""Reader of YAML 1.2, based on the events of PyYAML's C parser: position of every value, and size limits.
 
 Plain scalars follow the core schema: `6e-4` and `1e-5` are numbers; `no`, `on`, `1:30`, `1_000` and dates are
 text; octal is `0o17`.
@@ -85,7 +85,10 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
         line, column = _position(text, text.find(chr(error.character)))
         message = f"the character U+{error.character:04X} is not allowed"
         raise UnreadableError(
-            message, "remove the character, or write an escape in quotes", line, column
+            message,
+            "remove the character, or write its escape sequence in a double-quoted string",
+            line,
+            column,
         ) from None
 
 

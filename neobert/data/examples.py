@@ -36,10 +36,10 @@ class Examples(Protocol):
         """Draw side columns for synthetic segments of these lengths [N], for measurements of speed."""
 
     def check(self, label: str, counts: Counts) -> None:
-        """Raise `ProjectError` for a split that cannot be trained on; `label` names it."""
+        """Raise `ProjectError` if a split is unusable for training; `label` is its name in messages."""
 
     def identity(self) -> dict[str, Any]:
-        """Describe what else the prepared data depends on, JSON-able."""
+        """Return the task's settings that affect the prepared data, JSON-serializable."""
 
 
 def examples_of(config: RunConfig) -> Examples:

@@ -125,14 +125,14 @@ class Shards:
 
 
 def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
-    """Return what differs from the identity of an earlier job, read from JSON; empty if nothing does."""
+    """Return the differences from the identity of an earlier job as text; empty if there are none."""
     now = json.loads(json.dumps(identity))
     changed = sorted(name for name, value in now.items() if earlier.get(name) != value)
     return listed([_change(name, earlier.get(name), now[name]) for name in changed])
 
 
 def _change(name: str, earlier: object, value: object) -> str:
-    """Say what changed, with the values of a setting; digests would say nothing."""
+    """Describe a change, with both values if they are scalars."""
     if isinstance(earlier, dict | list) or isinstance(value, dict | list):
         return f"{name} changed"
     return f"{name} changed from {json.dumps(earlier)} to {json.dumps(value)}"

@@ -29,13 +29,13 @@ class Texts(Protocol):
     """Texts in a fixed order."""
 
     def __iter__(self) -> Iterator[str]:
-        """Read them from the beginning."""
+        """Iterate over the texts from the beginning."""
 
     def known_count(self) -> int | None:
         """Return the number of texts if counting is much faster than reading; else None."""
 
     def identity(self) -> Any:
-        """Describe the content as JSON: equal means the same texts."""
+        """Return a JSON-serializable description of the content; equal descriptions mean equal texts."""
 
 
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
@@ -100,7 +100,7 @@ class _Lines:
                 yield line.rstrip("\r\n")
 
     def known_count(self) -> int:
-        """Count the lines that end with LF, and what is after the last of them."""
+        """Count the lines, including a last line without LF."""
         with opened(self._path) as handle:
             blocks = iter(lambda: handle.read(BLOCK_BYTES), b"")
             num_ends, last = 0, b"\n"

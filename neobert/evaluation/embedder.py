@@ -25,7 +25,7 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
 
 
 def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
-    """Return the weights and the settings that a score depends on, for reports."""
+    """Return the weights and the settings that determine a score, for reports."""
     return {
         WEIGHTS: weights_digest(model_folder(Path(model.folder))),
         "pooling": encoder.pooling,
@@ -37,7 +37,7 @@ def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 
 
 def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
-    """Return what the embedding of a text depends on, prefixes aside, as JSON values."""
+    """Return the model digest and the settings that determine embeddings, except prefixes, as JSON values."""
     return {
         **model_identity(Path(model.folder)),
         "pooling": encoder.pooling,
@@ -47,6 +47,6 @@ def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 
 
 def prompts_note(model: EmbeddingModel) -> list[str]:
-    """Return a note about the prefixes of queries and documents; empty without any."""
+    """Return notes about the prefixes of queries and documents; empty if there are no prefixes."""
     prefixes = {"queries": model.query_prefix, "documents": model.document_prefix}
     return [f"prefix of {kind}: {prefix!r}" for kind, prefix in prefixes.items() if prefix]

@@ -52,10 +52,10 @@ def write_hf_folder(
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights, configuration, tokenizer files and a model card; for NeoBERT its modeling code.
+    """Write weights, configuration, tokenizer files and a model card; for NeoBERT, also its modeling code.
 
     Args:
-        tokenizer_files: what `read_tokenizer_files` returned; None leaves them out.
+        tokenizer_files: result of `read_tokenizer_files`; None writes no tokenizer.
         weights: a copy of `own_weights(model)` to write instead of the model's current weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def write_hf_folder(
 
 
 def portable_config(model: PreTrainedModel) -> str:
-    """Return config.json without machine-specific settings; for NeoBERT with the auto_map to its code."""
+    """Return config.json without machine-specific settings; for NeoBERT, including auto_map."""
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(model.dtype).removeprefix("torch.")
@@ -86,9 +86,9 @@ def portable_config(model: PreTrainedModel) -> str:
 
 
 def read_tokenizer_files(source: Path) -> dict[str, bytes]:
-    """Read the files of a tokenizer's folder by name, as every checkpoint keeps them.
+    """Read the files of a tokenizer by name, to copy them into every checkpoint.
 
-    A run reads them once at its start, because their cache may be removed before its last save.
+    A run reads the files once at its start, because the Hub cache may be removed before the last save.
     Raises `ProjectError` EXP001 if there are none.
     """
     files = {name: (source / name).read_bytes() for name in TOKENIZER_FILES if (source / name).is_file()}

@@ -60,7 +60,7 @@ def token_ids(reference: Reference) -> list[list[int]]:
 
 
 def clean_environment(work_dir: str) -> dict[str, str]:
-    """Return the environment of a reader: no network, no GPU, no settings or modules of this project."""
+    """Return environment variables for loading an export: no network, no GPU, no settings of this project."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEOBERT_", "PYTHON"))}
     return kept | {
         "CUDA_VISIBLE_DEVICES": "",

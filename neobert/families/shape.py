@@ -37,15 +37,15 @@ class ParameterCount:
 
 
 class Kept(NamedTuple):
-    """Numbers that one block keeps per token for the backward pass.
+    """Activation values that one block stores per token for the backward pass.
 
     Attributes:
-        values: numbers in the compute type.
-        fp32_values: numbers in fp32, regardless of the compute type.
-        scores: numbers in the compute type per token of the segment that is attended to.
-        fp32_scores: numbers in fp32 per token of the segment that is attended to.
-        is_bf16: the kernels compute in bf16 alone.
-        reason: description of these numbers, for reports.
+        values: number of values in the compute type.
+        fp32_values: number of values in fp32, regardless of the compute type.
+        scores: attention scores in the compute type, per token of the segment.
+        fp32_scores: attention scores in fp32, per token of the segment.
+        is_bf16: the kernels support bf16 only.
+        reason: description of the stored tensors, for reports.
     """
 
     values: int
@@ -57,7 +57,7 @@ class Kept(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Sliding-window attention: in `num_layers` of the blocks a token reaches `reach` tokens to each side."""
+    """Sliding-window attention: in `num_layers` blocks, a token attends to `reach` tokens on each side."""
 
     num_layers: int
     reach: int
@@ -110,7 +110,7 @@ class ModelShape:
     def product_flops(self) -> int:
         """FLOPs of the blocks' matrix products per token, forward and backward.
 
-        6 per weight, 2 of them for its gradient, which a frozen weight does not have.
+        6 per weight, of which 2 are for the weight gradient; frozen weights have none.
         """
         per_weight = 4 if self.adapter_parameters else 6
         return per_weight * self.parameters.linear + 6 * self.adapter_parameters
@@ -151,7 +151,7 @@ class ModelShape:
         return value_bytes * values + FP32_BYTES * (kept.fp32_values + kept.fp32_scores * segment)
 
     def state_bytes(self, optimizer_values: int) -> int:
-        """Return the bytes of fp32 weights and of the numbers that the optimizer keeps, in a checkpoint.
+        """Return the bytes of fp32 weights and optimizer state in a checkpoint.
 
         A checkpoint with adapters contains both merged and frozen weights: merging cannot be undone exactly.
         """

@@ -1,8 +1,8 @@
 """Attention kernels with one interface: `attend(q, k, v) -> context`. Copied into every checkpoint folder.
 
-A model makes one `attend` per forward and passes it to all its blocks. Padded rows go through SDPA with a
-mask. Packed runs go through the backend that was requested, and no other: what cannot run raises, with the
-reason. With `attn_implementation` a function that is registered with transformers replaces both.
+A model makes one `attend` per forward and passes it to all its blocks. Padded rows use SDPA with a mask.
+Packed runs use the requested backend only, and raise an error with the reason if it cannot run.
+`attn_implementation` replaces both with a function registered in transformers.
 
 `recording` collects the kernel that each block ran. A traced graph does not call Python again, so its kernel
 is recorded at trace time, and the graph then always runs this kernel. Blocks that share one graph are
@@ -36,7 +36,7 @@ _layer = 0
 
 @contextmanager
 def recording(kernels: dict[int, str]) -> Iterator[None]:
-    """Record in `kernels`, by block number, the kernels that run or are traced in the block."""
+    """Record in `kernels`, by block number, the kernels that run or are traced inside the `with` block."""
     global _notes
     outer, _notes = _notes, kernels
     try:
@@ -176,11 +176,13 @@ def normalize_mask(mask: Tensor | None) -> Tensor | None:
     if mask.dim() == 2:
         mask = mask[:, None, None, :]
     elif mask.dim() != 4:
-        raise ValueError(f"attention_mask has {mask.dim()} dimensions; it takes [B, S] or [B, heads, S, S]")
+        raise ValueError(f"attention_mask has {mask.dim()} dimensions, expected [B, S] or [B, heads, S, S]")
     if not mask.is_floating_point():
         return mask.to(torch.bool)
     if not torch.compiler.is_compiling() and bool((mask > 0).any()):
-        raise ValueError("a float attention_mask is added to the scores; one of 0 and 1 must be bool or int")
+        raise ValueError(
+            "a float attention_mask is added to the scores; a mask of 0 and 1 must be bool or int"
+        )
     return mask
 
 

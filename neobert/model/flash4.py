@@ -91,5 +91,5 @@ def flash4_varlen(
     max_seqlen: int,
     max_seqlen_k: int,  # noqa: ARG001
 ) -> Tensor:
-    """Attend within segments, [T, N, H] each; called as the other varlen kernels are."""
+    """Attend within segments, [T, N, H] each; same signature as the other varlen kernels."""
     return _attention(q, k, v, cu_seqlens, max_seqlen)[0]

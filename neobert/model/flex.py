@@ -1,7 +1,7 @@
 """torch's flex_attention over packed documents and padded rows. Copied into every checkpoint folder.
 
-The mask is a list of tiles, made once per microbatch for all blocks. It is found from cu_seqlens without
-asking the device for a number, and has the shape of the run: one program for all microbatches.
+The mask is a list of tiles, made once per microbatch for all blocks. It is computed from cu_seqlens
+without a device synchronization, and its shape depends on T only: one program for all microbatches.
 
 Shapes: T packed tokens, N heads, H channels of a head, K segments.
 """
@@ -45,7 +45,7 @@ def row_mask(mask: Tensor) -> BlockMask:
     Raises `ValueError` for a mask of floats, which would be added to the scores.
     """
     if mask.dtype != torch.bool:
-        raise ValueError("flex_attention takes an attention_mask of 0 and 1, not one that is added to scores")
+        raise ValueError("flex_attention requires a bool or int attention_mask of 0 and 1, not a float mask")
     rows, heads, _, length = mask.shape
     is_open = mask.expand(-1, -1, length, -1)
 

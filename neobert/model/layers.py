@@ -28,7 +28,7 @@ def rotation_at(positions: Tensor, head_dim: int, theta: float) -> Tensor:
 
 
 def rotate(x: Tensor, rotation: Tensor) -> Tensor:
-    """Turn the channel pairs (2k, 2k+1) of x [..., N, H] in fp32 and cast back."""
+    """Rotate the channel pairs (2k, 2k+1) of x [..., N, H] in fp32 and cast back."""
     # Interleaved pairs, as the published weights have them; halves (k, k + H/2) would need a permuted qkv.
     pairs = x.to(torch.float32).unflatten(-1, (-1, 2))
     needs_real = torch.compiler.is_compiling() or torch.onnx.is_in_onnx_export()
@@ -120,14 +120,14 @@ class EncoderBlock(GradientCheckpointingLayer):
 
 
 def build_norm(config: NeoBERTConfig) -> RMSNorm | nn.LayerNorm:
-    """Build RMSNorm, or for the ablation LayerNorm, which has the same names and a bias."""
+    """Build RMSNorm, or LayerNorm (with bias) if `config.rms_norm` is False; parameter names are the same."""
     if config.rms_norm:
         return RMSNorm(config.hidden_size, config.norm_eps, config.kernel_backend)
     return nn.LayerNorm(config.hidden_size, eps=config.norm_eps)
 
 
 def build_ffn(config: NeoBERTConfig) -> nn.Module:
-    """Build SwiGLU, or the GELU feed-forward for the ablation."""
+    """Build the feed-forward layer that `config.hidden_act` selects: SwiGLU or GELU."""
     width = config.ffn_width
     if config.hidden_act == "swiglu":
         return SwiGLU(config.hidden_size, width, config.kernel_backend)
@@ -136,9 +136,9 @@ def build_ffn(config: NeoBERTConfig) -> nn.Module:
 
 
 def residual_output(in_features: int, out_features: int) -> nn.Linear:
-    """Build a linear layer whose output is added to the residual stream: `init: scaled` starts it smaller.
+    """Build a linear layer whose output is added to the residual stream, marked for `init: scaled`.
 
-    A mark and not a class of its own, because quantization of torch selects layers by their exact class.
+    A mark instead of a subclass, because quantization in torch selects layers by their exact class.
     """
     layer = nn.Linear(in_features, out_features, bias=False)
     layer.is_residual_output = True  # type: ignore[assignment]  # a module takes any attribute

@@ -100,7 +100,7 @@ class MaskedLMObjective(Objective):
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
-        """Return the summed loss and the hits on the training step's kernels. Arguments as for `forward`."""
+        """Return the summed loss and the number of correct predictions. Arguments as for `forward`."""
         return self._scored(rows_for(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
 
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:

@@ -101,7 +101,7 @@ def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_
             raise _refusal(error, "model.kernel_backend") from error
         return Backend("torch", f"auto: {error.message}")
     chosen = "as configured" if requested == "liger" else "auto"
-    return Backend("liger", f"{chosen}: it imports, on {device_type}")
+    return Backend("liger", f"{chosen}: liger is installed and supports {device_type}")
 
 
 def _refusal(error: BackendError, key: str) -> ProjectError:

@@ -40,7 +40,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place_of_weights(self) -> Iterator[None]:
-        """Swap the values of weights and averages while the block runs.
+        """Swap the values of weights and averages inside the `with` block.
 
         In place, one tensor at a time: compiled graphs and FSDP keep pointers to the weights, and a second
         copy of the model might not fit. A save may not start in the block: its copy is asynchronous.

@@ -1,4 +1,4 @@
-"""Derived values with their reasons, measurements, and the units that the plan counts in."""
+"""Types of the plan: derived values with reasons, measurements, and units."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints: cadence, size, and the work lost on a crash."""
+"""Plan of checkpoints: save interval, size, and the work lost on a crash."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SUPERSEDED_KEPT = 1  # a later checkpoint, set aside by a resume from an earlier
 
 
 def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]) -> Values:
-    """Derive cadence, minutes at risk and the disk space of checkpoints."""
+    """Derive the save interval, the minutes at risk and the disk space of checkpoints."""
     trainer = config.trainer
     interval = save_interval(trainer)
     num_saves = Derived(
         math.ceil(trainer.max_steps / interval.value),
-        f"every {interval.value:,} of {trainer.max_steps:,} steps",
+        f"{trainer.max_steps:,} steps, one save every {interval.value:,}",
     )
     moments = state_values(config, shape.trained)
     size = mib(shape.state_bytes(moments.value)) + FOLDER_MIB
@@ -50,10 +50,10 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
 
 
 def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
-    """Return the most checkpoints on disk at once, without the one that is being written.
+    """Return the maximum number of checkpoints on disk at once, without the one being written.
 
-    A run may be stopped and resumed, so space for that is counted. A checkpoint that a stop saves outside the
-    cadence is one of the newest, and then the start of the next session.
+    A run may be stopped and resumed, so space for that is counted. A checkpoint that is saved at a stop,
+    outside the interval, is one of the newest and later the start of the next session.
     """
     if not trainer.save_total_limit:
         return num_saves + SUPERSEDED_KEPT
@@ -64,7 +64,7 @@ def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
 
 
 def save_interval(trainer: TrainerConfig) -> Derived[int]:
-    """Return the steps between saves: the whole run where only the final checkpoint is written."""
+    """Return the steps between saves: `max_steps` if only the final checkpoint is written."""
     if trainer.save_steps == 0:
         return Derived(trainer.max_steps, "trainer.save_steps is 0: only the last step is saved")
     if trainer.save_steps > trainer.max_steps:

@@ -53,7 +53,7 @@ class _UnreadableError(Exception):
 
 
 def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]:
-    """Derive the rows of the embedding, as the trainer does from the tokenizer that it loads."""
+    """Derive the number of embedding rows; the trainer computes the same from its tokenizer."""
     requested = requested_rows(config)
     if requested is not None:
         return Derived(requested, "model.vocab_size as given")

@@ -66,7 +66,7 @@ def context_of(device: torch.device) -> tuple[int, bool]:
 
 
 def own_bytes(uuid: str) -> int | None:
-    """Return the driver's count for this process; None if it has none, as in some containers."""
+    """Return this process's memory on a GPU as NVML reports it; None if unknown, as in some containers."""
     if importlib.util.find_spec("pynvml") is None:
         return None
     nvml = importlib.import_module("pynvml")
@@ -178,7 +178,7 @@ def is_bystander(module: str) -> bool:
 
 @contextmanager
 def recording_reads() -> Iterator[set[str]]:
-    """Collect the dotted keys that are read while the block runs, in this process."""
+    """Collect the dotted keys that are read inside the `with` block, in this process."""
     seen: set[str] = set()
     slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
     for kind, name, slot, key in slots:

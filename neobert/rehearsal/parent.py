@@ -64,7 +64,7 @@ class Parent:
             time.sleep(POLL_S)
 
     def pause(self, trainer: Trainer, seen: dict[str, Any]) -> None:
-        """Report what other processes would disturb, and wait until they may start."""
+        """Report the measurements that other processes would disturb, then wait while those processes run."""
         _write(self._measured, seen)
         self._hold(trainer, self._measured)
 

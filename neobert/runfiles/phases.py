@@ -1,6 +1,6 @@
 """Phases of a process, and the times at which a run must stop.
 
-A mark shows progress, not life: the thread that repeats heartbeats sets none.
+A mark shows progress, not liveness: the thread that repeats heartbeats sets no marks.
 """
 
 from __future__ import annotations
@@ -81,6 +81,6 @@ class PhaseTracker:
         self.tick()
 
     def stopping_s(self) -> float:
-        """Return the seconds before its end at which a run must stop training, to finish a step and save."""
+        """Return the seconds that a run needs before a deadline to finish a step and save."""
         save_s = self.longest_s.get(SAVE, UNSEEN_SAVE_S)
         return LEADS * (save_s + self.longest_s.get(STEP, 0.0))

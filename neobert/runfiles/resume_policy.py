@@ -1,8 +1,8 @@
 """Keys that a run must share with the checkpoint that it resumes from.
 
 Structural keys determine the weights, the order of the samples or the loss: a change makes another run. The
-others may change between sessions and are only logged. Paths of text and tokenizer are not compared here:
-the fingerprint of the text and the digest of the tokenizer are, which depend on the content of the files.
+others may change between sessions and are only logged. Text and tokenizer are compared by the digest of
+their content, not by path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key whose value in the checkpoint is not that of the run."""
+    """Key whose value differs between the checkpoint and the run."""
 
     key: str
     saved: Any
@@ -52,7 +52,7 @@ def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
 def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the differences that change the loss or its updates from the next step on.
 
-    Not the keys of the schedule, whose effect is the learning rate of that step and is compared as such.
+    Excludes keys of the schedule: their effect, the learning rate of that step, is compared directly.
     """
     return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
 

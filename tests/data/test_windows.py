@@ -79,7 +79,7 @@ def test_runs_of_earlier_packers_keep_their_slots():
 
 @pytest.mark.parametrize("packer", [4, "2", None, [2]])
 def test_an_unknown_packer_is_refused(packer):
-    with pytest.raises(ProjectError, match=r"packer .*this version has 1, 2, 3") as refused:
+    with pytest.raises(ProjectError, match=r"packing algorithm .*this version supports 1, 2, 3") as refused:
         Cursor.from_dict({"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": packer})
     assert refused.value.code == "CKP007"
 

@@ -68,7 +68,7 @@ def test_control_two_ranks_that_agree(meet: Any) -> None:
 def test_a_wrong_value(meet: Any) -> None:
     _, checks = meet("wrong_value")
     assert faults(checks).keys() == {"DST002"}
-    assert "the contribution of rank 1 arrives wrong" in checks["DST002"].message
+    assert "the contribution of rank 1 is received incorrectly" in checks["DST002"].message
 
 
 def test_another_config(meet: Any) -> None:

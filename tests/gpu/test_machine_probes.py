@@ -135,4 +135,4 @@ def test_a_wrong_value_on_nccl_is_named(tmp_path: Path, monkeypatch: Any) -> Non
     found = probe_distributed(Subject(run.config, tmp_path / "run", tmp_path))
     check = judged(run, replace(NO_FACTS, distributed=found), Level.DISTRIBUTED)["DST002"]
     assert check.status is Status.FAIL
-    assert "the contribution of rank 1 arrives wrong" in check.message
+    assert "the contribution of rank 1 is received incorrectly" in check.message

@@ -1,4 +1,4 @@
-"""The static shape of a microbatch."""
+"""Static shape of a microbatch."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class BatchShape:
 
     @property
     def num_slots(self) -> int:
-        """Segments that `cu_seqlens` has entries for: documents, and the pieces of the padding at the end."""
+        """Number of segments in `cu_seqlens`: documents, and pieces of the padding at the end."""
         return self.max_segments + self.rows
 
 
 def segment_length(config: RunConfig) -> int:
-    """Return the longest segment in tokens: the smallest of the three limits."""
+    """Return the maximum segment length in tokens: the smallest limit of dataset, collator and tokenizer."""
     bounds = (config.dataset.max_seq_length, config.datacollator.max_length, config.tokenizer.max_length)
     return min(bound for bound in bounds if bound is not None)
 

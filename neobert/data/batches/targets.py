@@ -71,7 +71,7 @@ class TargetRule(Protocol):
         """Return whether labels are per token, not per segment."""
 
     def at(self, moment: Moment | None) -> TargetRule:
-        """Return the rule of an optimizer step's microbatches; None: of an evaluation's."""
+        """Return the rule for the microbatches of an optimizer step; None: of an evaluation."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Label segments, possibly none; the epoch of an evaluation is -1 (`EVALUATION_EPOCH`)."""

@@ -42,7 +42,7 @@ class Cursor:
     """Position of the next microbatch: number `index` of window `window` of epoch `epoch`.
 
     For a stream, `stream` is the start of that window: {"state": the source's position, "segment": the
-    number of its first segment}. `packer` is the key in `PACKERS` of what packs every window of the run.
+    number of its first segment}. `packer` is the key in `PACKERS` of the algorithm that packs all windows.
     `corpus_tokens` are the tokens drawn from each corpus of a mixture so far, over all ranks; None for other
     text, and in checkpoints of versions that did not count them.
     """
@@ -63,15 +63,15 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
-        """Read what `to_dict` returned; a cursor without a packer is older than the second one.
+        """Read the result of `to_dict`. A cursor without `packer` is from a version with only packer 1.
 
-        Raises ProjectError CKP007 for a packer that this version does not have.
+        Raises ProjectError CKP007 for a packer that this version does not support.
         """
         packer = data.get("packer", 1)
         if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
             raise ProjectError(
                 "CKP007",
-                f"the checkpoint's microbatches come from packer {packer!r}, but this version has "
+                f"the checkpoint uses packing algorithm {packer!r}, but this version supports "
                 f"{', '.join(map(str, PACKERS))}",
                 "resume with the version of neobert-launch that wrote the checkpoint",
                 "trainer_state/state.json",
@@ -88,10 +88,10 @@ class Cursor:
 class Window:
     """One window: the segments of `store`, and their assignment to microbatches.
 
-    `segments` int64 [n] are their places in the store, in shuffled order; the bins of `plan` point into it,
-    and `order` is the order of the bins. The sample id of a segment is its place plus `sample_offset`, which
-    is one number or int64 [n].
-    `after` starts the next window; None: there is none. The C corpora of a mixture end at the places
+    `segments` int64 [n] are indices into the store, in shuffled order; the bins of `plan` are indices into
+    `segments`, and `order` is the order of the bins. The sample id of a segment is its store index plus
+    `sample_offset`, which is one number or int64 [n].
+    `after` is the cursor of the next window, or None. The C corpora of a mixture end at the store indices
     `corpus_stops` [C]; None for other text.
     """
 
@@ -242,7 +242,7 @@ def pack_window(
     sample_offset: int | NDArray[np.int64],
     after: Cursor | None,
 ) -> Window:
-    """Pack the segments, and shuffle the microbatches by `seed`; without one they stay in order."""
+    """Pack the segments, and shuffle the microbatches by `seed`; None keeps their order."""
     if shape.is_packed:
         plan = packer(store.lengths(segments), shape.capacity, shape.max_segments)
     else:
@@ -265,7 +265,7 @@ def microbatch_places(
     threads: WorkerThreads,
     wait: Callable[[Future[Window]], Window],
 ) -> Iterator[tuple[Window, int, Cursor]]:
-    """Walk the global order from a cursor: (window, index in it, cursor after it).
+    """Iterate over the global order from a cursor: (window, index of the microbatch, next cursor).
 
     With a thread, the next window is loaded while this one is used.
     """

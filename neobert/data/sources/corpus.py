@@ -54,7 +54,7 @@ class Corpus:
             yield from (row[name] for name in names)
 
     def identity(self) -> Any:
-        """Describe the content as JSON: equal means the same documents."""
+        """Return a JSON-serializable description of the content; equal descriptions mean equal documents."""
         return {
             "train": self.train.identity(),
             "evaluation": self.evaluation.identity() if self.evaluation else None,

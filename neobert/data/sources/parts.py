@@ -37,7 +37,7 @@ class Part(_Selection):
 
     @property
     def label(self) -> str:
-        """Name with the bounds."""
+        """Name of the source with the bounds."""
         return f"{self.source.label}{self.wanted.bounds()}"
 
     @cached_property
@@ -59,7 +59,7 @@ class Part(_Selection):
         return _PartReader(self, state)
 
     def count(self) -> int | None:
-        """Return the number of documents in the slice, from that of the whole source."""
+        """Return the number of documents in the slice, computed from the count of the whole source."""
         total = self.source.count()
         if total is None:
             return None
@@ -94,7 +94,7 @@ class _PartReader(Reader):
 class HashShare(_Selection):
     """The share of a source whose text hashes below `share`, or the rest of it.
 
-    A function of the text alone: no seed, no order, and copies of a document always fall on the same side.
+    The assignment depends on the text alone, not on seed or order: copies of a document are in the same part.
     """
 
     share: float
@@ -102,7 +102,7 @@ class HashShare(_Selection):
 
     @property
     def label(self) -> str:
-        """Name with the share."""
+        """Name of the source with the share."""
         return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
 
     def open(self, state: State | None = None) -> Reader:
@@ -114,11 +114,11 @@ class HashShare(_Selection):
         return None
 
     def identity(self) -> Any:
-        """Return the source's identity with the share and the side."""
+        """Return the source's identity with `share` and whether this is the evaluation part."""
         return {"of": self.source.identity(), "share": self.share, "is_evaluation": self.is_evaluation}
 
     def takes(self, row: Row) -> bool:
-        """Return whether a row is on this side."""
+        """Return whether a row belongs to this part."""
         word = int.from_bytes(text_digest(self.rows.key(row)), "big")
         return (word < self.share * 2**64) == self.is_evaluation
 
@@ -152,7 +152,7 @@ class Joined:
 
     @property
     def column(self) -> str | None:
-        """Columns of the parts that have some."""
+        """Columns of the parts that have columns."""
         return ", ".join(dict.fromkeys(part.column for part in self.parts if part.column)) or None
 
     def open(self, state: State | None = None) -> Reader:
@@ -165,7 +165,7 @@ class Joined:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def identity(self) -> Any:
-        """Return the identity of every part."""
+        """Return the list of the parts' identities; see `TextSource.identity`."""
         return [part.identity() for part in self.parts]
 
 

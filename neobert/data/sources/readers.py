@@ -1,4 +1,4 @@
-"""Sources of rows in a fixed order, readable from any document on.
+"""Sources of rows in a fixed order, readable from any document.
 
 A source that is opened with a reader's state continues at the reader's next document.
 """
@@ -52,7 +52,7 @@ class TextSource(Protocol):
         """Count the documents; None for a stream, whose length is unknown."""
 
     def identity(self) -> Any:
-        """Describe the content, JSON-able: equal means the same documents."""
+        """Return a JSON-serializable description of the content; equal descriptions mean equal documents."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class FileSource:
     describe: DescribeFile = described_by_ends
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading; files before the state's are not opened, documents before it are skipped."""
+        """Start reading at a state, without opening earlier files; earlier documents are skipped."""
         return _FileReader(self, state or {"file": 0, "document": 0})
 
     @property
     def column(self) -> str | None:
-        """Columns of the first file that has some, with its name; each file selects its own columns."""
+        """Columns and name of the first file that has columns; each file selects its own columns."""
         found = ((column_of(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
@@ -81,11 +81,11 @@ class FileSource:
 
     @property
     def known_count(self) -> int | None:
-        """The count, if all documents were read before."""
+        """Return the count if all documents were read before; else None."""
         return self.__dict__.get("_count")
 
     def remember_count(self, count: int) -> None:
-        """Remember the number of documents that a complete read found."""
+        """Store the number of documents after a complete read."""
         self.__dict__["_count"] = count  # where `cached_property` looks: a frozen dataclass sets no attribute
 
     @cached_property
@@ -127,7 +127,7 @@ class _FileReader(Reader):
 
 @dataclass(frozen=True)
 class IndexedSource:
-    """Documents with an index: `fetch(start, stop)` returns some of them."""
+    """Documents with random access: `fetch(start, stop)` returns a range of them."""
 
     label: str
     fetch: Callable[[int, int], Sequence[Row]]

@@ -121,7 +121,7 @@ class RetryingReader:
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether the same read may succeed a moment later."""
+    """Return whether a retry of the same read may succeed."""
     if isinstance(error, OSError):
         return not isinstance(error, _PERMANENT)
     return type(error).__module__.partition(".")[0] in _NETWORK_LIBRARIES

@@ -157,7 +157,7 @@ class RowFormat:
         return texts[0] if len(texts) == 1 else "\x1f".join(texts)
 
     def identity(self) -> dict[str, Any]:
-        """Describe what the rows depend on besides the files, as JSON; empty for text of one column."""
+        """Return the settings that affect the rows, JSON-serializable; empty for text of one column."""
         described: dict[str, Any] = {}
         if not self.is_plain_text:
             described["fields"] = [[field.name, field.column] for field in self.fields]

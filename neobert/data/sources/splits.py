@@ -42,7 +42,7 @@ class SplitSlice:
         return any(bound is not None and (bound[1] or bound[0] < 0) for bound in (self.start, self.stop))
 
     def bounds(self) -> str:
-        """Write the slice without the name."""
+        """Return the slice as text, such as `[:10%]`."""
         spelled = ("" if b is None else f"{b[0]}{'%' * b[1]}" for b in (self.start, self.stop))
         return f"[{':'.join(spelled)}]"
 

@@ -1,10 +1,10 @@
 """Rows of one file: plain text, a table or parquet, plain or compressed.
 
-A document of a `.txt` file is a run of lines between blank lines. Its lines end with LF even if those of the
-file do not: `datasets` reads text so too. A file without blank lines is one long run, which
-`dataset.long_documents` then cuts to the context; runs beyond `MAX_RUN_CHARACTERS` are cut there first, at
-the end of a line, or at white space inside a line that is longer. A row of the other kinds is a document. No
-file has to fit in memory, and of a `.txt` file no line.
+A document of a `.txt` file is a paragraph: the lines between blank lines. Line endings become LF, as in
+`datasets`. A file without blank lines is one long document, which `dataset.long_documents` later splits or
+truncates; documents beyond `MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at white
+space inside a longer line. In other formats, each row is a document. Files need not fit in memory, nor lines
+of a `.txt` file.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
 
 
 def column_of(path: Path, rows: RowFormat) -> str | None:
-    """Name the columns of the first row's fields; None for a file without columns or rows.
+    """Return the column names of the row's fields, comma-separated; None for a file without columns or rows.
 
-    Raises as `read_rows` does.
+    Raises DAT001 for a file that cannot be read, DAT011 for its columns.
     """
     kind = kind_of(path)
     if kind is None or kind == TEXT:

@@ -83,7 +83,7 @@ class Request:
 
 
 def hash_of(content: Any) -> str:
-    """Return the sha256 hex of JSON-able content."""
+    """Return the SHA-256 of JSON-serializable content, in hex."""
     return sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
 

@@ -107,7 +107,7 @@ def _score_missing(
 
 
 def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
-    """Return the scores of an evaluation that is complete, None without one.
+    """Return the scores of an evaluation that is complete, None if there is none.
 
     Raises `ProjectError` for those of other texts, weights or settings, which would be overwritten.
     """

@@ -39,7 +39,7 @@ NAMES = {
 
 
 def refusal(source: Source) -> str:
-    """Return why the graph of llama.cpp cannot compute this model; empty if it can."""
+    """Return the reason why llama.cpp cannot run this model; empty if it can."""
     if not source.is_neobert:
         return f"llama.cpp's {ARCHITECTURE} graph is for NeoBERT, not for {type(source.model).__name__}"
     if source.is_classifier:

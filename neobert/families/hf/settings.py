@@ -46,7 +46,7 @@ class Settings:
         """Return the value of a key that must be a finite number, not negative."""
         value = self._given(name, default)
         if type(value) not in (int, float) or not 0 <= value < LARGEST:
-            raise self.wrong(name, "a number from 0")
+            raise self.wrong(name, "a number of at least 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

@@ -14,7 +14,7 @@ from neobert.families.family import Family, Unsupported
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.shape import Kept, ModelShape, ParameterCount, Window
 
-KEPT_REASON = "a block keeps the inputs of its products, of its norms and of its activation"
+KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 

@@ -91,12 +91,13 @@ def _kept(model: ModelConfig) -> dict[str, Kept]:
         "compiled": Kept(
             10 * hidden + gates * width,
             hidden,
-            "a block keeps its products' inputs, qkv, rotated q, k, gate, up and product, an fp32 stream",
+            "a block keeps the inputs of its matrix products, q, k, v, rotated q and k, gate, up, their "
+            "product, and the residual stream in fp32",
         ),
         "eager": Kept(
             9 * hidden + (gates + 1) * width,
             4 * hidden,
-            "a block keeps what a compiled one does, the activated gate and each step of the norms in fp32",
+            "a block keeps the tensors of a compiled block, the activated gate, and the norms' steps in fp32",
         ),
     }
 

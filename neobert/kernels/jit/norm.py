@@ -67,7 +67,7 @@ def norm_correction(
 ):
     """out[m] = -rstd[m]^2 / width * sum(dots[m, :]).
 
-    What the norm's own gradient subtracts, per unit of its input.
+    The term that the gradient of the norm subtracts, per unit of the norm's input.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, PARTS)

@@ -131,7 +131,7 @@ def build_path(
 
 @torch.no_grad()
 def scale_weights(model: nn.Module) -> None:
-    """Draw weights that keep activations at unit scale: with small ones, a leak disappears in rounding."""
+    """Draw weights that keep activations at unit scale: with smaller weights, rounding would hide a leak."""
     for name, weight in model.named_parameters():
         if "norm" in name and name.endswith("weight"):
             weight.normal_(1.0, 0.1)

@@ -1,7 +1,7 @@
 """Rotary probe: the rotations that a path uses, recorded and compared with fp64.
 
 Rotary attention depends on relative positions: an offset shared by a whole document changes only the last
-bits, and no comparison of outputs detects it. So the rotations themselves are compared.
+bits, and no comparison of outputs detects it. Therefore the rotations are compared directly.
 
 Shapes: T tokens, E head size.
 """
@@ -29,7 +29,7 @@ MAKERS: tuple[Target, Target] = ((encoder, "rotation_at"), (packed_encoder, "rot
 
 
 def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
-    """Compare the rotation of every token with that of its position; None if the path makes no rotation."""
+    """Compare the rotation of every token with the fp64 rotation of its position; None if there are none."""
     with recorded_rotations() as tables:
         path.hidden(batch)
     if not tables:
@@ -50,7 +50,7 @@ def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
 
 @contextmanager
 def recorded_rotations() -> Iterator[list[Table]]:
-    """Record every rotation that is computed while the block runs."""
+    """Record the positions [T] and rotary tables [T, E] computed inside the `with` block."""
     tables: list[Table] = []
     with patched(MAKERS, lambda make, _: _recording(make, tables)):
         yield tables

@@ -32,7 +32,7 @@ def build(
     is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Build model, objective and data of a classification run. Arguments and errors as `build_model`."""
+    """Build model, objective and data of a classification run. Arguments and errors as for `build_model`."""
     model, kernels = build_model(
         NeoBERTForSequenceClassification,
         config,

@@ -24,7 +24,7 @@ class MaskedTokenMetrics:
         self._num_targets += batch.num_targets
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the means over all ranks; all are None without a target."""
+        """Return the means over all ranks; all are None if there are no targets."""
         loss_sum, num_correct = world.add_up(self._sums).tolist()
         (num_targets,) = world.sum_over_ranks([self._num_targets])
         loss = loss_sum / num_targets if num_targets else None
@@ -36,7 +36,7 @@ class MaskedTokenMetrics:
 
 
 def perplexity(loss: float | None) -> float | None:
-    """Return exp(loss); None without a finite loss, and above 709 nats, the limit of a double."""
+    """Return exp(loss); None if the loss is not finite, or above 709 nats, the limit of a double."""
     try:
         return None if loss is None or not math.isfinite(loss) else math.exp(loss)
     except OverflowError:

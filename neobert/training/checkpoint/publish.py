@@ -81,7 +81,9 @@ def point(root: Path, name: str, target: str) -> None:
     if pointer.is_dir() and not pointer.is_symlink():
         copy = _unused(root, f"{COPY}-{name}")
         pointer.rename(copy)
-        log.warning("%s was a folder: kept as %s, and now points at %s", pointer, copy.name, target)
+        log.warning(
+            "%s was a folder: renamed it to %s, and linked its name to %s", pointer, copy.name, target
+        )
     partial.replace(pointer)
     sync(root)
 

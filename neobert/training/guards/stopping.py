@@ -55,7 +55,7 @@ class DirectoryWatch:
 
 @contextmanager
 def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
-    """Hold the run directory open while the block runs."""
+    """Hold the run directory open inside the `with` block."""
     descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield DirectoryWatch(run_dir, descriptor)

@@ -116,7 +116,7 @@ def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Pat
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Choose the start, and remove the last outcome before any rank can write this session's."""
+    """Choose the checkpoint to start from, and remove the previous outcome before a rank writes a new one."""
     start = choose_start(config, run_dir, is_again=is_again)
     clear_outcome(run_dir)
     return start
@@ -147,7 +147,7 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 def beating(
     config: RunConfig, run_dir: Path, world: World, start: Start | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
-    """Repeat this rank's state in its heartbeat, truncated to the resume step, while the block runs."""
+    """Repeat this rank's state in its heartbeat, truncated to the resume step, inside the `with` block."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)

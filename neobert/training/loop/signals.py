@@ -41,7 +41,7 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Listen for SIGTERM, SIGINT and SIGUSR1 while the block runs."""
+        """Listen for SIGTERM, SIGINT and SIGUSR1 inside the `with` block."""
         self._owner = os.getpid()
         before = {number: signal.signal(number, self._note) for number in (*STOPS, WARNING)}
         try:

@@ -62,7 +62,7 @@ class Heartbeat:
 
     @contextmanager
     def repeating(self, interval_s: float) -> Iterator[None]:
-        """Repeat the last beat at this interval while the block runs."""
+        """Repeat the last heartbeat at this interval inside the `with` block."""
         thread = threading.Thread(target=self._repeat, args=(interval_s,), name="heartbeat", daemon=True)
         thread.start()
         try:

@@ -56,11 +56,11 @@ class MemoryRecorder:
     """Allocations of this process on its GPU, for https://pytorch.org/memory_viz."""
 
     def begin(self) -> None:
-        """Start to keep the history of allocations, with their stacks."""
+        """Start recording allocations with their stack traces."""
         torch.cuda.memory._record_memory_history()
 
     def end(self, path: Path | None) -> None:
-        """Write the snapshot, and forget the history."""
+        """Write the memory snapshot, and stop recording."""
         if path is not None:
             torch.cuda.memory._dump_snapshot(str(path))
         torch.cuda.memory._record_memory_history(enabled=None)
