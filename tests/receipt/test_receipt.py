@@ -52,7 +52,7 @@ def test_covers_its_own_config_while_it_is_fresh(tmp_path):
     ("receipt", "digest", "hours", "named"),
     [
         (RECEIPT, "b" * 64, 1, "issued for config aaaaaaaaaaaa, this run's config is bbbbbbbbbbbb"),
-        (RECEIPT, "a" * 64, 24, "stale"),
+        (RECEIPT, "a" * 64, 24, "expired at"),
         (RECEIPT, "a" * 64, -1, "in the future"),
         (replace(RECEIPT, verdict="fail"), "a" * 64, 1, "verdict is fail"),
         (replace(RECEIPT, verdict="unknown"), "a" * 64, 1, "verdict is unknown"),

@@ -185,7 +185,7 @@ def test_a_copy_that_followed_the_links_takes_checkpoints(tmp_path, caplog):
     save(tmp_path / "b", 15)
     assert folders.find(tmp_path / "b", "latest")[1].step == 15
     assert names(tmp_path / "b") == {"5", "10", "15", "latest", ".copy-latest-0"}
-    assert "kept as .copy-latest-0" in caplog.text
+    assert "renamed it to .copy-latest-0" in caplog.text
 
 
 def test_a_checkpoint_that_verified_is_one_whether_a_pointer_can_be_moved_or_not(
