@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,6 +19,8 @@ from neobert.plurals import listed
 from neobert.printable import printable
 
 BETWEEN = "  "
+ANY_RUN = "pass the folder of trainer.output_dir; `neobert-launch runs` lists those below a folder"
+BELOW = "pass a run directory; `neobert-launch runs {}` lists those below, such as the points of a sweep"
 NO_HOST = "host unknown (manifest.json is missing or damaged)"
 """A launcher that is killed at once leaves a folder without it."""
 
@@ -53,7 +56,7 @@ def require_run(folder: Path) -> None:
         raise ProjectError(
             code="no-run-directory",
             message="not a run directory" if folder.exists() else "no such folder",
-            hint="pass the folder of trainer.output_dir; `neobert-launch runs` lists those below a folder",
+            hint=BELOW.format(shlex.quote(str(folder))) if folder.is_dir() else ANY_RUN,
             place=str(folder),
             exit_code=EXIT_USAGE,
         )

@@ -113,6 +113,10 @@ def test_a_glob_over_a_sweep_includes_its_results(
         refused = command("status", *arguments)
         assert (refused.code, refused.out) == (2, "")
     assert "typo: no such folder" in refused.err
+    assert "`neobert-launch runs` lists" in refused.err
+    for arguments in (("status", tmp_path), ("watch", tmp_path), ("report", tmp_path)):
+        hint = " ".join(command(*arguments).err.split())
+        assert f"`neobert-launch runs {tmp_path}` lists those below" in hint
 
 
 def test_a_run_without_a_manifest_is_on_no_other_host(
