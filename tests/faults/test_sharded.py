@@ -43,3 +43,16 @@ def test_a_run_changes_mode_and_number_of_processes(report, tmp_path):
     assert found["files"]["full"] == []
     assert "rank 1" in found["log"]
     assert "[CKP004]" in found["log"]
+
+
+def test_an_adapter_in_parts_is_that_of_one_process(report, tmp_path):
+    """TSK008 refuses it until it has run on several GPUs; a waiver allows it."""
+    pytest.importorskip("peft", reason="adapters need the extra lora")
+    found = report("sharded_adapters", tmp_path)
+    assert set(found["codes"]) == {0}
+    alone = found["losses"].pop("one")
+    assert alone["6"] < 0.9 * alone["1"]
+    for name, losses in found["losses"].items():
+        assert losses == pytest.approx(alone, rel=1e-5), name
+        limits = {"adapter/adapter_model": 1e-6, "model": 1e-6, "trainer_state/frozen": 0.0}
+        assert all(found["differences"][name][file] <= limit for file, limit in limits.items()), name
