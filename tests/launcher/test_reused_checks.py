@@ -16,7 +16,7 @@ from validators.finding import CheckResult, Level, Status
 from validators.rule import RULES
 
 MEASURED = facts_from_json(HEALTHY.read_text(encoding="utf-8"))
-TWO_GROUPS = next(rule for rule in RULES.values() if set(rule.needs) == {"inspection", "resume"})
+TWO_GROUPS = next(rule for rule in RULES.values() if set(rule.needs) == {"gpus", "software"})
 ONE_GROUP = next(rule for rule in RULES.values() if rule.needs == ("rehearsal",))
 
 
@@ -40,12 +40,12 @@ def without(*groups: str, probed: tuple[str, ...] = ()) -> Facts:
 @pytest.mark.parametrize(
     ("facts", "is_reused"),
     [
-        (without("inspection"), True),
-        (without("inspection", "resume"), True),
-        (without("inspection", probed=("inspection",)), False),
-        (without("inspection", "resume", probed=("resume",)), False),
-        (without("inspection", "resume", probed=("inspection", "resume")), False),
-        (without("inspection", probed=("resume",)), True),
+        (without("gpus"), True),
+        (without("gpus", "software"), True),
+        (without("gpus", probed=("gpus",)), False),
+        (without("gpus", "software", probed=("software",)), False),
+        (without("gpus", "software", probed=("gpus", "software")), False),
+        (without("gpus", probed=("software",)), True),
         (without(), False),
     ],
 )
