@@ -98,11 +98,11 @@ def test_when_the_run_has_ended_none_changes_how(
         os.kill(os.getpid(), number)
         write(text)
 
-    def launched(_asked: Any, output_format: str, _begun_s: float, forwarder: Forwarder) -> int:
+    def launched(request: Any, output_format: str, _begun_s: float, forwarder: Forwarder) -> int:
         forwarder.keep_for_trainer(has_agent=False)
         forwarder.adopt(child)
         monkeypatch.setattr(train, "console", SimpleNamespace(write=interrupted))
-        return train._deliver(ENDED, output_format)
+        return train._deliver(ENDED, SimpleNamespace(request=request, output_format=output_format))
 
     monkeypatch.setattr(train, "_run", launched)
     answer = command("train", "-p", "cpu-demo")
