@@ -57,7 +57,7 @@ def is_shipped(file: str) -> bool:
 
 
 def find_profile(name: str, place: str = "") -> Path:
-    """Return the file of a profile. Raises ProjectError with the closest name."""
+    """Return the file of a profile. Raises ProjectError with the closest name if there is no such profile."""
     files = profile_files()
     if name in files:
         return files[name]
@@ -88,7 +88,7 @@ def load_layers(path: Path) -> Layers:
         if file.stem in names[:-1]:
             circle = " -> ".join(names[names.index(file.stem) :])
             message = f"circular inheritance of profiles: {circle}"
-            raise identity_error(message, "change `extends:` of one of them", _place_of_base(chain[-1]))
+            raise identity_error(message, "change `extends:` in one profile", _place_of_base(chain[-1]))
         chain.append(document)
         file = _base_of(document)
     stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
@@ -121,7 +121,10 @@ def is_profile(document: Document) -> bool:
 
 
 def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str | None, str]:
-    """Return the profile that run files and --profile set, and where; raise if they differ."""
+    """Return the profile that --profile or run files set, and its location; None if no profile is set.
+
+    Raises ProjectError if they set different profiles.
+    """
     place = OPTION
     for document in documents:
         node = entries(document).get(PROFILE)
@@ -136,7 +139,10 @@ def named_profile(documents: Sequence[Document], name: str | None) -> tuple[str 
 
 
 def without_null_profile(document: Document) -> Document:
-    """Remove `profile: null`, which dumps of runs without a profile contain and which allows any profile."""
+    """Return the document without `profile: null`, which does not conflict with any profile.
+
+    Configs written by runs without a profile contain this line.
+    """
     node = entries(document).get(PROFILE)
     return document if node is None or node.value is not None else _without(document, (PROFILE,))
 

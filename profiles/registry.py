@@ -176,7 +176,8 @@ def resolve_readable(
 ) -> ResolvedRun | None:
     """Resolve the readable part of run files in another trainer's format, which `resolve_run` rejects.
 
-    The result may be judged by rules, but never run. None if no file has such a format, or nothing fits.
+    The result is for checking rules only, not for training. None if no file has such a format or the
+    remaining keys cannot be resolved.
     """
     documents = [without_null_profile(load_document(file)) for file in files]
     if any(map(is_profile, documents)):
@@ -228,7 +229,7 @@ def _resolved(
 
 
 def _profile(layers: Layers) -> Loaded:
-    """Return the profile, and its documents as layers for a run."""
+    """Return the profile, and its documents, on which the documents of a run are layered."""
     about, documents, resolution = _read(layers)
     return _describe(about, resolution, layers.files), documents
 

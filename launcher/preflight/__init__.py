@@ -1,1 +1,1 @@
-"""Preflight: levels and probes, the rehearsal, the examination of a run, its receipt."""
+"""Preflight checks: levels and their probes, rehearsal, evaluation of the rules, receipts."""

@@ -23,18 +23,18 @@ ANY_KERNELS = ("model.attn_backend=auto", "model.kernel_backend=auto")
 
 @dataclass(frozen=True, slots=True)
 class GpuRun:
-    """A run for the visible GPU. `note` names the GPU, the profile and its changes."""
+    """Resolved run for the visible GPU. `note` names the GPU, the profile and changed keys."""
 
     resolved: ResolvedRun
     note: str
 
 
 def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
-    """Resolve the profile that requires these GPUs; without one, the nearest profile in a supported shape.
+    """Resolve the profile that requires these GPUs, or adapt the closest production profile to the first GPU.
 
     Args:
         gpus: visible GPUs, at least one.
-        overrides: command-line overrides, which take precedence over the adaptations.
+        overrides: command-line overrides, which take precedence over the adapted values.
     """
     profiles = [profile for profile in map(load_profile, list_profiles()) if _is_a_start(profile)]
     fitting = [profile for profile in profiles if _is_for(profile, gpus)]
@@ -46,7 +46,7 @@ def run_for_gpus(gpus: Sequence[GpuFacts], overrides: Sequence[str]) -> GpuRun:
 
 
 def _is_a_start(profile: Profile) -> bool:
-    """Return whether a profile is for a GPU model of one node, and starts from scratch."""
+    """Return whether a profile requires a named GPU, runs on one node and starts from random weights."""
     is_for_a_model = profile.requires.device == "cuda" and profile.requires.gpu is not None
     continues = initial_weights(profile.config) is not None
     return is_for_a_model and not continues and profile.config.distributed.nnodes == 1
@@ -76,7 +76,7 @@ def _nearest(profiles: Sequence[Profile], gpu: GpuFacts, overrides: Sequence[str
 
 
 def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, float]:
-    """Return a sort key: generation first, because it decides on kernels, then memory."""
+    """Return a sort key: difference in compute capability, which limits the kernels, then in memory."""
     major, minor = requires.min_compute_capability or FIRST_WITH_BF16
     own_major, own_minor = gpu.compute_capability
     apart_mib = abs((requires.gpu_memory_gib or 0) * MIB_PER_GIB - gpu.memory_total_mib)
@@ -85,7 +85,7 @@ def _distance(requires: Requirements, gpu: GpuFacts) -> tuple[bool, int, int, fl
 
 
 def _legal_shape(profile: Profile, gpu: GpuFacts) -> list[str]:
-    """Return overrides with kernels, precision and microbatch that this GPU supports."""
+    """Return overrides of kernels, precision and microbatch size for this GPU."""
     precision = [] if gpu.compute_capability >= FIRST_WITH_BF16 else ["trainer.mixed_precision=fp32"]
     trainer = profile.config.trainer
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
@@ -111,7 +111,7 @@ def _requirements_met_by(gpu: GpuFacts) -> Requirements:
 
 
 def _model_of(gpu: GpuFacts) -> str | None:
-    """Return the GPU's name in the table; None without data-sheet figures."""
+    """Return the GPU's name in the table of data sheets, or None for a GPU that is not in the table."""
     try:
         return find_card(gpu.name).name
     except ProjectError:

@@ -24,7 +24,10 @@ def visible_gpus() -> Sequence[GpuFacts]:
 
 
 def leave_out_others(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
-    """Subtract other processes' memory from a rank's context, unless the driver reported the rank's own."""
+    """Subtract the device memory used before the rehearsal from `context_mib` of each rank, in place.
+
+    Ranks whose own context was reported by the driver are left unchanged.
+    """
     for rank in ranks:
         if rank.get("memory") and not rank.get("is_own_context"):
             others_mib = _used_mib(before.get(rank.get("gpu_uuid", "")))
@@ -36,7 +39,10 @@ def _used_mib(gpu: GpuFacts | None) -> int:
 
 
 def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[str, Any]:
-    """Read a rank's memory from the driver and the operating system while the rank is paused."""
+    """Return the memory of a paused rank in MiB, as reported by the driver and the operating system.
+
+    The keys are `system_rss_mib`, `driver_mib` and `driver_reason`, the reason why `driver_mib` is None.
+    """
     uuid, pid = result.get("gpu_uuid", ""), result.get("pid")
     rss_mib = None
     if pid is not None:
@@ -48,7 +54,10 @@ def seen_from_outside(result: Record, before: Mapping[str, GpuFacts]) -> dict[st
 
 
 def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int | None, str]:
-    """Return the process's memory as the driver reports it, else the increase; or why it is unknown."""
+    """Return a process's device memory in MiB and an empty string, or None and the reason.
+
+    If the driver does not report memory per process, the increase since `before` is returned.
+    """
     for process in gpu.processes or ():
         if process.pid == pid and process.memory_mib is not None:
             return process.memory_mib, ""
@@ -58,7 +67,10 @@ def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int
 
 
 def _others_changed(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> bool:
-    """Return whether other processes changed; in a container the driver may list none, or other PIDs."""
+    """Return whether other processes on the GPU started, ended or changed their memory since `before`.
+
+    In a container the driver may list no processes, or list processes with other PIDs.
+    """
     there, earlier = set(gpu.processes or ()), set((before and before.processes) or ())
     is_listed = any(process.pid == pid for process in there)
     newcomers = [process for process in there - earlier if process.pid != pid]

@@ -1,4 +1,4 @@
-"""Preflight: probe the machine, judge the run, write the results."""
+"""Preflight of a run: probe the machine, evaluate the rules, write the results."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def examine(
     earlier: Measured | None = None,
     trainer: WaitingChild | None = None,
 ) -> Examination:
-    """Probe what the levels need, unless facts are given, and judge the run.
+    """Run the probes that the levels need, unless `facts` are given, and evaluate the rules.
 
     Args:
         facts: recorded facts; measurements of a different config count as missing.
         folder: folder for the diff of the working tree; None to store none.
         receipt: earlier receipt, whose results replace expensive probes.
         measured_again: groups of facts that are measured despite the receipt, if a rule needs them.
-        earlier: measurements of an earlier rehearsal, for a plan without one.
-        trainer: the process that waits to become the trainer, which the rehearsal may warm up.
+        earlier: measurements of an earlier rehearsal, used for the plan if `facts` have no rehearsal.
+        trainer: idle process that will later run the trainer; it may compile its graphs during the probes.
     """
     if facts is None:
         assumed = plan_run(run)
@@ -109,7 +109,10 @@ def _subject(run: ResolvedRun, plan: Plan, folder: Path | None, trainer: Waiting
 
 
 def _warm_up(trainer: WaitingChild | None, run: ResolvedRun, resolved: Path | None) -> None:
-    """Warm the trainer up next to the probes where an earlier receipt replaces the rehearsal."""
+    """Let the trainer process compile its graphs during the heavy probes.
+
+    `resolved`: file to write the config to; None for no warm-up.
+    """
     if resolved is not None:
         write_json(resolved, to_dict(run.config))
         warm_up(trainer, run.config, resolved)
@@ -129,7 +132,7 @@ def write_results(examination: Examination, folder: Path) -> None:
 
 
 def load_facts(path: Path) -> Facts:
-    """Read recorded facts. Raises ProjectError if the file cannot be read or holds none."""
+    """Read recorded facts. Raises ProjectError if the file cannot be read or contains no facts."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -153,10 +156,10 @@ def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
 
 
 def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) -> Report:
-    """Probe only the run directory and the checkpoint to resume from, and judge.
+    """Check a dry run: probe only the run directory and the checkpoint to resume from.
 
     Args:
-        leads: whether this node owns the run directory; on other nodes only the config is judged.
+        leads: whether this node owns the run directory; on other nodes only the config is checked.
     """
 
     probes = PROBES if leads else ()

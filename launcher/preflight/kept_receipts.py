@@ -1,8 +1,8 @@
-"""Receipts of this user's own preflights, kept so that the same run starts without another rehearsal.
+"""Cache of this user's preflight receipts, so that the same run starts without another rehearsal.
 
-What `train` reuses must be the very same run on the same machine: config, run directory, code, packages,
-environment, driver and devices, within the time limit of the receipt and before the next boot. The text is
-inspected and the packages are imported again, and must be the same.
+`train` reuses a receipt only for the same run on the same machine: same config, run directory, code,
+packages, environment, driver and devices, before the receipt expires and before the next boot. The data is
+inspected and the packages are imported again, and both must be unchanged.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ OWN = 0o600
 
 
 def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
-    """Keep the receipt of a run that passed and was rehearsed here; a full disk keeps none.
+    """Store the receipt of a preflight that passed and included a rehearsal; write errors are ignored.
 
-    `inputs`: those of the time before the checks; what was edited meanwhile was rehearsed in part only.
+    `inputs`: result of `rehearsal_inputs` before the checks. If the inputs have changed since, the receipt is
+    not stored.
     """
     is_rehearsed = examination.facts.rehearsal is not None and not examination.reused
     if examination.report.verdict != "pass" or examination.unguarded or not is_rehearsed:
@@ -60,7 +61,10 @@ def keep(examination: Examination, inputs: Mapping[str, str]) -> None:
 
 
 def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
-    """Return the kept receipt of the run if it still applies here; None if there is none."""
+    """Return the stored receipt of the run if it is still valid on this machine, or None.
+
+    `inputs`: current result of `rehearsal_inputs`.
+    """
     path = path_for(run)
     if path is None or not inputs:
         return None
@@ -81,14 +85,14 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
 
 
 def measured_again() -> frozenset[str]:
-    """Return the groups that are measured despite a kept receipt: imports and text."""
+    """Return the groups of facts that are measured despite a stored receipt: imports and data inspection."""
     return frozenset(probe.group for probe in levels.HEAVY_PROBES if not probe.measures_time)
 
 
 def is_same_content(receipt: Receipt, examination: Examination) -> bool:
-    """Return whether text and loaded files are those of the receipt.
+    """Return whether prepared data and imported files are the same as in the receipt.
 
-    Text that was rejected, and imports that failed, are errors by themselves.
+    Rejected data and failed imports count as the same, because rules report them.
     """
     prepared, loaded = examination.facts.prepared, _loaded(examination)
     is_same_text = prepared is None or prepared.fingerprint == receipt.text
@@ -96,7 +100,10 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 
 
 def path_for(run: ResolvedRun) -> Path | None:
-    """Return the file of the run's kept receipt; a run with another run directory has another one."""
+    """Return the file of the run's stored receipt, or None if there is no private cache folder.
+
+    The file name is a digest of the config and the run directory.
+    """
     folder = private_folder(FOLDER)
     key = sha256([run.digest, str(run_directory(run))])
     return None if folder is None else folder / f"{key}.json"
@@ -107,20 +114,26 @@ def _loaded(examination: Examination) -> str:
 
 
 def _is_own_file(path: Path) -> bool:
-    """Return whether only this user can have written the file: the folder may have been open before."""
+    """Return whether only this user can have written the file.
+
+    Owner and mode of the file are checked too, because others may have had access to the folder earlier.
+    """
     found = path.lstat()
     is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
     return is_own and stat.S_IMODE(found.st_mode) == OWN and not why_not_private(path.parent)
 
 
 def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:
-    """Return whether the receipt is within its time on a clock that nobody can set back."""
+    """Return whether the receipt is younger than guard.receipt_ttl_hours, by the time since boot.
+
+    Unlike the system clock, the time since boot cannot be set back.
+    """
     age_s = since_boot_s() - receipt.issued_boot_s
     return 0 <= age_s < run.config.guard.receipt_ttl_hours * SECONDS_PER_HOUR
 
 
 def _remove_expired(folder: Path) -> None:
-    """Remove what no time limit allows; two commands may do so at once."""
+    """Remove receipts older than `LONGEST_S`; another process may remove them at the same time."""
     for path in folder.glob("*.json"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LONGEST_S:

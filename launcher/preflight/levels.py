@@ -77,15 +77,16 @@ HEAVY_PROBES = (
 
 
 def longest_s() -> float:
-    """Return the longest duration of a preflight: light probes in parallel, heavy ones in sequence."""
+    """Return the time limit of a preflight in seconds: light probes in parallel, heavy ones in sequence."""
     light_s = max(probe.deadline_s for probe in (*HOST_PROBES, *GPU_PROBES))
     return light_s + sum(probe.deadline_s for probe in HEAVY_PROBES)
 
 
 def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
-    """Return all levels for a production run; the rehearsal of a smoke run would outlast the run.
+    """Return the default levels: all for a production run; static, host and gpu for other runs.
 
-    Labels are judged for every run: a text of one class trains to 100 % accuracy, whatever the run is for.
+    The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
+    because data with a single class trains to 100 % accuracy.
     """
     if run.is_production:
         return JUDGED

@@ -84,7 +84,7 @@ def _is_unjudged(check: CheckResult) -> bool:
 
 
 def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
-    """Yield one line per reason for checks that were not run, cut to the width unless `verbose`."""
+    """Yield one line per reason for checks that were not run, cut to the terminal width unless `verbose`."""
     groups: dict[tuple[Status, str], list[CheckResult]] = {}
     for check in checks:
         reason = NO_GPU if NO_GPU in check.message else check.message
@@ -103,7 +103,7 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
 
 
 def _reason(reason: str, checks: list[CheckResult], most: int) -> str:
-    """Return a reason with the checks that it affects, the first of more than `most` and how many more.
+    """Return a reason with the codes of its checks; for more than `most` checks, the first code and a count.
 
     The codes must leave room for the reason. A missing GPU affects too many checks to list any.
     """
@@ -124,7 +124,7 @@ def _every_check(examination: Examination) -> str:
 
 
 def _end(examination: Examination) -> str:
-    """Return the counts, after the checks that an earlier receipt replaced."""
+    """Return the counts of check results, preceded by the checks reused from an earlier receipt."""
     if not examination.reused:
         return _summary(examination)
     time_utc = datetime.fromisoformat(examination.reused_utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -142,7 +142,7 @@ def _summary(examination: Examination) -> str:
 
 
 def text_rows(facts: Facts) -> Iterator[Row]:
-    """Return the number of epochs; nothing without an inspection, or for a stream."""
+    """Yield the row with the number of epochs; no row if the data was not inspected or is streamed."""
     found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)
@@ -150,7 +150,7 @@ def text_rows(facts: Facts) -> Iterator[Row]:
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:
-    """Return measured speed and memory; nothing without a rehearsal."""
+    """Yield the rows with measured speed and memory; no rows without a rehearsal."""
     found = facts.rehearsal
     if found is None:
         return

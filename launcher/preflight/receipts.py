@@ -1,4 +1,4 @@
-"""Result of a preflight and its receipt: content and validity."""
+"""Result of a preflight, and its receipt: creation, reading and validity."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def code_version(facts: Facts) -> str:
 
 
 def _counts(waiver: Waiver, waived: set[str], report: Mapping[str, Any]) -> bool:
-    """Return whether a waiver accepted a finding, or a check that could not be judged."""
+    """Return whether a waiver accepted a finding or an unknown check of this report."""
     accepted = {check["id"] for check in report["checks"] if check["message"].startswith("waived: ")}
     return waiver.code in waived | accepted
 
@@ -99,13 +99,16 @@ def _plain(waiver: Waiver) -> dict[str, Any]:
 
 
 def read_for(path: Path, run: ResolvedRun) -> Receipt:
-    """Read a receipt for --receipt. Raises ProjectError RCP001 for a damaged or an unguarded one."""
+    """Read the receipt given by --receipt.
+
+    Raises ProjectError RCP001 if the receipt is damaged, of an unguarded run, of another config or too old.
+    """
     receipt = read_receipt(path / "receipt.json" if path.is_dir() else path)
     require_readable(receipt, path)
     if receipt.unguarded:
         raise _refusal(("it was issued for an unguarded run",), path)
     if has_outlived(receipt, utc_now()):
-        repeated = f"it repeats checks of {receipt.measured_utc}, and they are stale"
+        repeated = f"its checks of {receipt.measured_utc} have expired"
         raise _refusal((repeated,), path)
     if receipt.config_digest == run.digest:
         return receipt
@@ -138,13 +141,13 @@ def require_unchanged(receipt: Receipt, examination: Examination, path: Path) ->
 
 
 def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
-    """Return whether a receipt is valid here now, and config, code, versions and devices are those of it."""
+    """Return whether a receipt is valid now, and config, code, versions and devices are the same as in it."""
     present = replace(receipt, code_version=code_version(facts), **_binding(run, facts))
     return not explain_mismatch(receipt, run.digest, utc_now()) and not explain_changes(receipt, present)
 
 
 def has_outlived(receipt: Receipt, now: datetime) -> bool:
-    """Return whether the checks that a receipt reuses are older than the maximum age of a receipt."""
+    """Return whether the checks that a receipt took from an earlier one are older than a receipt may be."""
     if not receipt.measured_utc:
         return False
     created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))
@@ -187,8 +190,9 @@ class Examination:
     Attributes:
         plan: uses the measurements of a rehearsal, if there is one; `predicted` does not.
         unguarded: reason for launching even if checks fail; empty for a guarded run.
-        measured: by a rehearsal, in this preflight or in that of an earlier receipt.
-        reused: codes of the checks whose result is that of the earlier receipt, and its time.
+        measured: measurements of a rehearsal, of this preflight or of an earlier one; None without any.
+        reused: codes of the checks whose results come from an earlier receipt.
+        reused_utc: time of those results; empty if none were reused.
     """
 
     run: ResolvedRun

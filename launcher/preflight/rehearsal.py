@@ -1,4 +1,4 @@
-"""Rehearsal of a run in child processes: its parts, what may overlap, the hang at its end."""
+"""Rehearsal of a run in child processes: training steps, resume trials and hang detection."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ OTHERS_S = 610.0
 
 @dataclass(frozen=True, slots=True)
 class EndOfFresh:
-    """Results of the uninterrupted run after its last trial, and of the watchdog that ended it."""
+    """Results of the uninterrupted run, and of the watchdog test at its end."""
 
     results: Ranks
     watchdog: WatchdogFacts | None
@@ -100,7 +100,10 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
 
 
 def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> RehearsalFacts:
-    """Run all parts. What others would disturb is measured alone; the rest overlaps where memory allows."""
+    """Run all parts of the rehearsal and return its facts.
+
+    Parts overlap if memory allows, except during the measurements of the uninterrupted run.
+    """
     ranks, before = subject.config.distributed.nproc_per_node, {gpu.uuid: gpu for gpu in gpus}
     waiting = dict(zip(PARTS, subject.children, strict=False))
     with scratch(subject) as folder, ThreadPoolExecutor(1) as background:
@@ -130,23 +133,28 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
 
 
 def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> EndOfFresh:
-    """Wait for the rest of the uninterrupted run, and watch its hang."""
+    """Wait for the end of the uninterrupted run, then test that the watchdog detects its deliberate hang.
+
+    The test is skipped if a rank ran out of memory.
+    """
     results = wait_for(stage, FRESH, fresh, is_announced=False)
     end = EndOfFresh(results, None)
     return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
 
 
 def is_out_of_memory(rest: Future[EndOfFresh]) -> bool:
-    """Return whether the uninterrupted run has already ended for lack of memory."""
+    """Return whether the uninterrupted run has already ended because it ran out of memory."""
     return rest.done() and rest.result().is_out_of_memory
 
 
 def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks]:
-    """Resume from the checkpoint of the uninterrupted run, kill that process, and resume from its checkpoint.
+    """Resume from the uninterrupted run's checkpoint, kill that process, and resume from its own checkpoint.
 
     Args:
-        room: processes that fit. With three, one may start while the driver takes back the memory of another.
-        trains_next: what follows is the trainer, not another command, which would find the device in use.
+        room: number of processes that fit into memory. With three, the next one starts while the driver still
+            frees the memory of a killed one.
+        trains_next: whether the trainer follows. If not, wait until killed processes have ended, so that the
+            next command does not find the device in use.
     """
     kill = kill_without_wait if room > 2 else kill_tree
     kill_at_end = kill if trains_next else kill_tree
@@ -158,13 +166,13 @@ def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks
 
 
 def go_on(stage: Stage) -> None:
-    """Let the uninterrupted run continue, which waits until its measurements have been read."""
+    """Let the uninterrupted run continue; it waits until its measurement files are removed."""
     for rank in range(stage.ranks):
         stage.result(MEASURED, rank).unlink(missing_ok=True)
 
 
 def num_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[str, GpuFacts]) -> int:
-    """Return how many processes like the measured one fit on its device and into the memory of the host."""
+    """Return how many processes of the measured size fit into device and host memory; 1 if unknown."""
     first = measured[0]
     if first.get("out_of_memory") or not outside["system_rss_mib"]:
         return 1
@@ -182,7 +190,7 @@ def fits_twice(peak_mib: float, gpu: GpuFacts) -> bool:
 
 
 def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration_s: float) -> RehearsalFacts:
-    """Return the facts of a rehearsal whose run stopped itself."""
+    """Return the facts of a rehearsal whose run stopped itself because of its loss."""
     return RehearsalFacts(
         device="cuda" if gpus else "cpu",
         device_name=gpus[0].name if gpus else "",
@@ -194,9 +202,10 @@ def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration
 
 @contextmanager
 def scratch(subject: Subject) -> Iterator[Path]:
-    """Make a folder on the disk that checkpoints will go to, and remove it afterwards.
+    """Create a temporary folder on the file system of the run directory, and remove it afterwards.
 
-    Also removes those of killed launchers of this host. Raises `IncompleteError` if the disk refuses it.
+    Also removes such folders that killed launchers of this host left behind. Raises `IncompleteError` if the
+    folder cannot be created.
     """
     parent = nearest_existing(subject.output_dir.parent)
     ours = f".rehearsal-{socket.gethostname()}-"
@@ -211,7 +220,10 @@ def scratch(subject: Subject) -> Iterator[Path]:
 
 
 def remove_abandoned(parent: Path, ours: str) -> None:
-    """Remove folders of killed launchers of this host, but not of a host whose name starts alike."""
+    """Remove rehearsal folders of launchers of this host that no longer run.
+
+    `ours`: prefix of this host's folders. A longer host name with the same prefix does not match.
+    """
     for folder in parent.glob(f"{ours}*"):
         pid, _, random = folder.name.removeprefix(ours).partition("-")
         if pid.isdecimal() and "-" not in random and not psutil.pid_exists(int(pid)):
@@ -219,7 +231,7 @@ def remove_abandoned(parent: Path, ours: str) -> None:
 
 
 def earlier_pace(subject: Subject, device_name: str) -> float | None:
-    """Return the tokens/s of an earlier rehearsal of the same config on the same device model, if any."""
+    """Return the tokens/s of an earlier rehearsal of the same config on the same device model, or None."""
     beside = [] if subject.diff_file is None else [subject.diff_file.parent]
     for folder in (*beside, subject.output_dir):
         found = read_json(folder / FACTS).get("rehearsal") or {}
@@ -230,7 +242,10 @@ def earlier_pace(subject: Subject, device_name: str) -> float | None:
 
 
 def watch_stall(stage: Stage, child: subprocess.Popen[bytes]) -> WatchdogFacts:
-    """Watch a hanging child with the run's own watchdog, and kill it after its timeout."""
+    """Watch a hanging child with the watchdog of the launcher, and kill the child.
+
+    `detected_s` of the result is None if the watchdog did not detect the hang in time.
+    """
     folder, ranks = stage.folder / FOLDER, range(stage.ranks)
     watchdog = Watchdog(LIMITS, {rank: {} for rank in ranks}, time.monotonic())
     limit_s = time.monotonic() + STALL_PATIENCE * STALL_S

@@ -49,11 +49,11 @@ class Stage:
 
     Attributes:
         folder: on the file system that the run will write to; removed afterwards.
-        ranks: processes of this node.
-        deadline_s: monotonic; set again when the rehearsal is alone.
-        waiting: processes that have imported their packages, by the part of a single rank.
+        ranks: number of processes of this node.
+        deadline_s: deadline in monotonic seconds; extended when the last other probe has ended.
+        waiting: idle processes that have imported their packages, by the part that they will run.
         is_alone: set once no other probe is running.
-        helper: the process of the part `GRAPHS`, and when it is killed (monotonic).
+        helper: process that runs the part `GRAPHS`, and when to kill it, in monotonic seconds.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ class Stage:
         self.others.unlink()
 
     def announce_others(self) -> None:
-        """Have the uninterrupted run wait before it measures."""
+        """Make the uninterrupted run wait before its measurements, until `look_around` lets it continue."""
         self.others.touch()
         self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
 
@@ -87,21 +87,21 @@ class Stage:
 
     @property
     def resolved(self) -> Path:
-        """The config as requested."""
+        """Resolved config of the run, as JSON."""
         return self.folder / "resolved.json"
 
     @property
     def log(self) -> Path:
-        """Log of the children."""
+        """Log file that all children share."""
         return self.folder / "log"
 
     @property
     def error_file(self) -> Path:
-        """Error file of a failed child."""
+        """File to which a failed child writes its error."""
         return self.folder / "error.json"
 
     def result(self, name: str, rank: int) -> Path:
-        """Return the file that a rank writes when it is done."""
+        """Return the file to which a rank writes the result `name`."""
         return self.folder / f"{name}_rank{rank}.json"
 
     def results(self, name: str) -> list[Record]:
@@ -109,7 +109,7 @@ class Stage:
         return [read_json(self.result(name, rank)) for rank in range(self.ranks)]
 
     def step_of(self, name: str) -> str:
-        """Return the stage that a part reports for rank 0."""
+        """Return the stage that rank 0 of a part reported last, or `starting`."""
         with suppress(OSError):
             return (self.folder / f"{name}_stage_rank0").read_text(encoding="utf-8") or "starting"
         return "starting"
@@ -117,7 +117,10 @@ class Stage:
 
 @contextmanager
 def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
-    """Start a process for each part of a rehearsal of one rank; several ranks are started by torchrun."""
+    """Start an idle process for each part of a single-rank rehearsal; none for several ranks.
+
+    Several ranks are started by torchrun instead.
+    """
     config = subject.config
     is_alone = config.distributed.nproc_per_node == 1
     is_new = is_alone and compiles_static_graphs(config) and not has_graphs()
@@ -143,7 +146,7 @@ def _module(part: str) -> str:
 
 @contextmanager
 def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
-    """Compile the evaluation in a process of its own, if one waits for that and there is memory for two."""
+    """Compile the evaluation in a separate process, if one is waiting for it and `has_room` is true."""
     with ExitStack() as ends:
         if GRAPHS in stage.waiting and has_room:
             child = ends.enter_context(running(stage, GRAPHS))
@@ -154,7 +157,9 @@ def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
 
 
 def warm_up(child: WaitingChild | None, config: RunConfig, resolved: Path, *only: str) -> None:
-    """Have a process that trains later compile its graphs now; it writes nothing of the run.
+    """Let an idle process compile the graphs of its later training now; it writes no files of the run.
+
+    Without effect if the graphs depend on the data.
 
     `only`: `STEP` for a process that never evaluates.
     """
@@ -175,7 +180,7 @@ def running(
 
 
 def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:
-    """Start the process that waits for this part, or a new one where there is none."""
+    """Run a part in the process that waits for it, or in a new process if none is waiting."""
     words = [name, str(stage.resolved), str(stage.folder)]
     if name == GRAPHS:
         words = [str(stage.resolved), EVALUATION]
@@ -195,8 +200,8 @@ def wait_for(
     """Wait until every rank of a part has written its result, or one is out of memory; return the results.
 
     Args:
-        result: name of the results; that of the part, unless given.
-        is_announced: whether the progress of the part is shown.
+        result: name of the result files; empty for the name of the part.
+        is_announced: whether to print the progress of the part.
 
     Raises `TimedOutError` at the rehearsal's deadline, and the error of a part that ended early.
     """
@@ -224,7 +229,7 @@ def _is_done(stage: Stage, part: str, result: str) -> bool:
 
 
 def _ended_early(stage: Stage, part: str, child: subprocess.Popen[bytes]) -> Exception:
-    """Return the error for children that ended early: a run that stops because of its loss is a result."""
+    """Return the error of a part that ended early: DivergedError if the run stopped because of its loss."""
     error = read_error_file(stage.error_file)
     if error is not None and error.code in DIVERGED:
         return DivergedError(f"{error.message} [{error.code}]")

@@ -75,7 +75,7 @@ def facts_of(
 
 
 def _fullest(memories: Sequence[Record]) -> Record | None:
-    """Return the memory of the device with the least free memory."""
+    """Return the memory record with the highest peak reserved memory; None if there are no records."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
 
 
@@ -96,7 +96,7 @@ def _telemetry(first: Record, outside: Mapping[str, Any]) -> Record | None:
 
 
 def _trials(fresh: Ranks, resumes: Sequence[Ranks]) -> Iterator[Record]:
-    """Compare each resume with the uninterrupted run, and its state with the state at the save."""
+    """Yield the comparison of each resumed run with the uninterrupted run and with the saved state."""
     saved = [each.get("state", {}) for each in fresh]
     if not resumes:
         return
@@ -145,7 +145,7 @@ def _largest(differences: Sequence[float]) -> float:
 
 
 def altered_in(before: Record, after: Record) -> Iterator[str]:
-    """Return the names of tensors that changed, are gone, or are new."""
+    """Return the names of tensors that were changed, removed or added."""
     return (name for name in sorted({*before, *after}) if before.get(name) != after.get(name))
 
 

@@ -1,7 +1,7 @@
 """Digests of the inputs of a rehearsal, in addition to config, text, commit, driver and GPUs.
 
-A pass may stand for a later run only if all of them are the same. A variable of the environment is compared
-unless it is known to describe a terminal or a job.
+A stored receipt is reused only if all digests are equal. Environment variables are compared unless they are
+known to describe a terminal or a batch job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TERMINAL_AND_JOB_PREFIXES = (
     "ALACRITTY_", "GNOME_TERMINAL_", "ITERM_", "KITTY_", "KONSOLE_", "SLURM_", "SSH_", "TERM_", "TMUX_",
     "VSCODE_", "VTE_", "WEZTERM_", "XDG_SESSION_", "ZELLIJ_",
 )  # fmt: skip
-"""Those of Slurm describe the job, which every launch judges again."""
+"""Variables of Slurm describe the job, which every launch checks again."""
 INSTALLED = ("RECORD", "METADATA", "PKG-INFO", "")
 """Files of a distribution with name, version and digests; one without a folder is a single file itself."""
 ORIGIN = "direct_url.json"
@@ -66,7 +66,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that may reach a computation, a library or a compiler."""
+    """Return the environment variables without those that only describe the terminal or the batch job."""
     return {
         name: value
         for name, value in variables.items()
@@ -75,16 +75,16 @@ def environment(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_code() -> Iterator[Path]:
-    """Yield the files of this project's code: git does not see those of an installed copy."""
+    """Yield the project's Python files; git does not track the files of an installed copy."""
     for package in OWN_MODULES:
         yield from sorted((PROJECT_ROOT / package).rglob("*.py"))
 
 
 def _packages() -> Iterator[Any]:
-    """Yield each distribution with the digests of its files as they were installed.
+    """Yield a digest of each distribution's metadata, which contains the digests of its installed files.
 
-    An editable one has no such digests: its files are compared by what the file system says of them.
-    Nothing is parsed, which takes five times as long as reading.
+    For an editable installation, also yield the identities of its files. The metadata is not parsed, because
+    parsing takes five times as long as reading.
     """
     for each in metadata.distributions():
         texts = "\0".join(each.read_text(name) or "" for name in INSTALLED)
@@ -104,7 +104,7 @@ def _editable_folder(distribution: metadata.Distribution) -> Path | None:
 
 
 def _process() -> list[Any]:
-    """Return what a process inherits besides variables: interpreter, user, folder, processors, limits."""
+    """Return inherited process properties besides variables: interpreter, user, folder, CPUs, limits."""
     limits = [resource.getrlimit(getattr(resource, name)) for name in LIMITS]
     group = [
         (CGROUP / name).read_text(encoding="ascii") for name in CGROUP_LIMITS if (CGROUP / name).is_file()
@@ -114,14 +114,14 @@ def _process() -> list[Any]:
 
 
 def _weights(run: ResolvedRun) -> Iterator[Any]:
-    """Yield the files of the checkpoints that the run starts from."""
+    """Yield each checkpoint that the run starts from, with the identities of its files."""
     for place in (initial_weights(run.config), run.config.trainer.continue_from):
         if place is not None:
             yield place, [*_identities(Path(os.path.expanduser(place)))]
 
 
 def _identities(place: Path) -> Iterator[Any]:
-    """Yield what tells an edited file from the earlier one: no program can set its ctime."""
+    """Yield path, inode, size and times of each file. Every edit changes ctime, which programs cannot set."""
     for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
         if path.is_symlink():
             yield str(path), os.readlink(path)

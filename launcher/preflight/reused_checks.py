@@ -1,4 +1,4 @@
-"""Checks of an earlier receipt in place of those that this preflight did not measure."""
+"""Results of an earlier receipt, for checks whose facts this preflight did not measure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ WAIVED = "waived: "
 
 
 def checks_in(receipt: Receipt) -> list[CheckResult]:
-    """Return the checks of a receipt. Raises KeyError, TypeError or ValueError for damaged ones."""
+    """Return the checks of a receipt. Raises KeyError, TypeError or ValueError if a check is damaged."""
     return list(map(_check, receipt.checks))
 
 
 def carried(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
-    """Merge checks: add the receipt's further levels, and its results for checks that were not measured."""
+    """Return the checks, with a receipt's results for checks that were not measured or not requested now."""
     earlier = {check.id: check for check in checks_in(receipt)}
     now = {check.id: check for check in checks}
     kept = [
@@ -39,7 +39,10 @@ def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> t
 
 
 def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Finding]:
-    """Yield the warnings of reused checks again: a receipt has no findings, and --strict blocks on them."""
+    """Yield a finding for each reused check that is a warning.
+
+    A receipt stores checks but no findings, and --strict blocks on findings.
+    """
     for check in reused:
         if check.status is Status.WARN and not check.message.startswith(WAIVED):
             hint = f"measured at {since_utc}; `neobert-launch preflight` measures it again"
@@ -47,10 +50,10 @@ def warnings_of(reused: Sequence[CheckResult], since_utc: str) -> Iterator[Findi
 
 
 def _stands_for(earlier: CheckResult | None, now: CheckResult, facts: Facts) -> bool:
-    """Return whether an earlier result replaces an unknown one.
+    """Return whether an earlier result replaces the current one.
 
-    It does not where a probe ran and gave no answer, or where a rule could not tell from what was measured:
-    this is a result of today.
+    Only an unknown result is replaced, and only if its facts are missing because no probe ran. A probe that
+    failed, or facts that were inconclusive, are current results.
     """
     if now.status is not Status.UNKNOWN or earlier is None or earlier.status not in JUDGED:
         return False

@@ -1,1 +1,1 @@
-"""Probes of this machine, one file per group of facts. A probe measures and knows no threshold."""
+"""Probes of this machine, one module per group of facts. Probes only measure; limits are in the rules."""

@@ -1,6 +1,6 @@
-"""Config file of accelerate, which may request features that this launcher does not use.
+"""Probe of the config file of accelerate, which may request features that this launcher does not use.
 
-No run is started through accelerate, so the file has no effect. It is read as data, to report that.
+Runs are not started through accelerate, so the file has no effect; rules report its settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_VALUE_LENGTH = 40
 
 
 def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts | None:
-    """Read the file that ACCELERATE_CONFIG_FILE names, else the default one; None without a file."""
+    """Read the file set in ACCELERATE_CONFIG_FILE, or else the default file; None if there is none."""
     named = environment.get(NAMED_BY, "")
     if named:
         return _read(expanded(named), is_named=True)
@@ -32,7 +32,7 @@ def probe_accelerate_file(environment: Mapping[str, str]) -> AccelerateFileFacts
 
 
 def _default_files(environment: Mapping[str, str]) -> list[Path]:
-    """Return the default config file of `accelerate config`."""
+    """Return the possible paths of the default file that `accelerate config` writes."""
     cache = environment.get("XDG_CACHE_HOME") or "~/.cache"
     home = expanded(environment.get("HF_HOME") or f"{cache}/huggingface")
     return [home / "accelerate" / name for name in DEFAULT_NAMES]
@@ -53,7 +53,7 @@ def _read(path: Path, *, is_named: bool) -> AccelerateFileFacts:
 
 
 def _parse(path: Path) -> dict[Any, Any]:
-    """Parse YAML, a superset of JSON. Pipes, which would block, and large files are rejected."""
+    """Parse the file as YAML, a superset of JSON. Raises ValueError for large files and for pipes."""
     if not path.is_file():
         raise ValueError("not a regular file" if path.exists() else "no such file")
     with path.open("rb") as file:

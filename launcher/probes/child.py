@@ -28,9 +28,10 @@ def output_of(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> str:
-    """Return the output of a command. Raises UnsupportedError, IncompleteError or TimedOutError.
+    """Return the standard output of a command as text.
 
-    A command that does not exist is unsupported here; a command that fails raises IncompleteError.
+    Raises UnsupportedError if the command does not exist, IncompleteError if it fails, and TimedOutError if
+    it exceeds `timeout_s` and is killed.
     """
     ended = run(command, timeout_s, environment, on_progress)
     if ended.returncode:
@@ -53,7 +54,7 @@ def run(
     """Run a command; return its output and the end of its stderr. Raises UnsupportedError or TimedOutError.
 
     Args:
-        on_progress: called with each line of progress on its standard error.
+        on_progress: called with each line of progress on the standard error of the command.
     """
 
     def start() -> subprocess.Popen[bytes]:
@@ -82,7 +83,7 @@ def run(
 
 @contextmanager
 def _reading(on_progress: OnProgress | None) -> Iterator[tuple[int, deque[bytes]]]:
-    """Yield a descriptor for a standard error, and the last lines that were written to it."""
+    """Yield a pipe for the standard error of a child, and the last lines written to the pipe."""
     reading, writing = os.pipe()
     lines: deque[bytes] = deque(maxlen=MOST_LINES)
     reader = Thread(target=_read, args=(reading, lines, on_progress), daemon=True)
@@ -110,7 +111,7 @@ def json_of(
     environment: Mapping[str, str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Return the JSON object on the last line of an output. Raises `IncompleteError` if there is none."""
+    """Return the JSON object on the last output line of a command. Raises `IncompleteError` without one."""
     lines = output_of(command, timeout_s, environment, on_progress).strip().splitlines()
     try:
         found = json.loads(lines[-1])
@@ -122,7 +123,7 @@ def json_of(
 
 
 def _short(command: Sequence[str]) -> str:
-    """Return the name of a command: of a module, or of a program."""
+    """Return the module that a command runs with `-m`, or else its program."""
     words = [word for word in command if word not in RUN_MODULE[1:]]
     return words[words.index("-m") + 1] if "-m" in words else words[0]
 

@@ -1,4 +1,4 @@
-"""Collection of facts: light probes in parallel, heavy ones after them; a hanging one is abandoned."""
+"""Collection of facts: light probes in parallel, then heavy probes; a probe that hangs is abandoned."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def collect(
     announce: Callable[[str], None] | None = None,
     before_heavy: Callable[[], object] = lambda: None,
 ) -> Facts:
-    """Measure every group of facts; a group whose probe failed is None, with the reason in its record.
+    """Run the probes and return the facts; the group of a failed probe is None, with a reason in `probes`.
 
     Args:
         announce: called before every heavy probe, and when a probe requests more time.
-        before_heavy: called once the light probes have ended, which would see what it changes.
+        before_heavy: called after the light probes, which would measure its effects otherwise.
     """
     all_ended = _all(probes, subject, announce, before_heavy)
     ended = {probe.group: (record, found) for probe, record, found in all_ended}
@@ -68,7 +68,10 @@ def _all(
     announce: Callable[[str], None] | None,
     before_heavy: Callable[[], object],
 ) -> Iterator[Ended]:
-    """Run all probes, the heavy ones last: they would change memory use and processes of a device."""
+    """Run all probes and yield their results, heavy probes last.
+
+    Heavy probes change the memory use and the processes of devices, which light probes report.
+    """
     light = [probe for probe in probes if not probe.is_heavy]
     groups = _groups([probe for probe in probes if probe.is_heavy])
     with ExitStack() as ends:
@@ -91,9 +94,10 @@ def _all(
 
 
 def _groups(heavy: Sequence[Probe]) -> list[list[Probe]]:
-    """Return the probes that run at the same time, in order; what measures time runs by itself.
+    """Group the heavy probes that run at the same time; a probe that measures time runs alone.
 
-    The first of those may start with the probes before it, if it waits for their end before it measures.
+    The first probe that measures time may start together with the others if it waits for their end before it
+    measures.
     """
     together = [probe for probe in heavy if not probe.measures_time]
     alone = [probe for probe in heavy if probe.measures_time]
@@ -105,7 +109,7 @@ def _groups(heavy: Sequence[Probe]) -> list[list[Probe]]:
 def _until_alone(
     group: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
 ) -> Iterator[Ended]:
-    """Run a group, and report to the probe that waits for the others when it is alone."""
+    """Run a group, and set `is_alone` once only the probe that waits for the others is running."""
     others = {probe.group for probe in group if not probe.waits_until_alone}
     subject = replace(subject, is_alone=threading.Event())
     if not others:
@@ -135,7 +139,7 @@ def _race(
 
 
 def _work(probe: Probe, subject: Subject, results: Results) -> None:
-    """Run one probe in its thread, passing time extensions on to those who wait for it."""
+    """Run one probe; put its requests for more time, and then its result, into `results`."""
 
     def request_time(limit_s: float, what: str) -> None:
         results.put(Wait(probe, time.monotonic() + limit_s, limit_s, what))
@@ -144,7 +148,7 @@ def _work(probe: Probe, subject: Subject, results: Results) -> None:
 
 
 def _abandon(threads: Sequence[threading.Thread]) -> None:
-    """Kill the children that probes wait for, and new ones, while the probes clean up."""
+    """Kill the child processes of abandoned probes until their threads end, for at most `CLEANUP_S`."""
     until_s = time.monotonic() + CLEANUP_S
     while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
         kill_waited_for()
@@ -172,7 +176,7 @@ def _answers(
 
 
 def _prolong(waits: dict[str, Wait], wait: Wait, announce: Callable[[str], None] | None) -> None:
-    """Extend the wait for a probe that is still waited for."""
+    """Extend the deadline of a probe that is still running, and announce its activity."""
     if wait.probe.group in waits:
         waits[wait.probe.group] = wait
         if announce:

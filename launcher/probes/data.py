@@ -42,7 +42,7 @@ class Text:
 
 
 def probe_data(subject: Subject) -> DataFacts:
-    """Check every file once, and whether names on the hub are available."""
+    """Check whether local files are readable and whether names on the Hub are available."""
     text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
@@ -74,7 +74,7 @@ def _named(name: str, *, is_there: bool, otherwise: str) -> Text:
 
 
 def _all_of(texts: Sequence[Text]) -> Text:
-    """Sum up the corpora; one that is unreadable or empty is returned in their place."""
+    """Combine the corpora of a mixture; if a corpus is unreadable or empty, return that corpus instead."""
     for text in texts:
         has_nothing = text.num_files > 0 and not text.size_bytes
         if not text.is_readable or has_nothing:
@@ -140,7 +140,7 @@ def _why_unreadable(file: Path) -> str:
 
 
 def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
-    """Return name and presence of the tokenizer; without path and name it is trained from the text."""
+    """Return the path or name of the tokenizer and its availability; ("", True) if it will be trained."""
     if tokenizer.path is not None:
         path = expanded(tokenizer.path)
         return str(path), path.is_file() or any((path / name).is_file() for name in TOKENIZER_FILES)
@@ -150,7 +150,10 @@ def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
 
 
 def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
-    """Return why the trainer would refuse the weights: their files, or sizes in their config.json."""
+    """Return the error with which the trainer would reject the initial weights, or None.
+
+    Checks that the files exist, and that config.json has the sizes of the section `model`.
+    """
     if reason := _why_no_weights(path):
         return ProjectError("DAT001", reason)
     try:
@@ -163,7 +166,10 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
 
 
 def _why_no_weights(path: Path) -> str:
-    """Look where the trainer does: a file, or a folder with one file or the index of several."""
+    """Return the reason why a path has no readable weights, or an empty string.
+
+    Like the trainer, accepts a file, a folder with one file, and a folder with the index of several files.
+    """
     if path.is_file():
         return _why_unreadable(path)
     if not path.is_dir():
@@ -178,7 +184,10 @@ def _why_no_weights(path: Path) -> str:
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:
-    """Return whether the trainer would find it. Raises IncompleteError if that is unknown."""
+    """Return whether a model or dataset is in the local cache or on the Hub.
+
+    Raises IncompleteError if the Hub did not respond or offline mode is on.
+    """
     if any(folder.is_dir() for folder in _cached(kind, name, environment)):
         return True
     if any(environment.get(switch, "").lower() in TRUE for switch in OFFLINE_SWITCHES):

@@ -1,4 +1,4 @@
-"""File system under the run directory, tried with real writes, and its present content."""
+"""Probes of the run directory: its file system, tested with real writes, and its existing content."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
 
 
 def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
-    """Reserve one checkpoint. Local file systems take milliseconds; longer waits are announced."""
+    """Reserve the size of one checkpoint, after requesting more time if a slow file system may need it."""
     size_mib = subject.checkpoint_mib
     takes_s = size_mib / RESERVED_MIB_PER_S
     if takes_s > DEADLINE_S / 2:
@@ -69,7 +69,7 @@ def _reserve(folder: Path, filesystem: str, subject: Subject) -> Reservation:
 
 
 def _try(folder: Path) -> tuple[bool, bool, bool, str]:
-    """Return (written, synced, renamed, error)."""
+    """Write, sync and rename a file in the folder; return (written, synced, renamed, error)."""
     done: list[str] = []
     try:
         with tempfile.TemporaryDirectory(prefix=".neobert-probe-", dir=folder) as trial:
@@ -108,7 +108,7 @@ def filesystem_of(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Result of the attempt, with the system's error if it failed."""
+    """Result of an attempt to reserve disk space, with the system's error if it failed."""
 
     status: Literal["done", "refused", "unsupported", "not tried"]
     error: str = ""
@@ -118,7 +118,7 @@ NOT_TRIED = Reservation("not tried")
 
 
 def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
-    """Reserve `size_mib` in an unlinked file of `folder`, and free them.
+    """Reserve `size_mib` in an unlinked file of `folder`, and free the space again.
 
     Skipped on tmpfs, where the reservation would use memory, and if it would take most of the free space, so
     that other programs can still write.
@@ -142,17 +142,18 @@ def reserve(folder: Path, size_mib: float, filesystem: str) -> Reservation:
 
 
 def _is_limited() -> bool:
-    """Return whether this process may only write files up to a size (`ulimit -f`), as the trainer would.
+    """Return whether a file size limit (`ulimit -f`) applies to this process, and so to the trainer.
 
-    Without that, one file may be too large for the file system where the several of a checkpoint are not.
+    Without a limit, EFBIG means that the file system cannot store one file of that size; the smaller files of
+    a checkpoint may fit.
     """
     return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 def allocate(descriptor: int, size_bytes: int) -> None:
-    """Call fallocate(2). Raises `OSError` if the file system lacks it or space.
+    """Call fallocate(2). Raises `OSError` if the file system does not support it or is full.
 
-    `os.posix_fallocate` would write every block instead: minutes on a network disk.
+    `os.posix_fallocate` would write every block instead, which takes minutes on a network disk.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     length = ctypes.c_int64(size_bytes)
@@ -164,7 +165,7 @@ def allocate(descriptor: int, size_bytes: int) -> None:
 
 
 def probe_output(subject: Subject) -> OutputFacts:
-    """Return an earlier run in the folder: its config and its checkpoints."""
+    """Return the existing content of the run directory: config, checkpoints, weights of another trainer."""
     folder = subject.output_dir
     is_directory = folder.is_dir()
     checkpoints = folder / CHECKPOINTS

@@ -66,7 +66,7 @@ def _is_tracked(code: Path) -> bool:
 
 
 def _difference(tree: Path, sha: str) -> bytes:
-    """Return changes as a patch, with untracked Python files; other untracked files are named only."""
+    """Return the changes as a patch with untracked Python files; other untracked files are only listed."""
     commit = [sha] if sha else []
     names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
     sources = [name for name in names if name.endswith((b".py", b'.py"'))]

@@ -1,4 +1,4 @@
-"""Visible GPUs, their health and their errors in the kernel's log, queried in children: a driver may hang."""
+"""Visible GPUs, their health and their errors in the kernel log, queried in child processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Device = TypeVar("Device", bound=Named)
 
 
 def probe_gpus() -> tuple[GpuFacts, ...]:
-    """Query NVML, or nvidia-smi if its bindings are missing."""
+    """Return the visible GPUs, from NVML, or from nvidia-smi if the Python bindings of NVML are missing."""
     answered = _from_nvml("devices")
     found = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
     return visible(found, os.environ)
@@ -63,7 +63,7 @@ def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
 
 
 def _from_nvml(what: str) -> list[dict[str, Any]] | None:
-    """Return one mapping per device; None if the bindings are missing."""
+    """Return one mapping per device; None if the Python bindings of NVML are missing."""
     answer = json_of((*NVML, what), TIMEOUT_S)
     if answer["bindings"] is False:
         return None

@@ -81,7 +81,7 @@ def health_of(nvml: Any, handle: Any) -> dict[str, Any]:
 
 
 def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
-    """Return a reading; None if the GPU or its driver does not support the query."""
+    """Return the result of a query; None if the GPU or its driver does not support the query."""
     try:
         return question()
     except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
@@ -89,7 +89,7 @@ def _supported(nvml: Any, question: Callable[[], Any]) -> Any:
 
 
 def _reported(nvml: Any, question: Callable[[], Any]) -> Any:
-    """Return a reading; None if the driver reports none, as in some containers."""
+    """Return the result of a query; None if the driver does not report it, as in some containers."""
     try:
         return question()
     except nvml.NVMLError:
@@ -108,7 +108,7 @@ def _processes(nvml: Any, handle: Any) -> list[dict[str, Any]]:
 
 
 def _name(nvml: Any, pid: int) -> str:
-    """Name of a process; empty for one of another container."""
+    """Return the name of a process; empty if the process is in another container."""
     try:
         return _text(nvml.nvmlSystemGetProcessName(pid))
     except nvml.NVMLError:
@@ -141,7 +141,7 @@ def _recovery_action(nvml: Any, handle: Any) -> str | None:
 
 
 def _nvlinks(nvml: Any, handle: Any) -> int:
-    """Count active NVLinks; None for a GPU without any, as the first link shows."""
+    """Return the number of active NVLinks. Raises NVMLError_NotSupported for a GPU without NVLink."""
     count = int(nvml.nvmlDeviceGetNvLinkState(handle, 0))
     for link in range(1, nvml.NVML_NVLINK_MAX_LINKS):
         count += int(_supported_link(nvml, handle, link))

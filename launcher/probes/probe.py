@@ -24,11 +24,11 @@ def _happened() -> Event:
 
 
 def _nobody_waits(limit_s: float, what: str) -> None:
-    """Ignore a time extension: this caller has no deadline."""
+    """Ignore a request for more time, because this caller has no deadline."""
 
 
 class UnsupportedError(Exception):
-    """This machine has nothing to probe: no driver, no repository tool."""
+    """The machine lacks what the probe would measure or needs, such as a GPU driver or git."""
 
 
 class IncompleteError(Exception):
@@ -46,16 +46,16 @@ class Subject:
     Attributes:
         config: the resolved run.
         output_dir: the run directory, absolute.
-        folder: where the run is launched from.
+        folder: working directory of the launch.
         diff_file: file for the uncommitted diff of the working tree; None to write none.
-        requires_gpu: whether the run's profile requires one.
+        requires_gpu: whether the run's profile requires a GPU.
         request_time: called by a probe before work of known length, with its seconds from now and a
             description. Replaces the probe's remaining time.
         code: folder of this project, a checkout or an installation.
         checkpoint_mib: size of one checkpoint, as planned; 0.0 if no checkpoint is written.
         peak_mib: memory of the run on each device, as planned; 0.0 if that is not known.
-        children: processes that wait for the probe since before the first one began: see `Probe.children`.
-        trainer: the process that waits to become the trainer, which the rehearsal may warm up.
+        children: idle processes that `Probe.children` has started for this probe.
+        trainer: idle process that will later run the trainer; the rehearsal may let it compile its graphs.
         gpus: the devices as they were before the first heavy probe; None if they were not probed.
         is_alone: set once no other probe is running: see `Probe.waits_until_alone`.
     """
@@ -81,14 +81,16 @@ class Probe:
 
     Attributes:
         deadline_s: time limit, unless the probe requests an extension.
-        is_heavy: it loads the processors or the devices, so it runs after the others and alone, and only if a
+        is_heavy: whether the probe loads CPUs or devices; it then runs after the light probes, and only if a
             rule needs its group.
-        writes: it creates temporary files that other probes would see, so it runs after them.
-        measures_time: whether its result depends on what runs next to it; other heavy probes run together.
-        waits_until_alone: it measures time, but starts next to the probes that do not, and measures nothing
-            before `Subject.is_alone`.
-        children: starts the child processes of the probe before the first probe, so that they import their
-            packages meanwhile, and ends those that the probe did not start.
+        writes: whether the probe creates temporary files that other light probes would report; it then runs
+            after these.
+        measures_time: whether the result of a heavy probe depends on other load; it then runs alone. Other
+            heavy probes run together.
+        waits_until_alone: whether a probe that measures time may start together with the others, because it
+            measures nothing before `Subject.is_alone` is set.
+        children: starts idle child processes before the first probe, so that they import their packages
+            meanwhile; ends the processes that the probe did not use.
     """
 
     group: str

@@ -31,7 +31,10 @@ def ranks_probe() -> Probe:
 
 
 def probe_distributed(subject: Subject) -> DistributedFacts:
-    """Start one rank per process of this node. Raises TimedOutError with the last stage of each rank."""
+    """Test the communication between the ranks of this node, one per process of the run.
+
+    Raises TimedOutError or IncompleteError with the last stage of each rank.
+    """
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
         failure = _start(resolved, count)
@@ -46,7 +49,10 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
 
 
 def _start(resolved: Path, count: int) -> Exception | None:
-    """Run torchrun to its end; its own failure is less specific than the reports of the ranks."""
+    """Run torchrun until it ends; return its error, or None.
+
+    The reports of the ranks are more specific than this error.
+    """
     # Without an address, torchrun resolves this node's full name repeatedly, through DNS too.
     here = ("--standalone", "--local-addr", "localhost", "--nproc-per-node", str(count))
     torchrun = (*PYTHON, "torch.distributed.run", *here)
@@ -82,7 +88,7 @@ def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
 
 
 def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFacts:
-    """Combine the reports of the ranks; with absent ranks, only their identities."""
+    """Combine the reports of the ranks; if ranks are absent, only identities and durations of the others."""
     ranks = tuple(RankFacts(**answers[rank]["identity"]) for rank in sorted(answers))
     roll = DistributedFacts(
         backend="",
@@ -115,7 +121,7 @@ def _slowest(durations: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the ranks that every reporting rank named as absent."""
+    """Return the ranks that all ranks reported as absent."""
     return tuple(sorted(set(named[0]).intersection(*named[1:]))) if named else ()
 
 

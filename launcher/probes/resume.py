@@ -33,7 +33,7 @@ GRACE_S = 30.0
 
 
 def probe_resume(subject: Subject) -> ResumeFacts:
-    """Verify the checkpoint, and compare the keys that determine the weights' shapes and the data order."""
+    """Find and verify the checkpoint to resume or continue from, and compare its config with the run's."""
     selector = subject.config.trainer.resume_from_checkpoint
     nothing = ResumeFacts(
         selector=selector, target="", exists=False, is_verified=False, reason="", step=0,
@@ -80,7 +80,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
 
 
 def _alternative(roots: tuple[Path, ...], subject: Subject) -> str:
-    """Return the newest verified checkpoint of the first folder that has one; empty without any."""
+    """Return the newest verified checkpoint of the first folder that has one, or an empty string."""
     for root in roots:
         with suppress(PermissionError):
             if usable := newest_usable(root, partial(_verify_in_time, subject)):
@@ -97,7 +97,7 @@ def _is_there(place: str) -> bool:
 
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
-    """Verify a checkpoint in as much time as its bytes take to be read from a slow disk."""
+    """Verify a checkpoint, after requesting as much time as a slow disk needs to read it."""
     size_mib = read_manifest(folder).size_bytes / BYTES_PER_MIB
     subject.request_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")
     return verify(folder)
@@ -117,7 +117,7 @@ def _other_numerics(saved: Mapping[str, Any], config: RunConfig) -> tuple[str, .
 
 
 def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the plateau of the schedule of a saved config; None for a config of another version."""
+    """Return first and last step of the plateau of a saved schedule; None for a config of another version."""
     try:
         config = from_dict(saved)
     except ProjectError:

@@ -18,7 +18,7 @@ LEAD_ENV = "NEOBERT_SIGNAL_LEAD_S"
 
 
 def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
-    """Read the job, the time that is left and the lead of its warning signal; outside a job all are empty."""
+    """Return the batch job with its remaining time and signal lead time; all are empty outside a job."""
     job, end_s = job_id(environment), job_end_s(environment)
     if not job:
         return NONE
@@ -32,7 +32,10 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
 
 
 def _signal_lead(environment: Mapping[str, str]) -> float:
-    """Return the lead of the warning signal in seconds, which Slurm does not pass on to the job."""
+    """Return the seconds between the warning signal and the kill, from variables; 0 if none is requested.
+
+    Slurm does not pass this value on to the job.
+    """
     declared = SIGNAL.search(environment.get("SBATCH_SIGNAL", ""))
     text = environment.get(LEAD_ENV) or (declared[1] if declared else "0")
     if not text.isdecimal():

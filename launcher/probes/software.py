@@ -94,6 +94,6 @@ def read_pins(constraints: Path) -> dict[str, str]:
 
 
 def child_path(folder: Path) -> list[str]:
-    """Return the module search path of a child process: `sys.path` without the start folder."""
+    """Return the module search path of a child: `sys.path` without `folder`, unless PYTHONPATH has it."""
     asked_for = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [entry for entry in sys.path if entry in asked_for or entry not in ("", str(folder))]

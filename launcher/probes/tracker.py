@@ -56,7 +56,7 @@ def _is_logged_in(server: str) -> bool:
 
 
 def _takes_connections(server: str) -> bool | None:
-    """Try to connect; None for a server that only a proxy reaches."""
+    """Return whether a server accepts connections; None if a proxy is configured for its scheme."""
     place = urlsplit(server)
     if place.scheme in getproxies():
         return None

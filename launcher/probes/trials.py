@@ -133,7 +133,7 @@ def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
 
 
 def _require_gpus() -> None:
-    """Raise UnsupportedError without a visible GPU: there is no reason to import torch."""
+    """Raise UnsupportedError if no GPU is visible, which avoids the slow import of torch."""
     if not probe_gpus():
         raise UnsupportedError(NONE_VISIBLE)
 

@@ -34,7 +34,7 @@ READY = b"1"
 def dying_with_parent(number: int) -> Callable[[], object]:
     """Return a function that makes the kernel send this signal when the parent dies.
 
-    A parent that is killed can forward nothing to its child.
+    A parent that is killed with SIGKILL cannot forward a signal to its child.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
     return lambda: prctl(PR_SET_PDEATHSIG, number)
@@ -46,7 +46,7 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def run_module(module: str, arguments: list[str]) -> None:
-    """Run a module, handling Ctrl-C also during the seconds in which it imports its packages."""
+    """Run a module as `__main__`; Ctrl-C also works while the module imports its packages."""
     # A background job of a shell inherits an ignored SIGINT.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     dying_with_parent(signal.SIGINT)()
@@ -74,8 +74,9 @@ def run_rank(folder: Path, command: list[str]) -> None:
 def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
     """Import packages, wait for arguments on a socket, then run the module; end if the socket is closed.
 
-    With the arguments come variables, the log for both streams, and descriptors to keep open. Before them
-    there may be an order to warm up: `main` of another module, after which this process waits again.
+    The message with the arguments also has environment variables, a log for both streams, and descriptors to
+    keep open. A warm-up message may come first: this process then calls `main` of another module and waits
+    again.
     """
     dying_with_parent(signal.SIGTERM)()
     collect_rarely()
@@ -94,7 +95,7 @@ def run_waiting(channel: int, module: str, packages: Sequence[str]) -> None:
 
 
 def receive_order(parent: socket.socket) -> dict[str, Any] | None:
-    """Wait for an order, and take over its variables and its log; None once the socket is closed."""
+    """Wait for a message, and apply its environment variables and log; None once the socket is closed."""
     message, files, _, _ = socket.recv_fds(parent, MAX_MESSAGE_BYTES, MAX_FILES)
     if not message:
         return None

@@ -1,4 +1,4 @@
-"""Folder of compiled graphs, whose files are executed: the user's own, one for each version of the code."""
+"""Cache folder of torch.compile: private to the user, with a subfolder for each version of the code."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ UNUSED_S = 30 * 86_400.0
 def compile_cache_environment() -> dict[str, str]:
     """Return the variables that set torch.compile's cache folder; none if the user has set one.
 
-    torch's own default is a path below /tmp that anybody can create first. Its key of a graph holds the names
-    of our operators but not their gradients, so that a changed gradient would find the graph of the old one:
-    the folder's name has a digest of the code. With that, graphs with gradients of our own may be kept too.
-    Raises ProjectError for a folder that others can write to.
+    torch's default folder is a path below /tmp that any user can create first. torch's cache key has the
+    names of custom operators but not their gradients, so that a changed gradient would use an old graph; the
+    folder name therefore contains a digest of the code. With it, graphs with custom autograd functions can be
+    cached too. Raises ProjectError if others can write to the folder, because its files are executed.
     """
     if os.environ.get(FOLDER_ENV):
         return {}
@@ -45,13 +45,13 @@ def compile_cache_environment() -> dict[str, str]:
 
 
 def has_graphs() -> bool:
-    """Return whether the folder holds graphs, of this run or of another one."""
+    """Return whether the cache folder contains compiled graphs, of any run."""
     folder = os.environ.get(FOLDER_ENV) or compile_cache_environment().get(FOLDER_ENV)
     return folder is not None and Path(folder).is_dir() and any(Path(folder).iterdir())
 
 
 def _keep_only_used(folder: Path) -> None:
-    """Mark this version's folder as used now, and remove those of versions that were not used for long."""
+    """Mark this version's folder as used now, and remove folders that were not used for `UNUSED_S`."""
     current = folder / code_digest()
     current.mkdir(mode=0o700, exist_ok=True)
     os.utime(current)
@@ -63,7 +63,7 @@ def _keep_only_used(folder: Path) -> None:
 
 
 def require_private(folder: Path) -> None:
-    """Raise ProjectError unless the folder is this user's and nobody else can write to it."""
+    """Raise ProjectError if the folder belongs to another user or others can write to it."""
     reason = why_not_private(folder)
     if not reason:
         return

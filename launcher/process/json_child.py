@@ -35,8 +35,9 @@ def ask(
 ) -> dict[str, Any]:
     """Run `python -m MODULE CONTENT.json ...` and return its report.
 
-    Prints its standard error line by line, made printable; its progress is one line in place on a terminal.
-    Raises the ProjectError that it reported; if it fails without one, raises an error with this hint.
+    The child's standard error is printed line by line, without control characters; on a terminal, progress is
+    shown on one line. Raises the ProjectError that the child reported. If the child fails without a report,
+    raises one with `hint`.
 
     Args:
         doing: activity to show on a terminal until the child reports progress.
@@ -69,7 +70,7 @@ def ask(
 
 @contextmanager
 def passed_on(output: IO[bytes]) -> Iterator[None]:
-    """Print a child's standard error during the block, and the rest afterwards."""
+    """Print a child's standard error while the `with` block runs, and the remaining lines afterwards."""
     reader = Thread(target=_print_lines, args=(output,), daemon=True)
     reader.start()
     try:
@@ -92,7 +93,7 @@ def _print_lines(output: IO[bytes]) -> None:
 
 @contextmanager
 def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Interrupt the child as Ctrl-C would if the block is left early, then kill its process tree.
+    """If the `with` block raises an exception, send SIGINT to the child, then kill its process tree.
 
     The child is in its own session: otherwise a terminal would deliver Ctrl-C twice, and a scheduler never.
     """

@@ -42,9 +42,9 @@ def kill_tree(child: subprocess.Popen[bytes]) -> int:
 
 
 def kill_without_wait(child: subprocess.Popen[bytes]) -> None:
-    """Kill a child and all its descendants; a thread reaps it.
+    """Kill a child and all its descendants without waiting for their end; a thread reaps the child.
 
-    A driver takes seconds to take back the memory of a killed process.
+    A driver takes seconds to free the memory of a killed process.
     """
     kill_all(tree_of(child))
     Thread(target=child.wait, daemon=True).start()
@@ -66,14 +66,14 @@ def killed_at_exit(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[sub
 
 
 def kill_waited_for() -> None:
-    """Kill children that threads still wait for."""
+    """Kill all children that were started with `killed_at_exit` and are still in use."""
     for child in tuple(_living):
         kill_all(tree_of(child))
 
 
 @atexit.register
 def _kill_the_last() -> None:
-    """Let a thread that is starting a child finish that, let none start another, and kill what is left."""
+    """Wait for a child that a thread is just starting, block further starts, and kill all children."""
     _starting.acquire(timeout=STARTING_S)  # never released
     kill_waited_for()
 
@@ -160,9 +160,10 @@ def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], g
 
 
 def end_orphans(resolved: Path, grace_s: float) -> tuple[int, int]:
-    """Stop ranks of a resolved config that have no torchrun; return their number, and how many survived.
+    """Stop ranks whose torchrun has ended; return their number, and how many survived.
 
-    They may save first, within `grace_s`. A survivor hangs in the kernel and holds its device.
+    Ranks are found by the path of their resolved config. They may save first, within `grace_s`. A rank that
+    survives hangs in the kernel and occupies its device.
     """
     orphans = [each for each in psutil.process_iter() if _is_orphan(each, str(resolved))]
     for each in orphans:

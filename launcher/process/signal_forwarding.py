@@ -61,11 +61,11 @@ class Forwarder:
         self._pass_on(number)
 
     def stop(self) -> None:
-        """Ask the trainer to save and stop on the launcher's own initiative; no signal is recorded."""
+        """Ask the trainer to save and stop at the launcher's request; no signal is recorded."""
         self._send(signal.SIGTERM)
 
     def print_new(self) -> None:
-        """Print the effect of new signals, which a signal handler must not do itself."""
+        """Print the effect of new signals; the signal handler must not print, as it may interrupt a print."""
         while self._num_reported < len(self.seen):
             self._num_reported += 1
             console.tell(effect_text(self.seen[: self._num_reported]))
@@ -115,7 +115,7 @@ def effect_text(seen: Sequence[int]) -> str:
 
 
 def _is_worker(candidate: psutil.Process) -> bool:
-    """Return whether a process trains; False for one that has just ended, which must not hide the others."""
+    """Return whether a process is a training process; False if the process has just ended."""
     try:
         return trainer_process.TRAINER_MODULE in candidate.cmdline()
     except psutil.Error:

@@ -27,7 +27,7 @@ def unwind_when_terminated() -> None:
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
-    """Raise once: a second signal must not interrupt the cleanup."""
+    """Raise TerminatedError, and ignore the same signal from now on: it must not interrupt the cleanup."""
     signal.signal(number, signal.SIG_IGN)
     raise TerminatedError(number)
 

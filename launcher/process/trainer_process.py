@@ -37,7 +37,7 @@ RANKS_AROUND = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Processes of this node and their rendezvous, as torchrun names it."""
+    """Processes of this node and their rendezvous, with the names of torchrun's options."""
 
     nproc_per_node: int = 1
     nnodes: int = 1
@@ -106,7 +106,7 @@ def _torchrun_options(topology: Topology) -> list[str]:
 def child_environment(
     error_file: Path, ranks: int = 1, more: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the environment of the child, with its error file and without an enclosing launcher's ranks.
+    """Return the environment of a child, without rank variables of an enclosing launcher.
 
     PYTHONSAFEPATH keeps modules in the current folder from shadowing the project's.
 

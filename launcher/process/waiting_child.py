@@ -1,4 +1,4 @@
-"""Child that imports its packages, and may warm up, while the run is checked; it starts on a message."""
+"""Idle child process that imports its packages during the checks, and runs its module on request."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ WARM_UP_S = 60.0
 
 
 class WaitingChild:
-    """A process of one module that has no arguments yet; until then it opens no file and uses no GPU.
+    """Process that has imported the packages of a module and waits for the arguments to run it.
 
-    Only a warm-up does, which is ordered once nothing is measured any more that it would change.
+    Until then it opens no file and uses no GPU, except in a warm-up, which is requested only when it cannot
+    change a measurement.
 
-    It ends when the launcher does. Only a thread that lives as long as the child may start it: the kernel
-    sends PR_SET_PDEATHSIG at the end of the thread that started a child, not of its process. `preexec_fn` is
-    not used: an exception raised by a signal during its fork is dropped by the fork's hooks.
+    The process ends when the launcher does. Only a thread that lives as long as the child may start it: the
+    kernel sends PR_SET_PDEATHSIG at the end of the thread that started a child, not of its process.
+    `preexec_fn` is not used: an exception raised by a signal during its fork is dropped by the fork's hooks.
     """
 
     def __init__(self, module: str, packages: Sequence[str]) -> None:
@@ -52,7 +53,7 @@ class WaitingChild:
     def warm_up(self, module: str, arguments: Sequence[str]) -> None:
         """Run `main(arguments)` of a module in the process, which waits again afterwards.
 
-        A process that fails at it ends, so that a new one is started in its place.
+        A process whose warm-up fails ends, and `start` returns None.
         """
         with Path(os.devnull).open("ab") as output, suppress(OSError):
             self._send({"warm_up": module, "arguments": list(arguments), "environment": {}}, output.fileno())
@@ -62,7 +63,10 @@ class WaitingChild:
         socket.send_fds(self._channel, [json.dumps(order).encode()], files)
 
     def _is_ready(self) -> bool:
-        """Wait for the end of a warm-up, and kill a process that does not come to it."""
+        """Return whether the process can run its module, after waiting for the end of a warm-up.
+
+        A process whose warm-up takes longer than `WARM_UP_S` is killed.
+        """
         if self._is_warming:
             self._is_warming = False
             try:
@@ -82,10 +86,10 @@ class WaitingChild:
         keep_open: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[bytes] | None:
-        """Run the module with these arguments; None if the process has ended or was started before.
+        """Run the module and return the process; None if the process has ended or was started before.
 
         Args:
-            log: file for its output.
+            log: file for standard output and standard error.
             keep_open: descriptors that the child gets a copy of.
             environment: variables to add to those of this process.
         """
@@ -102,7 +106,7 @@ class WaitingChild:
         return self.process
 
     def close(self) -> None:
-        """End a process that was not started."""
+        """Close the socket, and kill a process that was not started."""
         self._channel.close()
         if not self.is_started:
             kill_tree(self.process)
@@ -112,7 +116,7 @@ class WaitingChild:
 def waiting(module: str, config: RunConfig, more: Sequence[str] = ()) -> Iterator[WaitingChild]:
     """Start a waiting process for a module that trains; end it after the block if it was not used.
 
-    `more`: packages to import after those that every such process needs.
+    `more`: packages to import in addition to those of the trainer.
     """
     compilers = trainer_process.COMPILER_PACKAGES if config.trainer.torch_compile else ()
     child = WaitingChild(module, (*trainer_process.TRAINER_PACKAGES, *compilers, *more))

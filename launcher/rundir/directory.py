@@ -45,7 +45,7 @@ def is_run_directory(folder: Path) -> bool:
 def claimed(folder: Path) -> Iterator[int]:
     """Lock the run directory for one launch; the trainer inherits the lock, which outlives a killed launcher.
 
-    Yields the descriptor that the trainer keeps open. Raises ProjectError if another launch holds it.
+    Yields the descriptor that the trainer keeps open. Raises ProjectError if another launch has the lock.
     """
     descriptor = _hold(folder)
     try:
@@ -70,7 +70,7 @@ def created(folder: Path) -> Iterator[int]:
 
 
 def is_claimed(folder: Path) -> bool:
-    """Return whether a launch holds the run directory; False on a file system without locks."""
+    """Return whether a launch has locked the run directory; False on a file system without locks."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
     except OSError:
@@ -85,7 +85,7 @@ def is_claimed(folder: Path) -> bool:
 
 
 def _hold(folder: Path) -> int:
-    """Lock the directory of that name, which may have been moved aside and replaced meanwhile."""
+    """Open and lock a directory; try again if it was moved and replaced before it was locked."""
     while True:
         descriptor = _opened(folder)
         try:
@@ -166,7 +166,7 @@ def remove_halt(folder: Path) -> str:
 
 
 def after_boot_s(process: psutil.Process) -> float:
-    """Return the start of a process in seconds since boot, which clock changes do not affect."""
+    """Return the start time of a process in seconds since boot, which clock changes do not affect."""
     return process.create_time() - psutil.boot_time()
 
 
@@ -183,7 +183,7 @@ def is_alive(manifest: Record) -> bool | None:
 
 
 def is_of_earlier_session(beat: Record, manifest: Record) -> bool:
-    """Return whether a heartbeat is older than the trainer's process: the new one has not reported yet."""
+    """Return whether a heartbeat is older than the current trainer process, which has not reported yet."""
     beat_s, started_s = beat.get("boot_s"), manifest.get("trainer_started_after_boot_s")
     if not isinstance(beat_s, int | float) or not isinstance(started_s, int | float):
         return False
@@ -193,7 +193,7 @@ def is_of_earlier_session(beat: Record, manifest: Record) -> bool:
 def is_finished(run: ResolvedRun, folder: Path) -> bool:
     """Return whether a resumed run has nothing left to do.
 
-    A checkpoint that is named is always resumed from, even if the run was finished.
+    Always False if trainer.resume_from_checkpoint names a checkpoint: a finished run is then resumed too.
     """
     if run.config.trainer.resume_from_checkpoint not in NEWEST or not _is_same_run(run, folder):
         return False
@@ -201,7 +201,11 @@ def is_finished(run: ResolvedRun, folder: Path) -> bool:
 
 
 def continues_run(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) -> bool:
-    """Return whether the folder belongs to this run: it has its checkpoint, or the same run without one."""
+    """Return whether a run directory belongs to this run, which would continue in it.
+
+    True if the checkpoint to resume from is in the directory, or if no checkpoint was found and the directory
+    has the same config.
+    """
     if resume is not None and resume.target and not resume.is_continued:
         return not resume.is_elsewhere
     return _may_resume(run) and _is_same_run(run, folder)
@@ -221,9 +225,10 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:
-    """Return whether the last step is saved: the trainer may be killed before it writes its outcome.
+    """Return whether there is a verified checkpoint of the last step.
 
-    Only a checkpoint of the last step is read. A damaged one counts as not saved.
+    The trainer may have been killed after this save, before it wrote its outcome. A damaged checkpoint counts
+    as missing.
     """
     root, last_step = folder / CHECKPOINTS, run.config.trainer.max_steps
     if last_step not in checkpoint_steps(root):

@@ -49,7 +49,7 @@ class Watch:
 
 
 def _is_earlier(beat: Record, before: Record) -> bool:
-    """Return whether a heartbeat is older. A resumed trainer continues the sequence numbers."""
+    """Return whether `beat` is not newer than `before`. A resumed trainer continues the sequence numbers."""
     seq, newest_seq = beat.get("seq"), before.get("seq")
     return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 
@@ -84,7 +84,7 @@ def _evaluation_of(row: Record) -> list[str]:
 
 
 def phase_of(beat: Record) -> str:
-    """Return the phase as text, and how much of it is done: eval 40%, or eval 12 without a total."""
+    """Return the phase with its progress as text: `eval 40%`, or `eval 12` if the total is not known."""
     phase, done, total = str(beat.get("phase", UNKNOWN)), beat.get("phase_done"), beat.get("phase_total")
     if done is None:
         return phase
@@ -92,14 +92,14 @@ def phase_of(beat: Record) -> str:
 
 
 def memory_mib(beat: Record) -> float | None:
-    """Return the memory of the device, or of the process without one."""
+    """Return the reserved device memory in MiB, or the process memory if there is no GPU."""
     reserved = beat.get("gpu_mem_reserved_mib")
     found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
     return found
 
 
 def since_save(beat: Record) -> str:
-    """Return the time since the last checkpoint as text, or since the start of a run without one."""
+    """Return the time since the last checkpoint as text, or since the start if there is no checkpoint."""
     minutes = beat.get("work_at_risk_min")
     if minutes is None:
         return UNKNOWN

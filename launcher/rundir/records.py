@@ -1,4 +1,4 @@
-"""Records of a run directory, read during writing: a torn last line is normal and not an error."""
+"""Readers for files of a run directory that may be written meanwhile: a partial last line is not an error."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def sound_metrics(record: Record) -> Record:
 
 
 def parse_lines(text: str) -> Iterator[Record]:
-    """Yield every line that is a whole JSON object."""
+    """Yield the lines that are complete JSON objects."""
     return (record for line in text.splitlines() if (record := parse_object(line)) is not None)
 
 
 def read_json(path: Path) -> Record:
-    """Read a JSON object of a run directory; empty if it is missing or torn."""
+    """Read a JSON object of a run directory; empty if the file is missing, incomplete or invalid."""
     try:
         return parse_json(path)
     except (OSError, ValueError):
@@ -120,7 +120,7 @@ def read_outcome(folder: Path) -> Record:
 
 
 def reason_of(outcome: Record) -> str:
-    """Return why a run failed, with the code of the error; empty if it did not fail."""
+    """Return the error message of a failed run, with the code of the error; empty if the run did not fail."""
     message, code = str(outcome.get("message", "")), outcome.get("code")
     return f"{message} [{code}]" if message and code else message
 
@@ -139,7 +139,7 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 
 def last_record(path: Path) -> Record:
-    """Return the last whole line of a JSONL file; empty if there is none."""
+    """Return the last complete line of a JSONL file as a record; empty if there is none."""
     lines, _ = last_lines(path, LAST_LINES_BYTES)
     return next((record for line in reversed(lines) if (record := parse_object(line)) is not None), {})
 
@@ -185,13 +185,13 @@ def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
 
 
 def iterate_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file; none if it cannot be read."""
+    """Yield the lines of a file; no lines if the file cannot be read."""
     with suppress(OSError), open_regular(path) as file:
         yield from _bounded_lines(file)
 
 
 def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a file, a longer one in pieces: no file may fill this process's memory."""
+    """Yield the lines of a file; lines above `LONGEST_LINE_BYTES` are split, to bound the memory."""
     return iter(lambda: file.readline(LONGEST_LINE_BYTES), b"")
 
 

@@ -1,4 +1,4 @@
-"""History of a run's metrics, thinned to a bounded number of lines, and its values at equal positions."""
+"""History of a run's metrics, sampled to bound the memory, and positions for comparing runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ PARSED_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Values of one metric by position, ascending."""
+    """Values of one metric by position (step or tokens), in ascending order."""
 
     positions: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
 
     def add(self, position: int, value: float) -> None:
-        """Add a value, unless the position does not rise."""
+        """Add a value; ignored if its position is not above the last one."""
         if not self.positions or position > self.positions[-1]:
             self.positions.append(position)
             self.values.append(value)
 
     def mean(self, after: int, upto: int) -> float | None:
-        """Return the mean of the values in (after, upto]; None without any."""
+        """Return the mean of the values at positions in (after, upto]; None if there are none."""
         values = self.values[bisect_right(self.positions, after) : bisect_right(self.positions, upto)]
         return sum(values) / len(values) if values else None
 
@@ -78,7 +78,7 @@ class RunHistory:
                 self.last = max(self.last, position)
 
     def evaluations(self) -> list[Record]:
-        """Return the evaluations in order, one record each, as lines of metrics have them."""
+        """Return one record per evaluation, in ascending order, with its position as `step`."""
         found: dict[int, Record] = {}
         for name, series in self.series.items():
             if name.startswith(EVAL):
@@ -102,7 +102,7 @@ def _sampled(path: Path) -> list[Record]:
 
 
 def _tokens_by_step(records: Sequence[Record]) -> Series:
-    """Return the tokens seen by step: an evaluation between two training lines has no count of its own."""
+    """Return the tokens seen by step, to interpolate the count of evaluation lines, which have none."""
     tokens = Series([0], [0])
     for record in records:
         if is_count(record.get(TOKENS)):
@@ -118,10 +118,10 @@ def _size_of(path: Path) -> int:
 
 
 def common_positions(histories: Sequence[Series], last: int, most: int) -> list[int]:
-    """Return up to `most` positions, at most `last`, at which runs compare.
+    """Return up to `most` positions, none above `last`, at which to compare runs.
 
-    Those that all series share; without two of them, those of the series with the fewest, but some; without
-    any value, equal parts.
+    These are positions that all series share. If there are fewer than two of these, the positions of the
+    shortest series that is not empty; if all series are empty, evenly spaced positions.
     """
     positions = [{each for each in series.positions if 0 < each <= last} for series in histories]
     shared = sorted(set.intersection(*positions)) if positions else []

@@ -50,17 +50,17 @@ class RankView:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """State of a run at a moment.
+    """State of a run at one point in time.
 
     Attributes:
-        ranks: by number.
+        ranks: newest heartbeats by rank.
         history: training losses, throughput and evaluations by step.
-        restarts: of the latest launch, each with why, step, kind and from.
+        restarts: restarts of the latest launch, as records with the keys why, step, kind and from.
         config: resolved config.
-        started: start of the latest launch.
-        is_over: whether nothing more will happen in this launch.
+        started: start time of the latest launch; None if unknown.
+        is_over: whether the launch has ended and its outcome is final.
         message: error that ended the last session; empty if there is none.
-        hint: what to do about it.
+        hint: how to fix this error; empty if there is none.
     """
 
     status: RunStatus
@@ -100,7 +100,7 @@ class RunReader:
         self._tail.after_step = self.history.last or -1
 
     def read(self) -> Snapshot:
-        """Read what is new."""
+        """Read new content of the files and return the current state."""
         now = datetime.now(UTC)
         self._read_metrics()
         self._read_ranks(now)
@@ -125,7 +125,7 @@ class RunReader:
                 self._evaluations.append(row)
 
     def _read_ranks(self, now: datetime) -> None:
-        """Read the heartbeats that were written since; list the files now and then."""
+        """Read heartbeats that have changed; look for new ranks every `RANKS_EVERY_S` seconds."""
         now_s = time.monotonic()
         if self._listed_at_s is None or now_s - self._listed_at_s > RANKS_EVERY_S or not self._ranks:
             self._listed_at_s = now_s
@@ -142,7 +142,7 @@ class RunReader:
         """Return whether the outcome is final.
 
         The launcher may still restart a session that failed, or another launch may be checking the run before
-        it resumes: the outcome is then that of the session before.
+        it resumes: the outcome file is then from the previous session.
         """
         if is_claimed(self.folder):
             return False
@@ -154,7 +154,10 @@ class RunReader:
 
 
 def _num_ranks(config: Record) -> float:
-    """Return the processes of the latest launch: heartbeats of higher ranks are of a launch with more."""
+    """Return the number of ranks of the latest launch; infinity if unknown.
+
+    Heartbeats of higher ranks are from an earlier launch with more ranks.
+    """
     section = config.get("distributed")
     values = section if isinstance(section, dict) else {}
     per_node, nodes = values.get("nproc_per_node"), values.get("nnodes")

@@ -60,7 +60,7 @@ class RunStatus:
             unknown). A silent run is on another or an unknown host and has not written for two minutes.
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
-        best: None also if the history is longer than the part that is read.
+        best: None also if the metrics file is too long to be read and no best checkpoint is linked.
         restarts: number of restarts in the latest launch.
         is_alive: None if the trainer runs on another host, or its host is not known.
         hostname: host of the launch; empty if manifest.json is missing or damaged.
@@ -94,7 +94,7 @@ class History:
     Attributes:
         trained: the newest line with a training loss; empty if there is none.
         evaluations: lines with an evaluation, the newest last.
-        is_whole: whether no line is older.
+        is_whole: whether there are no older lines.
     """
 
     trained: Record = field(default_factory=dict)
@@ -116,7 +116,10 @@ class History:
 
 
 def read_status(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
-    """Read the newest complete records of a run directory; the history only if it is not given."""
+    """Return the state of a run from the newest complete records of its directory.
+
+    `history`: metrics that were already read; None to read them from the file.
+    """
     beat, outcome = last_beat(folder, 0), read_outcome(folder)
     has_ended = (folder / OUTCOME).exists()
     manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
@@ -165,7 +168,7 @@ def age_of(beat: Record, now: datetime) -> float | None:
 
 
 def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
-    """Return the metric by which a run's evaluations compare, and whether more is better; None if unknown."""
+    """Return the metric that selects the best evaluation, and whether higher is better; None if unknown."""
     spec = TASKS.get(str(config.get("task")))
     if spec is None:
         return None
@@ -177,7 +180,7 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
 
 
 def best_of(evaluations: Sequence[Record], metric: Metric, *, is_higher_better: bool) -> Best | None:
-    """Return the best of these evaluations, the earliest of equals; None without a finite value."""
+    """Return the best evaluation by a metric, the earliest of equal ones; None if no value is finite."""
     sign = -1 if is_higher_better else 1
     known = [line for line in evaluations if math.isfinite(line.get(metric.name, math.nan))]
     if not known:
@@ -195,7 +198,9 @@ def show_best(best: Best | None) -> str:
 
 
 def find_best(folder: Path, config: Record, history: History) -> Best | None:
-    """Return the best of the whole history; of a longer one, the evaluation of the best checkpoint.
+    """Return the best evaluation of a run; None if there is none or it is unknown.
+
+    If the history is not complete, this is the evaluation of the checkpoint linked as best.
 
     Args:
         config: content of the run's resolved.json.
@@ -215,7 +220,7 @@ def find_best(folder: Path, config: Record, history: History) -> Best | None:
 
 
 def _linked_step(link: Path) -> int | None:
-    """Return the step that a link between checkpoints names; None for any other link, or without one."""
+    """Return the step of the checkpoint that a link points to; None without a link to a checkpoint."""
     try:
         name = os.readlink(link)
     except OSError:

@@ -1,7 +1,7 @@
 """Hang detection: no rank of a run makes progress for longer than the limit of its phase.
 
-Progress counts, not liveness: a rank that hangs in a collective still writes heartbeats. This module is pure:
-heartbeats and the time are arguments.
+A heartbeat alone is not progress: a rank that hangs in a collective still writes heartbeats. This module does
+no I/O: heartbeats and the time are arguments.
 """
 
 from __future__ import annotations
@@ -86,16 +86,19 @@ class RankState:
 
 
 class Watchdog:
-    """Detector of hangs, called repeatedly with the newest heartbeats. Times are seconds of any one clock."""
+    """Hang detector, called repeatedly with the newest heartbeats. All times are in seconds of one clock."""
 
     def __init__(self, limits: WatchdogConfig, beats: Mapping[int, Record], now_s: float) -> None:
-        """`beats` are heartbeats from before the session, which must not count as progress."""
+        """Start with `beats`, the heartbeats from before the session, which must not count as progress."""
         self._limits = limits
         self._before = {rank: beat.get("seq") for rank, beat in beats.items()}
         self.ranks = {rank: RankState(now_s, now_s) for rank in beats}
 
     def look(self, beats: Mapping[int, Record], now_s: float) -> Stall | None:
-        """Return a stall if every rank exceeds its limit: then no rank waits for one that progresses."""
+        """Return a Stall if every rank exceeds the limit of its phase, otherwise None.
+
+        While any rank makes progress, the others may be waiting for it.
+        """
         for rank, beat in beats.items():
             known = self.ranks[rank]
             seq = beat.get("seq")
@@ -129,7 +132,11 @@ class Watchdog:
         return most_s + limits.heartbeat_interval_s
 
     def _blame(self, now_s: float) -> Stall:
-        """Return the rank without heartbeats, else the one that progressed least or stopped first."""
+        """Return the Stall of the rank that blocks the others.
+
+        This is a rank without recent heartbeats, otherwise the rank at the lowest step or, at the same step,
+        the one with the oldest progress.
+        """
         # A rank that cannot even write heartbeats is stopped or holds the GIL; the others only wait for it.
         rank, known = min(
             self.ranks.items(),
