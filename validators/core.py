@@ -1,4 +1,4 @@
-"""Rule engine: select the rules for a run, judge each, locate findings in files and apply waivers."""
+"""Rule engine: select the rules for a run, evaluate each, locate findings in files and apply waivers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STATIC = (Level.STATIC,)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one rule for one run, before waivers. `is_missing`: the facts for it were missing."""
+    """Result of one rule for one run, before waivers. `is_missing`: facts were missing or inconclusive."""
 
     rule: Rule
     result: CheckResult
@@ -37,7 +37,7 @@ def judge(
     *,
     today: date | None = None,
 ) -> tuple[list[Finding], list[CheckResult]]:
-    """Judge every rule of `levels`; return findings and check results in the order of the codes.
+    """Evaluate every rule of `levels`; return findings and check results, sorted by rule code.
 
     `today` decides which waivers are valid; None is the current date in UTC.
     """
@@ -80,7 +80,7 @@ def groups_needed(run: ResolvedRun, plan: Plan, levels: Collection[Level]) -> fr
 
 
 def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
-    """Treat a predicate that raises as applicable: judging reports its exception."""
+    """Return whether the rule may apply; True if its predicate raises, which the evaluation reports."""
     try:
         return not inapplicable_because(rule, run, plan)
     except Exception:
@@ -88,7 +88,7 @@ def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
 
 
 def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
-    """Return why the rule does not apply to this run; empty if it applies."""
+    """Return the reason why the rule does not apply to this run, or an empty string if it applies."""
     if rule.tasks and run.config.task not in rule.tasks:
         return f"applies to task {' or '.join(rule.tasks)}, not to {run.config.task}"
     if rule.production_only and not run.is_production:
@@ -117,7 +117,7 @@ def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
 
 
 def _judge_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
-    """Judge one rule. A rule that raises is unknown and required, even if it is only a warning."""
+    """Evaluate one rule. If the rule raises, the result is unknown and required, even for a warning."""
     try:
         reason = inapplicable_because(rule, run, plan, facts)
         if reason:
@@ -161,7 +161,7 @@ def _finding(rule: Rule, run: ResolvedRun, violation: Violation) -> Finding:
 def _with_waiver_faults(
     outcome: Outcome, outcomes: Iterable[Outcome], run: ResolvedRun, today: date
 ) -> Outcome:
-    """Add faults of the waivers, which can only be judged after all other rules."""
+    """Add findings about waivers, which can only be checked after all other rules."""
     if outcome.rule.raised_by is not RaisedBy.WAIVERS:
         return outcome
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
@@ -184,7 +184,7 @@ def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, t
 
 
 def _with_waived_unknown(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
-    """Turn a waived unknown into a warning. A waiver can accept missing facts, but not make a pass."""
+    """Turn a waived unknown result into a warning. A waiver accepts missing facts, but is never a pass."""
     result, code = outcome.result, outcome.rule.code
     if not outcome.is_missing or not waivers.is_waived(code, run.config.waivers, today):
         return result

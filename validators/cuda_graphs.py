@@ -9,14 +9,14 @@ from neobert.plan.size import num_processes
 
 
 def obstacles(config: RunConfig) -> Iterator[tuple[str, str]]:
-    """Yield (why trainer.cuda_graphs has no effect, the edit that gives it one)."""
+    """Yield each reason why trainer.cuda_graphs has no effect, with the edit that resolves it."""
     trainer, ranks = config.trainer, num_processes(config)
     if not trainer.torch_compile:
         yield "trainer.torch_compile is false", "set trainer.torch_compile to true"
     elif trainer.torch_compile_backend != "inductor":
-        reason = f"torch.compile's backend {trainer.torch_compile_backend} records none"
+        reason = f"torch.compile's backend {trainer.torch_compile_backend} does not record CUDA graphs"
         yield reason, "set trainer.torch_compile_backend to inductor"
     if not config.datacollator.pack_sequences:
-        yield "padded rows have many shapes", "set datacollator.pack_sequences to true"
+        yield "padded rows vary in shape", "set datacollator.pack_sequences to true"
     if ranks > 1:
         yield f"each of {ranks} ranks compiles its blocks separately", "run on one GPU"

@@ -1,8 +1,8 @@
-"""Facts: measurements of this machine, repository and data. Frozen; saved as JSON and replayed from it.
+"""Facts: immutable measurements of this machine, repository and data, which can be saved as JSON.
 
 A group is None if its probe could not measure it; `probes` has the reason. Rules read facts and never probe.
-Other modules declare the groups; a static check does not import these 50 dataclasses.
-Sizes are in MiB, times in seconds.
+The groups are declared in other modules, which a static check does not import. Sizes are in MiB, times in
+seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ProbeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredFor:
-    """Config that facts were measured for. `keys`: keys that affect measurements, values as JSON."""
+    """Config that facts were measured for. `keys`: its keys that affect measurements, with values as JSON."""
 
     config_digest: str
     keys: dict[str, str]
@@ -81,7 +81,7 @@ class Facts:
 
     @property
     def prepared(self) -> PreparedFacts | None:
-        """Prepared data; None if it was not inspected or could not be prepared."""
+        """Return the prepared data; None if it was not inspected or could not be prepared."""
         return None if self.inspection is None else self.inspection.prepared
 
     def was_probed(self, group: str) -> bool:
@@ -89,7 +89,7 @@ class Facts:
         return any(probe.name == group for probe in self.probes)
 
     def reason_missing(self, group: str) -> str:
-        """Return the probe's reason for a missing group."""
+        """Return the reason why a group of facts is missing, as reported by its probe."""
         for probe in self.probes:
             if probe.name == group:
                 return f"{probe.status}: {probe.reason}"

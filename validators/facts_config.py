@@ -24,9 +24,9 @@ def measured_for(config: RunConfig) -> MeasuredFor:
 
 
 def held_to(facts: Facts, config: RunConfig) -> Facts:
-    """Return the facts that apply to this config; measurements of a different config count as missing.
+    """Return the facts without measurements of a different config, which become missing groups.
 
-    Facts without a recorded config are used as they are.
+    Facts that do not record their config are returned unchanged.
     """
     facts = _without_another_resume(facts, config.trainer.resume_from_checkpoint)
     if facts.measured_for is None:
@@ -70,7 +70,10 @@ def _without_the_run(facts: Facts, differing: list[str]) -> Facts:
 
 
 def _renamed(facts: Facts, before: str, now: str) -> Facts:
-    """Give ranks with the recorded config this config's digest: they differ only in keys without effect."""
+    """Replace the config digest `before` of the ranks by `now`.
+
+    Both configs differ only in keys that do not affect measurements.
+    """
     if facts.distributed is None:
         return facts
     ranks = (

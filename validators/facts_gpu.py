@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuFacts:
-    """One device, as reported by the driver."""
+    """One GPU, as reported by the driver."""
 
     index: int
     uuid: str
@@ -23,7 +23,7 @@ class GpuFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcessFacts:
-    """A process that computes on a device. Pid 0: in another container; memory None: not reported."""
+    """A process that computes on a GPU. `pid`: 0 in another container. `memory_mib`: None if unknown."""
 
     pid: int
     name: str

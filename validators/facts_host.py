@@ -106,25 +106,25 @@ class OutputFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeFacts:
-    """Checkpoint that the run would resume from.
+    """Checkpoint that the run would resume or continue from.
 
     Attributes:
         structural_differences: model and data keys that differ, with both values.
         passed_by: newer checkpoints that failed verification, each with its step and the reason.
         alternative: newest verified checkpoint in the selected folder or in the run's own, if `selector` does
             not resolve to one; or empty.
-        learning_rate: of the next step, under the schedule of the checkpoint; None if there is none.
+        learning_rate: learning rate of the next step under the schedule of the checkpoint; None if unknown.
         is_elsewhere: whether `target` is outside `trainer.output_dir`.
         is_continued: whether `target` is the checkpoint of another run that this one continues on other text;
-            `structural_differences` are then those of model and optimizer.
+            `structural_differences` then compares model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
         tokenizer_differences: keys, with both values, by which a continued run would train another tokenizer;
             empty if it names one.
-        numeric_differences: keys of the loss and its updates that differ, with both values, without those of
-            the schedule.
-        has_same_schedule: whether no key differs that determines the learning rate of a step.
-        way_out: fix for `reason` if the checkpoint itself is intact; or empty.
+        numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
+            not included.
+        has_same_schedule: whether all keys that determine the learning rate of a step are equal.
+        way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
     """
 
     selector: str
@@ -168,10 +168,9 @@ class TrackerFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFacts:
-    """Batch scheduler of this process. `signal_lead_s` 0: no signal is sent before the kill.
+    """Batch scheduler of this process. `signal_lead_s` is 0 if no signal is sent before the kill.
 
-    `end_is_known`: the end of the job is in the environment, where the launcher also reads it for the
-    trainer.
+    `end_is_known`: the end of the job is set in the environment, so that the trainer can stop in time.
     """
 
     name: str

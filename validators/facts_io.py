@@ -93,7 +93,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _is_required(field: Field[Any]) -> bool:
-    """A missing group was not probed; within a group, only fields with a default may be missing."""
+    """Return whether a field must be present: groups may be missing, and so may fields with a default."""
     return field.default is MISSING and field.default_factory is MISSING
 
 
@@ -113,7 +113,7 @@ def _read(hint: Any, value: Any, path: str) -> Any:
 
 
 def _optional(arguments: tuple[Any, ...], value: Any, path: str) -> Any:
-    """Read a union, which in facts is always a type or null."""
+    """Convert a value of a union type, which in facts is always `T | None`."""
     (hint,) = (argument for argument in arguments if argument is not NoneType)
     return None if value is None else _read(hint, value, path)
 
@@ -143,7 +143,7 @@ def _one_of(choices: tuple[Any, ...], value: Any, path: str) -> Any:
 
 
 def _scalar(hint: type, value: Any, path: str) -> Any:
-    """Accept an integer as a float, but neither a boolean as a number nor infinity as a float."""
+    """Convert a scalar. An integer is accepted as a float; booleans and infinity are not."""
     if hint is float and type(value) is int:
         value = _as_float(value)
     if type(value) is float and not isfinite(value):
@@ -154,7 +154,7 @@ def _scalar(hint: type, value: Any, path: str) -> Any:
 
 
 def _as_float(value: int) -> float:
-    """Convert an integer to float; infinity beyond the largest float."""
+    """Convert an integer to a float; return infinity if it exceeds the largest float."""
     try:
         return float(value)
     except OverflowError:

@@ -17,10 +17,11 @@ class IsolationFacts:
 
     Attributes:
         observed: outputs that were compared bit by bit.
-        responding: perturbed segments whose own outputs changed; the others prove nothing.
-        leaked_tokens: tokens of other segments that changed, over all perturbed segments.
+        responding: number of perturbed segments whose own outputs changed; the other ones are inconclusive.
+        leaked_tokens: number of tokens of other segments that changed, summed over all perturbed segments.
         largest_cross_gradient: gradient of the other segments' loss at a perturbed segment's embeddings.
-        smallest_own_gradient: gradient of that loss at their own embeddings; 0 would void the line above.
+        smallest_own_gradient: gradient of the other segments' loss at their own embeddings; if it is 0, the
+            cross gradient is inconclusive.
         unstable: difference between two identical passes.
     """
 
@@ -36,7 +37,7 @@ class IsolationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectionFacts:
-    """Documents whose first token reacted to a late change, and whose last one reacted to an early change."""
+    """Number of documents whose first token reacted to a late change, or whose last token to an early one."""
 
     documents: int
     early_moved: int
@@ -45,7 +46,7 @@ class DirectionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityFacts:
-    """Errors against fp64 per document, divided by those of plain formulas in the run's precision.
+    """Errors against fp64 per document, divided by errors of the same formulas in the run's precision.
 
     The forward ratios are None for a compiled path, which returns no logits.
     """
@@ -59,7 +60,7 @@ class ParityFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RotationFacts:
-    """Rotation that the path used. `misplaced`: tokens rotated by a position other than their own."""
+    """Rotary positions that the path used. `misplaced`: number of tokens rotated by a wrong position."""
 
     max_position: int
     misplaced: int
@@ -71,7 +72,8 @@ class RepeatFacts:
     """Differences between two identical steps. `gradient_moved` is relative to the largest entry.
 
     Attributes:
-        moved: parameters whose gradients differ, `tensors_moved` of them; empty in older recordings.
+        moved: names of parameters whose gradients differ; empty in older recordings. `tensors_moved` is their
+            number.
     """
 
     loss_moved: float

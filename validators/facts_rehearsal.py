@@ -1,4 +1,4 @@
-"""Facts of a rehearsal: a few dozen steps of the run, measured, killed, resumed, and made to hang.
+"""Facts of a rehearsal: a few dozen steps of the run, with resume trials and a hang detection test.
 
 A part is None if the rehearsal ended before it. Times are in seconds, sizes in MiB, losses in nats per
 target.
@@ -12,7 +12,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCaseFacts:
-    """Largest microbatch, run before the first step and after the last."""
+    """Memory test with the largest microbatch, before the first step and after the last."""
 
     num_tokens: int
     longest: int
@@ -67,7 +67,7 @@ class SpeedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFacts:
-    """Memory of the fullest device. `context_mib` is memory outside the allocator."""
+    """Memory of the device with the highest use. `context_mib` is memory outside the allocator."""
 
     total_mib: int
     context_mib: int
@@ -84,9 +84,9 @@ class MemoryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverfitFacts:
-    """Loss of one microbatch, trained repeatedly at the peak rate, at the first step and at the last.
+    """First and last loss of repeated training steps on one microbatch at the peak learning rate.
 
-    None if it is not finite.
+    A loss is None if it is not finite.
     """
 
     steps: int
@@ -158,7 +158,8 @@ class ResumeTrialFacts:
         expected_start: step of the newest checkpoint; `start` is the step that it resumed from.
         num_tensors: weights and optimizer state of all ranks; `altered_tensors` changed on loading.
         compared_steps: steps that both runs did.
-        differing: what is not bit-exact in those steps: data, learning rate, generators, position.
+        differing: names of values that are not bit-exact in those steps: data, learning rate, generators,
+            position.
         first_loss_difference: relative, at the first step, with the same weights and the same batch.
         largest_loss_difference: relative, over all compared steps. Both are None if a loss is not finite.
     """
@@ -178,8 +179,8 @@ class AnswerFacts:
     """Result of a test of the trained task with a known answer.
 
     Attributes:
-        subject: what was changed or planted.
-        kind: different, same, close or learned, which sets what `value` is relative to; see `Task.probe`.
+        subject: name of the changed inputs or the planted label.
+        kind: different, same, close or learned, which defines the meaning of `value`; see `Task.probe`.
         value: None if it is not finite.
     """
 
@@ -213,7 +214,7 @@ class TelemetryFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogFacts:
-    """A child that was made to hang.
+    """Hang detection test with a child process that hangs deliberately.
 
     `detected_s` is the time without progress until detection; None if it was not detected.
     """
@@ -229,7 +230,7 @@ class RehearsalFacts:
 
     Attributes:
         out_of_memory: the out-of-memory error; empty if there was none.
-        diverged: why the run stopped itself because of its loss; empty if it did not.
+        diverged: error with which the run stopped itself because of its loss; empty if it did not.
         baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
         answers: results of known-answer tests at the end of the uninterrupted run; empty for facts of earlier
             versions.

@@ -10,7 +10,7 @@ class ImportFacts:
     """Imports of the trainer's packages in a child process. `failed` maps a module to its import error.
 
     `kernel_error` is empty if a small matrix product was correct on every device of the run. `loaded`: digest
-    of what the file system says of the imported files; empty in older recordings.
+    of path, size and times of the imported files; empty in older recordings.
     """
 
     device: str
@@ -76,7 +76,8 @@ class DistributedFacts:
 
     Attributes:
         absent: ranks that did not check in within `patience_s`.
-        drill_absent: ranks reported as absent when the last one deliberately did not check in.
+        drill_absent: ranks reported as absent in the drill, in which the last rank deliberately does not
+            check in.
         drill_s: duration of that drill.
         bus_bytes_per_s: bus bandwidth of an all-reduce, in bytes/s per link.
         has_peer_access: whether all devices have peer-to-peer access to each other; None without CUDA.
@@ -100,7 +101,7 @@ class DistributedFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalFacts:
-    """Error of data preparation; an empty code if there was none."""
+    """Error of data preparation; `code` is empty if there was none."""
 
     code: str = ""
     message: str = ""
@@ -131,11 +132,12 @@ class PreparedFacts:
         fingerprint: digest of the content; for a stream, of the request.
         is_stream: whether the size is unknown; fields that depend on it are then None.
         altered_files: files that do not match their checksum in the manifest.
-        tokenizer_digest: digest of the run's tokenizer; `data_tokenizer_digest` is that of the data.
+        tokenizer_digest: digest of the run's tokenizer. `data_tokenizer_digest`: digest of the tokenizer that
+            prepared the data.
         max_token_id: largest id in the data, or in the sample of a stream.
         epochs: number of passes over the data in the run.
         histogram: [longest length, documents] per bin, of whole documents before truncation.
-        sampled_microbatches: number over all ranks.
+        sampled_microbatches: number of inspected microbatches over all ranks.
         repeated_samples: samples read by several ranks, or twice by one.
         missing_samples: samples that a single process would read, but no rank did.
         empty_ranks: ranks without any tokens in their microbatches.

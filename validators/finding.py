@@ -11,7 +11,7 @@ from neobert.errors import EXIT_CHECK_FAILED, EXIT_CHECK_UNKNOWN, EXIT_OK
 
 
 class Severity(StrEnum):
-    """Weight of a finding: `fail` blocks, `warn` blocks with --strict only."""
+    """Severity of a finding: `fail` blocks a launch, `warn` blocks with --strict only."""
 
     FAIL = "fail"
     WARN = "warn"
@@ -42,7 +42,7 @@ class Level(StrEnum):
 class Violation:
     """Result of a rule: the config key, the problem, and the edit that fixes it.
 
-    `severity` None is that of the rule; a violation may be less severe than its rule, never more.
+    `severity`: None for the severity of the rule; a violation may be less severe than its rule, never more.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""Faults in the numerics of a path, from the probes' measurements. Planted faults are judged alike."""
+"""Numerical faults of a path, from the probes' measurements; also used to detect planted faults."""
 
 # ruff: noqa: ARG001  (one signature for every probe)
 
@@ -51,7 +51,7 @@ def _leaks(isolation: IsolationFacts, source: str) -> Faults:
     if isolation.largest_cross_gradient:
         yield f"a gradient of {isolation.largest_cross_gradient:.2g} reaches {source} (must be 0)"
     if isolation.responding < isolation.victims or not isolation.smallest_own_gradient:
-        yield "the perturbed tokens did not respond either, so the probe proves nothing"
+        yield "the perturbed tokens did not respond to the change, so the probe is inconclusive"
 
 
 def _direction(path: PathFacts, probes: ProbeFacts) -> Faults:

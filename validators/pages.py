@@ -62,7 +62,7 @@ def _properties(rule: Rule) -> str:
 
 
 def _nested(page: str) -> str:
-    """Lower the headings by one level; a number sign inside a code block is a comment."""
+    """Lower the headings by one level; comment lines in code blocks also start with `#`, but stay."""
     is_code = False
     lines: list[str] = []
     for line in page.splitlines():

@@ -1,4 +1,4 @@
-"""Plan of a resolved run, on the device that its profile requires, or on the GPU that is there."""
+"""Plan of a resolved run, for the device that its profile requires or for the installed GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_GPU = "A100"
 def plan_run(
     run: ResolvedRun, measured: Measured | None = None, gpus: Sequence[GpuFacts] | None = None
 ) -> Plan:
-    """Build the plan; `gpus` are those that were found, if the machine was probed.
+    """Build the plan of a run; `gpus` are the visible GPUs, None if the machine was not probed.
 
     Raises ProjectError if the profile requires a GPU that is not in the table.
     """
@@ -34,7 +34,7 @@ def plan_run(
 
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
-    """Return the assumptions about the device; sizes of vocabulary and epoch from files on this machine."""
+    """Return the assumptions of the plan: device, and vocabulary and epoch size from local files."""
     tokenizer, epoch = tokenizer_size(run.config.tokenizer), epoch_size(run.config)
     return replace(_assumptions_of_device(run, gpus or ()), tokenizer=tokenizer, epoch=epoch)
 
@@ -42,9 +42,9 @@ def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> 
 def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:
     """Return the device that the profile requires and its expected speed.
 
-    A profile that names no GPU is planned for the one that was found; before that, at the speed of an A100,
-    with unknown memory unless it is given. A run without a profile is planned for a CPU until a GPU is found.
-    The source of the expectation lists the settings that it was not measured for.
+    If the profile names no GPU, the plan is for the first visible GPU, or before probing for an A100, with
+    unknown memory unless the profile sets it. A run without a profile is planned for the first visible GPU,
+    or else for a CPU. `source` lists settings that differ from those of the expected speed.
     """
     if run.profile is None:
         return _as_found(gpus, DEFAULT_MFU) or assumptions_for(None, None, DEFAULT_MFU)
@@ -56,10 +56,11 @@ def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assump
 def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
     kernels, own_kernels = _kernels(config), _kernels(profile.config)
     if kernels != own_kernels:
-        yield f"{profile.name} expects that for other kernels"
+        yield f"{profile.name} states this MFU for other kernels"
     size, own_size = num_processes(config), num_processes(profile.config)
     if size != own_size:
-        yield f"{profile.name} expects it on {own_size} x {profile.requires.gpu or 'device'}, not on {size}"
+        device = profile.requires.gpu or "device"
+        yield f"{profile.name} states this MFU for {own_size} x {device}, not {size}"
 
 
 def _kernels(config: RunConfig) -> tuple[object, ...]:
@@ -67,7 +68,7 @@ def _kernels(config: RunConfig) -> tuple[object, ...]:
 
 
 def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
-    """Return what is assumed about the first GPU; None without any, or without its data sheet."""
+    """Return the assumptions for the first GPU; None if there is no GPU, or no data sheet for it."""
     try:
         return assumptions_for(gpus[0].name, gpus[0].memory_total_mib / MIB_PER_GIB, mfu) if gpus else None
     except ProjectError:

@@ -18,7 +18,7 @@ Part = TypeVar("Part")
 
 
 def rehearsal_of(facts: Facts) -> RehearsalFacts:
-    """Return the rehearsal of a rule that lists it in its needs."""
+    """Return the rehearsal facts, for rules that list `rehearsal` in `needs`."""
     return needed(facts.rehearsal)
 
 
@@ -32,7 +32,7 @@ def measured(part: Part | None, facts: Facts, name: str) -> Part:
 
 
 def cut_short(facts: Facts) -> str:
-    """Return why the rehearsal ended early; empty if it did not."""
+    """Return the reason why the rehearsal ended early, or an empty string if it did not."""
     rehearsal = rehearsal_of(facts)
     if rehearsal.out_of_memory:
         return "the device ran out of memory"
@@ -40,7 +40,7 @@ def cut_short(facts: Facts) -> str:
 
 
 def no_gpu_is_required(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  a predicate's signature
-    """Return why GPU measurements do not apply; empty if the profile requires a GPU."""
+    """Return the reason why GPU measurements do not apply; empty if the profile requires a GPU."""
     if run.device == "cuda":
         return ""
     return "no profile requires a GPU" if run.profile is None else f"{run.profile.name} requires no GPU"

@@ -27,10 +27,10 @@ class CannotTellError(Exception):
 
 
 class RaisedBy(StrEnum):
-    """Component that raises a code: nearly always the rule's own judge.
+    """Component that reports findings of a rule: nearly always the rule's own function.
 
-    The loader raises errors that make a file unreadable, before there is a run to judge; waivers are judged
-    after all other rules; a repository is judged by linting each of its files.
+    The loader reports errors of unreadable configs, for which no rule can run. Waivers are checked after all
+    other rules. A repository is checked by linting each of its files.
     """
 
     JUDGE = "judge"
@@ -51,16 +51,17 @@ class Rule:
     Attributes:
         code: three letters and three digits; never reused.
         name: kebab-case, named after the anti-pattern.
-        severity: weight of a violation.
-        level: facts that must have been probed before it can be judged.
+        severity: severity of a violation.
+        level: facts that must have been probed before the rule can be evaluated.
         needs: groups of `Facts`; if one is missing, the check is unknown, never a pass.
         tasks: tasks that the rule applies to; empty for all.
         any_device: whether a rule of the GPU level also applies to a CPU that was probed.
         production_only: whether it applies only to production profiles and to runs without a profile.
         waivable: whether a waiver in the run file may accept its findings.
-        inapplicable: returns why the rule does not apply to a run, or an empty string.
-        raised_by: component that raises the code.
-        judge: the pure function.
+        inapplicable: function that returns the reason why the rule does not apply to a run, or an empty
+            string.
+        raised_by: component that reports findings with this code.
+        judge: pure function that yields the violations of a run.
     """
 
     code: str
@@ -78,7 +79,7 @@ class Rule:
 
     @property
     def page(self) -> str:
-        """Documentation page: the judge's docstring."""
+        """Return the documentation page, which is the docstring of the rule's function."""
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
@@ -87,7 +88,7 @@ Group = TypeVar("Group")
 
 
 def needed(group: Group | None) -> Group:
-    """Return a group of facts that a rule lists in its needs; without it, the rule is not called."""
+    """Return a group of facts that a rule lists in `needs`; a rule is not called without it."""
     assert group is not None
     return group
 

@@ -28,12 +28,15 @@ def is_waived(code: str, waivers: Sequence[Waiver], today: date) -> bool:
 
 
 def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
-    """Return reason and expiry date of the waivers of a code."""
+    """Return reason and expiry date of the waivers of a code as text."""
     return "; ".join(f"{waiver.reason} (until {waiver.expires})" for waiver in waivers if waiver.code == code)
 
 
 def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today: date) -> Iterator[Violation]:
-    """Yield faults of the waivers, given the codes that were judged and those with findings."""
+    """Yield violations for invalid, expired and unused waivers.
+
+    `judged`: codes of rules that passed or had findings; `raised`: codes with findings.
+    """
     for index, waiver in enumerate(waivers):
         fault = _fault(waiver, judged, raised, today)
         if fault:
@@ -41,7 +44,7 @@ def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today:
 
 
 def self_waivers(run: ResolvedRun) -> Iterator[Violation]:
-    """Yield waivers of command-line overrides that are command-line overrides themselves."""
+    """Yield a violation for each waiver of CFG008 that is itself set on the command line."""
     for index, waiver in enumerate(run.config.waivers):
         path = f"waivers.{index}"
         if waiver.code == OVERRIDES and run.origin(f"{path}.code").kind == "override":

@@ -84,8 +84,8 @@ COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacolla
     [
         ("trainer.cuda_graphs=true", None),
         ("trainer.torch_compile=false", "torch_compile is false"),
-        ("trainer.torch_compile_backend=aot_eager", "backend aot_eager records none"),
-        ("datacollator.pack_sequences=false", "padded rows have many shapes"),
+        ("trainer.torch_compile_backend=aot_eager", "backend aot_eager does not record CUDA graphs"),
+        ("datacollator.pack_sequences=false", "padded rows vary in shape"),
         ("distributed.nproc_per_node=2", "each of 2 ranks"),
         ("distributed.nnodes=3", "each of 3 ranks"),
     ],

@@ -36,9 +36,9 @@ def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("model.kernel_backend=torch", "peak 47% (h200-prod expects that for other kernels)"),
-        ("trainer.torch_compile=false", "peak 47% (h200-prod expects that for other kernels)"),
-        ("distributed.nproc_per_node=4", "peak 47% (h200-prod expects it on 1 x H200, not on 4)"),
+        ("model.kernel_backend=torch", "peak 47% (h200-prod states this MFU for other kernels)"),
+        ("trainer.torch_compile=false", "peak 47% (h200-prod states this MFU for other kernels)"),
+        ("distributed.nproc_per_node=4", "peak 47% (h200-prod states this MFU for 1 x H200, not 4)"),
         ("trainer.max_steps=5", "peak 47%"),
     ],
 )

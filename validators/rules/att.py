@@ -82,7 +82,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
 
 def cannot_pack(run: ResolvedRun, plan: Plan) -> str:
-    """Return why rules about packed attention do not apply; empty if the model can be packed."""
+    """Return the reason why rules for packed attention do not apply; empty if the model supports packing."""
     family = family_of(run.config)
     return "" if family.packs else f"model.type {family.name} cannot be packed (MOD005)"
 
@@ -187,14 +187,14 @@ def installed_environment(run: ResolvedRun, facts: Facts) -> Environment:
 
 
 def is_missing(facts: Facts) -> Callable[[Package], bool]:
-    """Return a test for packages that the facts do not report as installed."""
+    """Return a predicate that is True for packages that the facts do not list as installed."""
     packages = facts.software.packages if facts.software else {}
     installed = {name.lower().replace("_", "-") for name in packages}
     return lambda package: package.name not in installed
 
 
 def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> Obstacle | None:
-    """Return why an attention kernel cannot run on the machine of these facts, or None."""
+    """Return the obstacle that prevents an attention kernel from running on this machine, or None."""
     return kernel.obstacle(installed_environment(run, facts), is_missing(facts))
 
 
@@ -238,7 +238,7 @@ def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
 
 def _others(dispatch: DispatchFacts) -> dict[str, list[int]]:
-    """Return the block numbers of each kernel other than the resolved one."""
+    """Return the block numbers by kernel, for kernels other than the resolved one."""
     blocks: dict[str, list[int]] = {}
     for number, kernel in enumerate(dispatch.ran):
         if kernel and kernel != dispatch.resolved:

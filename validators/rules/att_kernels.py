@@ -31,7 +31,7 @@ COMPILE = "trainer.torch_compile"
 
 
 def _device(run: ResolvedRun) -> str:
-    """Return the run's device; a run without a profile is given the benefit of the doubt."""
+    """Return `cpu` if the profile requires a CPU, otherwise `cuda`, also for a run without a profile."""
     return "cpu" if run.device == "cpu" else "cuda"
 
 
@@ -132,7 +132,7 @@ def _leaves_nothing_to_auto(run: ResolvedRun, plan: Plan) -> str:
     blocks, attention = requested_kernels(run.config)
     leaves_blocks = blocks == "auto"
     leaves_attention = attention == "auto" and blocks not in OWN_KERNELS
-    return "" if leaves_blocks or leaves_attention else "the config names its kernels"
+    return "" if leaves_blocks or leaves_attention else "the config sets its kernels explicitly"
 
 
 @rule(
@@ -178,12 +178,12 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _block_obstacle(run: ResolvedRun, facts: Facts, name: str) -> Obstacle | None:
-    """Return why this project's blocks cannot run on the machine of these facts, or None."""
+    """Return the obstacle that prevents block kernels from running on this machine, or None."""
     return block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts), is_missing(facts))
 
 
 def _lacks_packages_only(facts: Facts, kernel: Kernel, without_packages: Obstacle | None) -> bool:
-    """Return whether these GPUs are known to support a kernel, so that installing something helps."""
+    """Return whether the GPUs support a kernel and only its packages are missing."""
     return without_packages is None and bool(facts.gpus or kernel.majors is None)
 
 

@@ -27,10 +27,10 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ## What it does
     Compares the measured or derived duration with `guard.walltime_limit_hours`, which counts from each
     launch. For a run that resumes from a verified checkpoint, only the remaining steps count; `lint` and
-    `--dry-run` do not look for checkpoints and judge the whole run. For a production run from scratch, also
-    compares tokens per parameter with the compute-optimal 20 (Hoffmann et al., arXiv:2203.15556): fails
-    below 10, warns below 20. That figure is for decoders, which learn from every token; an encoder learns
-    from masked tokens only and needs more. A run that starts from pretrained weights is exempt.
+    `--dry-run` do not look for checkpoints and count all steps. For a production run from scratch, also
+    compares tokens per parameter with the compute-optimal 20 (Hoffmann et al., arXiv:2203.15556): fails below
+    10, warns below 20. That figure is for decoders, which learn from every token; an encoder learns from
+    masked tokens only and needs more. A run that starts from pretrained weights is exempt.
 
     ## Why is this bad?
     50,000 steps of 4,096 tokens look like a long run, but are 0.8 tokens per parameter for a model of 250
@@ -136,13 +136,13 @@ def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
 
 
 def seconds_left(plan: Plan, facts: Facts) -> float:
-    """Return the duration of the remaining steps."""
+    """Return the duration of the remaining steps in seconds."""
     max_steps = plan.max_steps.value
     return plan.eta_s.value * max(0, max_steps - resumed_step(facts)) / max_steps
 
 
 def remaining_part(facts: Facts) -> str:
-    """Name the remaining part, as the subject of a sentence."""
+    """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
     step = resumed_step(facts)
     return f"the rest of the run, from step {step:,}," if step else "the run"
 
@@ -173,7 +173,7 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     `dataset.eval_samples` documents of the assumed mean length, at most `trainer.eval_max_batches`
     microbatches. An evaluation token costs a third of a training token. Warns if an evaluation takes more
     than a fifth of the training time between two evaluations, fails if it takes longer than that training.
-    Warns below 1,000 targets. Does not judge an evaluation of unknown size.
+    Warns below 1,000 targets. An evaluation of unknown size is not checked.
 
     ## Why is this bad?
     Curves do not show time spent on evaluation, and the GPUs look busy: a run of one day takes two. With a

@@ -15,7 +15,7 @@ from validators.rule import RaisedBy, Violations, rule
 
 
 class Limit(NamedTuple):
-    """Predicted time to the end above which a kind of profile does not fit, and the kinds that do."""
+    """Longest duration of a run with a kind of profile, and the kinds of profiles for longer runs."""
 
     time: int
     unit: str
@@ -177,8 +177,8 @@ def idle_waiver(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Runs after all other rules. Each waiver needs a reason, an expiry date, the code of a rule that may be
-    waived, and a finding that it waives. The waiver of a rule that could not be judged is left alone. A
-    waiver of CFG008 must be in the file: on the command line it would waive itself.
+    waived, and a finding that it waives. A waiver of a rule whose result is unknown is not reported as
+    unused. A waiver of CFG008 must be in the file: on the command line it would waive itself.
 
     ## Why is this bad?
     A forgotten waiver hides the next fault of the same kind, which was never reviewed.

@@ -1,6 +1,6 @@
-"""CFG: errors that the loader raises before there is a run to judge.
+"""CFG: errors that the config loader raises.
 
-The judges yield nothing: a run that reaches them was loaded.
+The rule functions yield no violations, because a run that they receive was loaded without errors.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, why it has no effect, the edit that gives it one)."""
+    """Yield (key, reason why the key has no effect, edit that enables the key)."""
     collator, dataset, trainer = config.datacollator, config.dataset, config.trainer
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"

@@ -1,4 +1,4 @@
-"""CKP: save cadence, work at risk and retention, judged from the config."""
+"""CKP: save interval, work at risk and retention of checkpoints, checked on the config."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Requires a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`. The
-    final checkpoint is always written. Smoke runs need no other; CKP002 judges the work that they could
-    lose.
+    final checkpoint is always written. Smoke runs need no other; CKP002 limits the work that they can lose.
 
     ## Why is this bad?
     A run without periodic saves has no result until its last minute, and nothing to resume from after a
@@ -95,7 +94,7 @@ def work_at_risk(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _save_every(steps: int) -> str:
-    """Name the lower bound as well, because 0 disables saving."""
+    """Return the hint for save_steps, with the lower bound, because 0 disables saving."""
     return f"set {SAVE_STEPS} to {steps} or less, but above 0" if steps > 1 else f"set {SAVE_STEPS} to 1"
 
 

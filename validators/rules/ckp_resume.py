@@ -21,7 +21,7 @@ CONTINUE = "trainer.continue_from"
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
-    """Return why rules about a resume do not apply; empty if the run may resume."""
+    """Return the reason why rules about resuming do not apply; empty if the run may resume."""
     trainer = run.config.trainer
     starts_fresh = trainer.resume_from_checkpoint == NEVER and trainer.continue_from is None
     return "the run does not resume" if starts_fresh else ""
@@ -87,7 +87,10 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _hint_different(resume: ResumeFacts) -> str:
-    """Name the ways on; weights alone fit another optimizer, but no other model."""
+    """Return the hint for a checkpoint of another model, data or optimizer.
+
+    Starting from the weights alone is possible with another optimizer, but not with another model.
+    """
     if not resume.is_continued:
         return "restore these keys, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):
@@ -96,7 +99,10 @@ def _hint_different(resume: ResumeFacts) -> str:
 
 
 def _hint_past_the_end(resume: ResumeFacts) -> str:
-    """Name both ways on from a run that has ended; another run's checkpoint does not show that."""
+    """Return the hint for a checkpoint at or after trainer.max_steps.
+
+    Only a checkpoint in the run's own folder shows that the run has ended.
+    """
     if resume.is_continued:
         return "raise trainer.max_steps, which counts the steps of the continued run too"
     if resume.is_elsewhere:
@@ -108,7 +114,7 @@ def _hint_past_the_end(resume: ResumeFacts) -> str:
 
 
 def _resume_hint(resume: ResumeFacts) -> str:
-    """Name a checkpoint that can be resumed; `auto` may find only unreadable ones, or none."""
+    """Return the hint for a missing or damaged checkpoint, with a usable checkpoint if there is one."""
     if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
         return f"set trainer.resume_from_checkpoint to never, and {start_from(resume.target)}"
     if resume.way_out:
@@ -124,7 +130,7 @@ def _resume_hint(resume: ResumeFacts) -> str:
 
 
 def start_from(checkpoint: str) -> str:
-    """Return the hint for weights that cannot be resumed, only started from."""
+    """Return the hint to start a new run from the weights of a checkpoint."""
     return f"set model.pretrained_checkpoint to {checkpoint} to start from its weights"
 
 
@@ -168,7 +174,7 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
 
 
 def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
-    """Return why rules about a continued run do not apply; empty if the run may continue another one."""
+    """Return the reason why rules for trainer.continue_from do not apply; empty if the run sets it."""
     return "the run does not continue another run" if run.config.trainer.continue_from is None else ""
 
 

@@ -177,7 +177,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     the `datasets` library reads every such file below the current directory.
 
     ## Why is this bad?
-    Neither is more likely to be the intended one, and the trainer does not guess.
+    The trainer cannot know which source is the intended one, and does not guess.
 
     ## Example
     ```yaml
@@ -211,7 +211,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
-    """Return why the passes over the text are not estimated from the size of its files."""
+    """Return the reason why epochs are not estimated from file sizes, or an empty string."""
     dataset = run.config.dataset
     if dataset.path is None or dataset.streaming:
         return "the text is not a local file or folder"
@@ -235,7 +235,7 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ## What it does
     Divides the tokens of all steps by the size of the text at 4 bytes per token, as in English. Warns above
     40 passes, the limit of production runs, whose text is prepared and counted (DAT004). Compressed files and
-    parquet are not judged, because their size is not that of the text.
+    parquet files are not checked, because their size differs from that of the text.
 
     ## Why is this bad?
     The loss of a text that is read a hundred times falls until the model has learned it by heart, and looks

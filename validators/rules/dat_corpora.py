@@ -114,8 +114,8 @@ def more_held_out_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Vi
     `dataset.eval_samples` take precedence.
 
     ## Why is this bad?
-    The key is the share for evaluation, not that for training. With 0.9 a run trains on a tenth of its text,
-    and every evaluation reads nine times as much.
+    The key is the share for evaluation, not the share for training. With 0.9 a run trains on a tenth of its
+    text, and every evaluation reads nine times as much.
 
     ## Example
     ```yaml

@@ -154,7 +154,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _fitting(run: ResolvedRun) -> str:
-    """Return the edit for a tokenizer with more tokens than the model: preparing again changes nothing."""
+    """Return the hint for a tokenizer with more tokens than the model; preparing again does not help."""
     if (weights := initial_weights(run.config)) is not None:
         return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
     return "remove model.vocab_size, which then follows the tokenizer, or set tokenizer.path to a smaller one"
@@ -240,7 +240,10 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def is_short(run: ResolvedRun, plan: Plan) -> str:
-    """Return that a smoke run, which CFG005 keeps short, wastes little."""
+    """Return the reason why rules about wasted text do not apply to a smoke run, or an empty string.
+
+    CFG005 keeps smoke runs short.
+    """
     return "a smoke run lasts minutes only" if run.is_smoke else ""
 
 
@@ -305,7 +308,7 @@ def _way_to_keep(run: ResolvedRun) -> str:
 
 
 def _lengths(prepared: PreparedFacts) -> str:
-    """Describe the histogram bin that holds the median document."""
+    """Return a text with the upper bound of the median document length."""
     total, seen = sum(count for _, count in prepared.histogram), 0
     for longest, count in prepared.histogram:
         seen += count

@@ -34,7 +34,7 @@ def _is_single_process_or_cpu(run: ResolvedRun, plan: Plan) -> str:
 
 
 def _measurements(run: ResolvedRun, facts: Facts) -> DistributedFacts:
-    """Return what the ranks measured together. Raises CannotTellError if ranks or GPUs were missing."""
+    """Return the measurements of the ranks. Raises CannotTellError if ranks or GPUs were missing."""
     distributed = needed(facts.distributed)
     if distributed.absent:
         raise CannotTellError(f"{_ranks(distributed.absent)} did not start, so nothing was measured")

@@ -79,7 +79,7 @@ def mismatches(gpu: GpuFacts, requires: Requirements) -> Iterator[str]:
 
 
 def _is_model(name: str, model: str) -> bool:
-    """Compare by catalogued model; a GPU that is not in the table is compared by name."""
+    """Return whether a GPU name is of a model, by the table of GPUs, or by name if it is not in the table."""
     try:
         return find_card(name) == find_card(model)
     except ProjectError:

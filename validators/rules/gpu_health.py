@@ -46,7 +46,7 @@ Device = TypeVar("Device", bound=OfDevice)
 
 
 def used(devices: tuple[Device, ...] | None, run: ResolvedRun) -> tuple[Device, ...]:
-    """Return the devices that the processes of a node use: the first ones."""
+    """Return the devices that the run uses on a node: the first, one per process."""
     return (devices or ())[: run.config.distributed.nproc_per_node]
 
 

@@ -34,7 +34,7 @@ def _used(run: ResolvedRun, facts: Facts) -> tuple[DeviceFacts, ...]:
 
 
 def _card(device: DeviceFacts) -> Card:
-    """Look up the data sheet. Raises CannotTellError for a GPU that is not in the table."""
+    """Return the data sheet of a GPU. Raises CannotTellError if the GPU is not in the table."""
     try:
         return find_card(device.name)
     except ProjectError as error:
@@ -120,14 +120,14 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _label(device: DeviceFacts, facts: Facts) -> str:
-    """Name a device by its index in nvidia-smi, which also counts devices hidden from this process."""
+    """Return name and index of a device in nvidia-smi, which also counts devices hidden from this process."""
     gpus = facts.gpus or ()
     number = gpus[device.index].index if device.index < len(gpus) else device.index
     return f"GPU {number} ({device.name})"
 
 
 def _link_faults(device: DeviceFacts, gpu: GpuHealthFacts | None) -> Iterator[str]:
-    """Yield faults of the PCIe link; none if the driver did not describe it."""
+    """Yield faults of the PCIe link; no faults if the driver did not report the link."""
     if gpu is None or gpu.pcie_width is None:
         return
     if gpu.pcie_width_max is not None and gpu.pcie_width < gpu.pcie_width_max:
@@ -159,7 +159,7 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Example
     ```text
-    GPU 5: 1 of 24 known products is wrong
+    GPU 5: wrong results in 1 of 24 known products
     ```
 
     ## Use instead
@@ -172,14 +172,14 @@ def wrong_gpu_arithmetic(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         if not device.answers:
             raise CannotTellError(f"{label}: no known product was computed")
         if device.wrong_answers:
-            message = f"{label}: {device.wrong_answers} of {device.answers} known products are wrong"
+            message = f"{label}: wrong results in {device.wrong_answers} of {device.answers} known products"
             yield Violation(
                 PATH, message, "choose another GPU with CUDA_VISIBLE_DEVICES, and replace this one"
             )
 
 
 def slowest_link(devices: Sequence[GpuHealthFacts]) -> tuple[str, float] | None:
-    """Return the name and bytes/s (one way) of the slowest link; None if any is not described."""
+    """Return name and one-way bytes/s of the slowest link; None if a link was not reported."""
     links = [_link(device) for device in devices]
     known = [link for link in links if link is not None]
     return min(known, key=lambda link: link[1]) if known and len(known) == len(links) else None
@@ -195,7 +195,7 @@ def _link(gpu: GpuHealthFacts) -> tuple[str, float] | None:
 
 
 def pcie_bytes_per_s(gpu: GpuHealthFacts) -> float | None:
-    """Return the one-way bytes/s of the lanes in use, at the best generation; None if not described."""
+    """Return the one-way bytes/s of the PCIe lanes in use, at the highest generation; None if unknown."""
     if gpu.pcie_generation_max in PCIE_LANE_BYTES_PER_S and gpu.pcie_width:
         return gpu.pcie_width * PCIE_LANE_BYTES_PER_S[gpu.pcie_generation_max]
     return None

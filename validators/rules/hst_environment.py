@@ -189,7 +189,10 @@ def foreign_strategy(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _in_file(file: AccelerateFileFacts, *, is_chosen: bool) -> Violations:
-    """Judge accelerate's config file: a named file is meant for this run, the default only without a mode."""
+    """Yield violations of accelerate's config file.
+
+    The default file is only checked if distributed.mode is not set.
+    """
     if file.is_named and file.error:
         message = f"ACCELERATE_CONFIG_FILE is {file.path}, which cannot be read: {file.error}"
         yield Violation("distributed.mode", message, "unset ACCELERATE_CONFIG_FILE")

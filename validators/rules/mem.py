@@ -86,7 +86,7 @@ def memory_beyond_device(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _memory_hint(run: ResolvedRun, plan: Plan) -> str:
-    """Name only the changes that are predicted to fit."""
+    """Return the hint, with only those changes that are predicted to fit."""
     trainer, (blocks, _) = run.config.trainer, requested_kernels(run.config)
     smallest = replace(run.config, trainer=replace(trainer, per_device_train_batch_size=1))
     recomputed = replace(run.config, trainer=replace(trainer, gradient_checkpointing=True))

@@ -27,7 +27,7 @@ def toy_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Compares the width with the ridge point of the device (4/3 of peak FLOP/s over memory bandwidth; below it
     matrix products are memory-bound), and parameters, depth and sequence length with a quarter of the
-    profile's. Smoke profiles are small on purpose, so only production runs are judged.
+    profile's. Smoke profiles are small on purpose, so only production runs are checked.
 
     ## Why is this bad?
     A width of 128 cannot keep a data-center GPU busy at any batch size: such a run once occupied two of them
@@ -80,7 +80,7 @@ def _far_below_profile(plan: Plan, name: str, profile: RunConfig) -> Violations:
 
 
 def _most_shrunk(shape: ModelShape, profile: ModelShape) -> str:
-    """Return the size key that was reduced most, relative to the profile."""
+    """Return the config key of the size that was reduced most, relative to the profile."""
     shares = {
         "model.hidden_size": shape.hidden_size / profile.hidden_size,
         "model.num_hidden_layers": shape.num_layers / profile.num_layers,
@@ -236,7 +236,7 @@ def checkpointing_against_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> 
 
 
 def recomputation_hint(config: RunConfig) -> str:
-    """Name the keys to set. The own kernels do not recompute, so model.kernel_backend changes with them."""
+    """Return the hint that enables recomputation, which this project's block kernels do not support."""
     blocks, _ = requested_kernels(config)
     kernels = "" if blocks not in OWN_KERNELS else " and model.kernel_backend to torch"
     return f"set {CHECKPOINTING} to true{kernels}"

@@ -30,13 +30,13 @@ def _has_no_probes(run: ResolvedRun, plan: Plan) -> str:
 
 @dataclass(slots=True)
 class _Judged:
-    """Faults of all paths, and reasons why a path could not be judged."""
+    """Faults of all paths, and reasons for which the result of a path is unknown."""
 
     faults: list[str] = field(default_factory=list)
     unknowns: list[str] = field(default_factory=list)
 
     def conclude(self, hint: str) -> Violations:
-        """Yield the faults. Raises CannotTellError if there are only unknowns."""
+        """Yield a violation per fault. Raises CannotTellError if there are unknowns and no faults."""
         yield from (Violation(PATH, fault, hint) for fault in self.faults)
         if self.unknowns and not self.faults:
             raise CannotTellError("; ".join(self.unknowns))
@@ -68,7 +68,7 @@ def _expected(path: PathFacts, names: tuple[ProbeName, ...], *, has_rotation: bo
 def _survivors(path: PathFacts, name: ProbeName) -> Iterator[str]:
     for mutant in path.mutants:
         if mutant.probe == name and not _is_unstable(mutant.probes) and not is_killed(path, mutant):
-            yield f"{path.label}: the probe missed a planted fault ({mutant.name}), so its pass is void"
+            yield f"{path.label}: the probe missed a planted fault ({mutant.name}), so it is unreliable"
 
 
 def _unknowns(path: PathFacts, name: ProbeName) -> Iterator[str]:

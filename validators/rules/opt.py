@@ -98,7 +98,10 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
-    """Compare RMS values: that of an orthogonal D x D matrix is 1 / sqrt(D)."""
+    """Return the RMS of a Muon update relative to that of the initial weights.
+
+    An orthogonal D x D matrix has an RMS of 1 / sqrt(D).
+    """
     optimizer, hidden = config.optimizer, shape.hidden_size
     is_matched = optimizer.muon_adjust_lr_fn == "match_rms_adamw"
     update = (optimizer.muon_lr or optimizer.lr) * (0.2 if is_matched else 1 / math.sqrt(hidden))

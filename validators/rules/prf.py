@@ -149,7 +149,7 @@ def _off_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
 
 
 def _has_profile_workload(run: ResolvedRun) -> bool:
-    """Return whether a token costs the same as in the profile, on the same number of devices."""
+    """Return whether the run has the profile's model, length, batch, precision and number of devices."""
     profile = run.profile
     return profile is not None and all(
         attrgetter(key)(run.config) == attrgetter(key)(profile.config) for key in WORK_OF_A_TOKEN
@@ -232,7 +232,7 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       cuda_graphs: true
     ```
     """
-    share = measured(_speed(facts).host_bound_share, facts, "whether the GPU waits for its host")
+    share = measured(_speed(facts).host_bound_share, facts, "how often the GPU waits for the host")
     if share > MOST_HOST_BOUND:
         yield Violation(
             "trainer",
@@ -242,7 +242,7 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
 
 def _shorter_launches(config: RunConfig) -> str:
-    """Return the edit after which the host launches less for a token."""
+    """Return the hint that reduces the kernel launches per token."""
     larger = "raise trainer.per_device_train_batch_size"
     if config.trainer.cuda_graphs or "trainer.cuda_graphs" in spec_of(config).unread:
         return larger

@@ -30,11 +30,11 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
     ## What it does
     Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
-    the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps.
-    Warns if the warm-up takes more than half of the run, and if a higher floor lasts more than
-    10 % of it. `trainer.batch_size_warmup_steps` is judged as the warm-up is. The message gives the learning
-    rate at the first, middle and last step. Also warns about percentages below 1, which look like fractions;
-    a number of steps is unambiguous.
+    the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps. Warns if
+    the warm-up takes more than half of the run, and if a higher floor lasts more than 10 % of it. The limits
+    of the warm-up also apply to `trainer.batch_size_warmup_steps`. The message gives the learning rate at the
+    first, middle and last step. Also warns about percentages below 1, which look like fractions; a number of
+    steps is unambiguous.
 
     ## Why is this bad?
     With a warm-up of 10,000 steps, a run of 500 never reaches its peak rate, and only its poor loss shows
@@ -91,7 +91,7 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
         yield Violation(path, taken, hint)
         return
     if steps > LONGEST_WARMUP * max_steps:
-        yield Violation(path, taken, f"{hint}; twice that is a long warm-up", Severity.WARN)
+        yield Violation(path, taken, hint, Severity.WARN)
     first = min(schedule.decay_start, schedule.decay_end)
     if first < steps:
         edge = "starts" if schedule.decay_start < steps else "ends"

@@ -227,7 +227,7 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     progress on disk, watched by the process that launched the run
     ```
     """
-    watchdog = measured(rehearsal_of(facts).watchdog, facts, "a hung child")
+    watchdog = measured(rehearsal_of(facts).watchdog, facts, "hang detection")
     hint = "check the file system of trainer.output_dir, where heartbeats are written"
     if watchdog.detected_s is None or watchdog.detected_s > 2 * watchdog.budget_s:
         when = "never" if watchdog.detected_s is None else f"after {watchdog.detected_s:.1f} s"

@@ -96,7 +96,8 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
             "trainer.early_stopping_patience",
             f"early stopping could act at step {earliest:,} at the earliest, but the run has "
             f"{plan.max_steps.value:,} steps",
-            "lower trainer.early_stopping_patience or trainer.eval_steps, or set the former to null",
+            "lower trainer.early_stopping_patience or trainer.eval_steps, or set "
+            "trainer.early_stopping_patience to null",
             Severity.WARN,
         )
 

@@ -15,7 +15,7 @@ from validators.rule import CannotTellError, Violations, rule
 
 
 class Limit(NamedTuple):
-    """Limit of one kind of test: its comparison, and the finding if a result fails it."""
+    """Limit of one kind of test: comparison, value, and message and hint of the finding."""
 
     holds: Callable[[float, float], bool]
     value: float

@@ -25,7 +25,7 @@ LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None
 
 
 def labels_of(run: ResolvedRun) -> Labels:
-    """Return the labels of a task whose data has any."""
+    """Return the labels of the run's task, which must have labelled data."""
     labels = spec_of(run.config).labels
     assert labels is not None, "only rules for tasks with labels call this"
     return labels(run.config)
@@ -290,7 +290,7 @@ def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         better = next(name for name in FOR_RARE_CLASSES if name in reported)
         yield Violation(
             "trainer.metric_for_best_model",
-            f"{share:.1%} of the evaluation's {labels.unit}s have label {printable(largest)}: predicting it "
-            "throughout has that accuracy",
+            f"{share:.1%} of the evaluation's {labels.unit}s have label {printable(largest)}: a model that "
+            "always predicts this label has that accuracy",
             f"set trainer.metric_for_best_model to {better}",
         )
