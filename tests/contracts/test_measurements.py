@@ -125,6 +125,17 @@ def test_the_readme_compares_rates_that_were_measured() -> None:
     assert f"{medians['ours'] / padded:.1f} times the useful tokens per second" in page
 
 
+def test_the_readme_says_what_was_learned_in_which_time() -> None:
+    peer_s, ours_s = (
+        measured("time-to-loss", "detail", *side, "seconds") for side in (("peer",), ("ours", "3071"))
+    )
+    difference = measured("loss-at-equal-tokens", "detail", "by_tokens", "100000000", "difference", "mean")
+    page = " ".join(PAGES["README.md"].split())
+    assert f"in {ours_s:.0f} s the held-out loss" in page
+    assert f"has after {peer_s:.0f} s" in page
+    assert f"its loss is {-difference:.2f} lower" in page
+
+
 def test_the_killed_run_of_the_readme_is_the_one_that_was_measured() -> None:
     measured = json.loads((ROOT / "docs/measurements/killed-run.json").read_text("utf-8"))
     detail, page = measured["detail"], " ".join(PAGES["README.md"].split())
