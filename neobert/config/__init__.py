@@ -1,4 +1,4 @@
-"""Configuration: read, merged, overridden and checked on one path, frozen, with the origin of every value."""
+"""Run configuration: loading, merging, overrides and validation, with the origin of every value."""
 
 from neobert.config.canonical import digest, dump_yaml, to_dict
 from neobert.config.document import Document, load_document

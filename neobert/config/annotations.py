@@ -1,7 +1,7 @@
-"""Annotations of keys and sections: bounds, nulls, lists, and unions of sections.
+"""Type annotations of config keys and sections: bounds, null, lists, and unions of sections.
 
-A discriminated section is a union of dataclasses that each have a key `type` with a default of its own. A
-file chooses the member with that key; the first member of the union is the default.
+A discriminated section is a union of dataclasses that each define a key `type` with a distinct default, the
+tag. The value of `type` in a file selects the member; the first member of the union is the default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_GIVEN = object()
 
 
 def unwrap(annotation: Any) -> tuple[Any, bool]:
-    """Return the annotation without bounds and null, and whether null is allowed."""
+    """Return the annotation without its bounds and without None, and whether None is allowed."""
     is_optional = False
     while True:
         if is_union(annotation):
@@ -35,48 +35,54 @@ def unwrap(annotation: Any) -> tuple[Any, bool]:
 
 
 def without_null(annotation: Any) -> Any:
-    """Return an optional annotation without null, with its bounds."""
+    """Return the annotation without None; its bounds are kept."""
     parts = tuple(part for part in get_args(annotation) if part is not type(None))
     return Union[parts]  # noqa: UP007  (built from a tuple)
 
 
 def is_union(annotation: Any) -> bool:
-    """Return whether an annotation is a union, null included."""
+    """Return whether an annotation is a union, including `X | None`."""
     return get_origin(annotation) in (Union, types.UnionType)
 
 
 def members_of(annotation: Any) -> tuple[type[Any], ...]:
-    """Return the dataclasses that a section may be, the default first; none for a key."""
+    """Return the dataclasses of a section's annotation, the default first; empty for a key's annotation."""
     bare, _ = unwrap(annotation)
     parts = get_args(bare) if is_union(bare) else (bare,)
     return parts if all(isinstance(part, type) and is_dataclass(part) for part in parts) else ()
 
 
 def is_section(annotation: Any) -> bool:
-    """Return whether an annotation is a mapping with its own keys."""
+    """Return whether an annotation is a section: a dataclass or a union of dataclasses."""
     return bool(members_of(annotation))
 
 
 def tag_of(member: type[Any]) -> str:
-    """Return the value of `type` that chooses this member of a discriminated section."""
+    """Return the tag of a member of a discriminated section: the default of its key `type`."""
     return str(next(item.default for item in fields(member) if item.name == TAG))
 
 
 def members_by_tag(section: Any) -> dict[str, Any]:
-    """Return the members of a discriminated section by their tags; nothing for any other annotation."""
+    """Return the members of a discriminated section by tag; empty for any other annotation."""
     members = members_of(section)
     return {tag_of(member): member for member in members} if len(members) > 1 else {}
 
 
 def chosen_tag(section: Any, values: object) -> str:
-    """Return the tag that these plain values of a discriminated section choose; it may be invalid."""
+    """Return the value of `type` in the plain values of a discriminated section, else the default tag.
+
+    The value is not validated.
+    """
     given = values.get(TAG, NOT_GIVEN) if isinstance(values, Mapping) else NOT_GIVEN
     return next(iter(members_by_tag(section))) if given is NOT_GIVEN else str(given)
 
 
 @cache
 def hints_of(section: Any) -> dict[str, Any]:
-    """Return the annotations of a section's keys, bounds included; of a discriminated one's, all members'."""
+    """Return the annotations of a section's keys by name, with bounds.
+
+    A discriminated section has the keys of all its members.
+    """
     hints: dict[str, Any] = {}
     for member in members_of(section):
         for name, hint in get_type_hints(member, include_extras=True).items():
@@ -87,7 +93,11 @@ def hints_of(section: Any) -> dict[str, Any]:
 
 
 def fields_of(section: Any) -> Iterable[Field[Any]]:
-    """Return the fields of a section; of a discriminated one, each member's under its first member."""
+    """Return the dataclass fields of a section.
+
+    A discriminated section has the fields of all its members; a name that several members define is taken
+    from the first of them.
+    """
     found: dict[str, Field[Any]] = {}
     for member in members_of(section):
         for item in fields(member):
@@ -96,7 +106,7 @@ def fields_of(section: Any) -> Iterable[Field[Any]]:
 
 
 def annotation_at(path: Path, root: Any = RunConfig) -> Any:
-    """Return the annotation of a key, or of an item of its list; None if the schema does not define it."""
+    """Return the annotation of the key or list item at a path; None if the schema does not define it."""
     annotation: Any = root
     for part in path:
         annotation, _ = unwrap(annotation)

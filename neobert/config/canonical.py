@@ -21,7 +21,7 @@ def to_dict(config: RunConfig) -> dict[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """Convert any part of a configuration as `to_dict` does."""
+    """Convert any value of a configuration to plain values, like `to_dict`."""
     if is_dataclass(value):
         names = sorted(field.name for field in fields(value))
         return {name: to_plain(getattr(value, name)) for name in names}
@@ -33,7 +33,7 @@ def to_plain(value: Any) -> Any:
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a canonical config by their dotted keys. Variables stay whole."""
+    """Return the values of a canonical config by dotted key. The section `variables` is kept as one value."""
     leaves: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, Mapping) and prefix + name != "variables":
@@ -44,7 +44,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def to_json(value: Any) -> str:
-    """Return canonical JSON: sorted, ASCII, no blanks."""
+    """Return canonical JSON: sorted keys, ASCII, no white space."""
     return json.dumps(
         to_plain(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False
     )
@@ -71,7 +71,7 @@ def dump_yaml(config: RunConfig) -> str:
 
 
 def _dumper() -> type[yaml.SafeDumper]:
-    """Return a dumper that quotes every text that YAML 1.1 or 1.2 would not read as text."""
+    """Return a YAML dumper that quotes strings that YAML 1.1 or 1.2 would parse as another type."""
     import yaml
 
     from neobert.config.yaml_reader import read_scalar

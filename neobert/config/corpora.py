@@ -1,4 +1,4 @@
-"""Corpora of a run: the one that the section `dataset` names, or those of its mixture."""
+"""Corpora of a run: the corpus of the section `dataset`, or the corpora of its mixture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,11 @@ LINES_TO_DOCUMENTS = "a blank line ends a document: `fold -s -w 2000 {} | sed G 
 
 
 def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
-    """Return one section per corpus; settings that an entry of the mixture omits come from the section."""
+    """Return one section `dataset` per corpus, without mixture.
+
+    The keys that an entry of the mixture does not have are copied from the section; so are `train_split` and
+    `text_column` if the entry leaves them null.
+    """
     if not dataset.mixture:
         return (dataset,)
     return tuple(
@@ -43,7 +47,10 @@ def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
 
 
 def corpus_names(dataset: DatasetConfig) -> tuple[str, ...]:
-    """Return a name for each corpus of a mixture: its file or last folder, numbered where two are equal."""
+    """Return a name per corpus of a mixture for reports: the last part of its path or name.
+
+    Repeated names are numbered.
+    """
     names = [Path(str(corpus.path or corpus.name)).name for corpus in dataset.mixture]
     return tuple(
         name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)
@@ -51,7 +58,7 @@ def corpus_names(dataset: DatasetConfig) -> tuple[str, ...]:
 
 
 def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
-    """Return the share of the tokens that each corpus gets; their sum is 1."""
+    """Return each corpus's fraction of the training tokens; the fractions add up to 1."""
     if not dataset.mixture:
         return (1.0,)
     total = sum(corpus.weight for corpus in dataset.mixture)
@@ -59,5 +66,5 @@ def token_shares(dataset: DatasetConfig) -> tuple[float, ...]:
 
 
 def describe_builder(name: str) -> str:
-    """Describe the error of a file format given as a dataset name."""
+    """Return the error message for a dataset.name that is a file format, such as `json`."""
     return f"dataset.name {name} is a file format of the datasets library, not a dataset"

@@ -1,7 +1,6 @@
-"""Table of decays: values of `scheduler.name`.
+"""Decay functions by name, the values of `scheduler.name`.
 
-Each is a function from the progress of the decay, in [0, 1], to the rate, which is 1 at the peak and 0 at the
-floor.
+Each maps the progress of the decay, from 0 to 1, to a factor between 1 (peak learning rate) and 0 (minimum).
 """
 
 from __future__ import annotations

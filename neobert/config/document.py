@@ -1,4 +1,4 @@
-"""Config files, read with a size limit and the place of every value."""
+"""Reader of config files: size limit, encoding checks, and the file position of every value."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UTF16_OR_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """Tree of values, the lines that it was read from, and the problems found while reading."""
+    """Parsed config: tree of values, source lines, and errors found while reading."""
 
     file: str
     kind: OriginKind
@@ -116,19 +116,19 @@ def _unreadable(path: Path, error: UnreadableError, lines: tuple[str, ...]) -> C
 
 
 def _shown(text: str) -> str:
-    """Shorten and clean a message: names and values in it come from files."""
+    """Escape control characters and limit the length of a message that contains text from a file."""
     shown = printable(text[: LONGEST_MESSAGE + 1])
     return shown if len(shown) <= LONGEST_MESSAGE else shown[:LONGEST_MESSAGE] + "..."
 
 
 class Sources:
-    """Lines of every file and argument, for messages that quote them."""
+    """Source lines of all config files and command-line arguments, quoted in error messages."""
 
     def __init__(self, documents: Mapping[str, tuple[str, ...]]) -> None:
         self.lines = documents
 
     def issue(self, flaw: Flaw) -> ConfigIssue:
-        """Return the flaw with its source line."""
+        """Convert a flaw to a `ConfigIssue` with its source line."""
         origin = flaw.origin
         lines = self.lines.get(origin.file, ())
         source_line = lines[origin.line - 1] if 0 < origin.line <= len(lines) else ""

@@ -1,4 +1,4 @@
-"""Config errors: all problems at once, each with its source line, as compilers print them."""
+"""Config errors, formatted like compiler diagnostics: all at once, each with its source line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_WIDTH = 96
 
 @dataclass(frozen=True, slots=True)
 class ConfigIssue:
-    """One problem. Lines and columns count from 1 (0: unknown); the column is the value's or key's."""
+    """Config error. Lines and columns count from 1 (0: unknown); the column is that of the value or key."""
 
     code: str
     path: str
@@ -43,7 +43,7 @@ class ConfigIssue:
 
 
 class ConfigError(ProjectError):
-    """All problems of a configuration.
+    """Exception with all errors of a configuration.
 
     Exit code 2 if a file cannot be read as a config or an override is wrong, otherwise 1.
     """
@@ -72,7 +72,7 @@ def _is_usage(issue: ConfigIssue) -> bool:
 
 
 def _excerpt(source_line: str, line: int, column: int) -> list[str]:
-    """Return the source line, cut to a window around the column, and a caret under the column."""
+    """Return the source line, shortened around the column, and a line with a caret below the column."""
     start = max(0, column - SHOWN_WIDTH // 2) if len(source_line) > SHOWN_WIDTH else 0
     window = source_line[start : start + SHOWN_WIDTH]
     text = printable(window, keep="\t")
@@ -84,7 +84,7 @@ def _excerpt(source_line: str, line: int, column: int) -> list[str]:
 
 
 def _padding(text: str) -> str:
-    """Return blanks as wide as the text is on a terminal."""
+    """Return spaces with the display width of the text in a terminal."""
     import unicodedata
 
     return "".join(

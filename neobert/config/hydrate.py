@@ -1,7 +1,7 @@
-"""Hydration: from a tree of plain values to frozen dataclasses, strictly and with every problem at once.
+"""Conversion of plain values to frozen dataclasses, with strict types and all errors at once.
 
-It accepts and rejects what pydantic does in strict JSON mode, as a test shows; importing pydantic and
-building its validators took an eighth of a command's start. Only the JSON Schema is derived by pydantic.
+It accepts and rejects the same values as pydantic in strict JSON mode (tested). pydantic is imported only to
+derive the JSON Schema: importing it and building its validators took an eighth of a command's startup.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PROFILE_KEYS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Value that the schema rejects, with its location. `kind` is one of the constants above."""
+    """Value that the schema rejects, with its path. `kind` is a constant of this module, such as UNKNOWN."""
 
     kind: str
     path: Path
@@ -61,7 +61,7 @@ class Problem:
 
 
 class HydrationError(Exception):
-    """All values of one tree that the schema rejects."""
+    """Exception with all values of a tree that the schema rejects."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__(f"{len(problems)} problems")
@@ -69,7 +69,7 @@ class HydrationError(Exception):
 
 
 def hydrate(kind: type[T], values: Any) -> T:
-    """Build the dataclass from plain values, strictly. Raises HydrationError with all problems."""
+    """Build the dataclass from plain values with strict types. Raises HydrationError with all problems."""
     reader = _Reader()
     value: T = reader.read(kind, values, ())
     if reader.problems:
@@ -78,7 +78,7 @@ def hydrate(kind: type[T], values: Any) -> T:
 
 
 class _Reader:
-    """Reader of values by their annotations. A value with a problem is None in the result."""
+    """Recursive converter of plain values by annotation. Rejected values become None and are recorded."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -140,7 +140,10 @@ def _required(kind: Any) -> tuple[str, ...]:
 
 
 def _scalar(bare: Any, value: Any) -> Any:
-    """Return the value of a scalar type; None if the value is not of that type. Only float takes integers."""
+    """Return the value converted to the scalar type `bare`, or None if it has another type.
+
+    Integers are accepted for float, and ISO 8601 strings for dates.
+    """
     if get_origin(bare) is Literal:
         return value if value in get_args(bare) else None
     if bare is float and type(value) in (int, float):
@@ -160,7 +163,7 @@ def _date(value: Any) -> date | None:
 
 
 def _out_of_bounds(annotation: Any, value: Any) -> str:
-    """Return the kind of problem of a value outside its bounds; empty if it is inside."""
+    """Return the problem kind of the first bound that a value violates; empty if it violates none."""
     given = without_null(annotation) if is_union(annotation) else annotation
     bounds = get_args(given)[1:] if get_origin(given) is Annotated else ()
     for name, limit in bounds:

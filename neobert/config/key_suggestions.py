@@ -1,4 +1,4 @@
-"""Keys by name, and suggestions for unknown names, over all sections: keys are often misplaced."""
+"""Lookup of keys by name, and suggestions for unknown keys from all sections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"
 
 
 def closest(name: str, candidates: list[str]) -> str:
-    """Return the candidate that is nearest in spelling; empty if none is close."""
+    """Return the candidate with the most similar spelling; empty if none is similar enough."""
     from difflib import get_close_matches
 
     found = get_close_matches(name.replace("-", "_").lower(), candidates, n=1, cutoff=CLOSE)
@@ -20,7 +20,11 @@ def closest(name: str, candidates: list[str]) -> str:
 
 
 def suggest_key(path: str) -> str:
-    """Return the probable key: the same name elsewhere, else a close one here, else a close one anywhere."""
+    """Return the key that was probably meant; empty if there is none.
+
+    Search order: the same name in another section, a similar name in the same section, a similar name
+    anywhere.
+    """
     if path in OTHER_SECTIONS:
         return OTHER_SECTIONS[path]
     section, _, name = path.rpartition(".")
@@ -41,13 +45,13 @@ def suggest_key(path: str) -> str:
 
 
 def advice_for_near_name(name: str) -> str:
-    """Return the replacement of a name that is close to one of another trainer; empty if there is none."""
+    """Return a hint for a name that is similar to a key of another trainer; empty if there is none."""
     near = closest(name, list(NAMES))
     return f"{near} of other trainers: {NAMES[near]}" if near else ""
 
 
 def describe(key: str) -> KeyInfo:
-    """Describe a key or a section. Raises ProjectError (CFG001) with a suggestion for an unknown one."""
+    """Describe a key or a section. Raises ProjectError (CFG001) with a suggestion for an unknown key."""
     path = tuple(key.split("."))
     info = describe_field(path)
     if info is not None:
@@ -59,5 +63,5 @@ def describe(key: str) -> KeyInfo:
 
 
 def keys_named(name: str) -> list[str]:
-    """Return the keys of all sections whose last part is this name."""
+    """Return the dotted keys whose last part is `name`, from all sections."""
     return [key for key in all_keys() if key.rpartition(".")[2] == name]

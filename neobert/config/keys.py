@@ -81,7 +81,7 @@ def path_keys() -> Mapping[Path, tuple[str, ...]]:
 
 @cache
 def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
-    """Return the keys that hold a list, each with the keys of its items that hold a path."""
+    """Return the list keys whose items contain paths, each with the names of those item keys."""
     lists = (
         ((name, key), get_args(unwrap(hint)[0])[0])
         for name, kind in hints_of(RunConfig).items()
@@ -97,7 +97,7 @@ def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
 
 @cache
 def replacing_keys() -> Mapping[Path, tuple[Path, ...]]:
-    """Return the keys that, set in a layer, remove other keys of the layers below."""
+    """Return each key that overrides other keys of lower layers, with the keys that it removes from them."""
     return {
         path: tuple((*path[:-1], name) for name in found.metadata["replaces"])
         for path, found in _fields_of_sections()
@@ -112,7 +112,7 @@ def _fields_of_sections() -> Iterator[tuple[Path, Field[Any]]]:
 
 @cache
 def discriminated_sections(root: Any = RunConfig) -> Mapping[str, Mapping[str, frozenset[str]]]:
-    """Return the key names of each type, for the sections of several types."""
+    """Return the key names of each tag, for each discriminated section."""
     return {
         name: {tag: frozenset(hints_of(member)) for tag, member in tags.items()}
         for name, hint in hints_of(root).items()
@@ -186,9 +186,10 @@ def _default(item: Field[Any]) -> Any:
 
 @cache
 def effect_of(key: str) -> Effect | None:
-    """Return the effect of a change of a key, from the key's metadata or else its section's.
+    """Return the effect of changing a key: the effect declared for the key, else for its section.
 
-    A key of another version of the schema has the effect of its section; None if that is per key.
+    A key that this version does not define has its section's effect; None if the section declares effects per
+    key.
     """
     own = _metadata(key).get("affects") or _metadata(key.partition(".")[0]).get("affects")
     return None if own == PER_KEY else own
@@ -201,12 +202,12 @@ def keys_affecting(*effects: Effect) -> frozenset[str]:
 
 
 def is_compared_by_content(key: str) -> bool:
-    """Return whether a resume compares the data that a key names, instead of its value."""
+    """Return whether a resume compares the data that a key refers to, not the value of the key."""
     return bool(_metadata(key).get("by_content"))
 
 
 def without_effects(values: dict[str, Any], effects: Iterable[Effect]) -> dict[str, Any]:
-    """Return flat dotted keys and values, without those whose change has one of these effects."""
+    """Return the flat config without the keys whose change has one of these effects."""
     left_out = frozenset(effects)
     return {key: value for key, value in values.items() if effect_of(key) not in left_out}
 

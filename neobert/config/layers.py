@@ -1,4 +1,4 @@
-"""Layers of configuration: merging, paths relative to the run file, sections that the task ignores."""
+"""Merging of config layers, resolution of relative paths, and sections that the task does not use."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ GIVEN = ("file", "override")
 
 
 def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
-    """Merge a layer over the layers below; keys that it replaces are removed, unless it sets them too.
+    """Merge a layer over the layers below.
 
-    A layer that changes the `type` of a section removes the keys that only other types of it have.
+    A key of `over` that replaces other keys removes them from `base`, unless `over` sets them too. If `over`
+    changes the `type` of a section, keys that the new type lacks are removed from `base`.
     """
     for section, types in discriminated_sections(schema).items():
         base = _of_type(base, _type_in(over, section), section, types)
@@ -39,7 +40,7 @@ def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
 
 
 def _of_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
-    """Remove the section's keys that belong to other types, if the layer below has another type."""
+    """Remove keys that the type `chosen` lacks from a section of `base`, if `base` has another type."""
     below = _type_in(base, section) or next(iter(types))
     held = find(base, (section,))
     if chosen not in types or below == chosen or held is None or not isinstance(held.value, dict):
@@ -56,13 +57,13 @@ def _type_in(layer: Node, section: str) -> str:
 
 
 def _sets(layer: Node, path: Path) -> bool:
-    """Return whether the layer has a value other than null and the empty list, which replace nothing."""
+    """Return whether a layer sets a key to a value other than null or an empty list, which replace no key."""
     node = find(layer, path)
     return node is not None and node.value not in (None, ())
 
 
 def merge(base: Node, over: Node) -> Node:
-    """Merge one tree over another. Every value keeps its place."""
+    """Merge one tree over another. Every value keeps its file position."""
     if not (isinstance(base.value, dict) and isinstance(over.value, dict)):
         return over
     entries = dict(base.value)
@@ -74,10 +75,10 @@ def merge(base: Node, over: Node) -> Node:
 
 
 def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
-    """Make the paths of run files relative to the working directory.
+    """Convert paths in run files to paths relative to the working directory; return the keys left unchanged.
 
-    A path that exists only relative to the working directory stays, as in earlier versions; its key is
-    returned too. Paths of profiles and of the command line are relative to the working directory.
+    A path is left unchanged if it exists only relative to the working directory, as earlier versions read it.
+    Paths of profiles and of the command line are already relative to the working directory.
     """
     outdated = []
     for path, node, value in _paths_in(root):
@@ -116,10 +117,10 @@ SectionsRead = Mapping[str, Collection[str]]
 
 
 def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:
-    """Yield each section that a run file or an argument sets, but that the task does not read.
+    """Yield an error for each section that a run file or an argument sets but the task does not use.
 
-    Values equal to the default count only if no task is named: a resolved config, which names its task, has
-    them all. Values of a profile do not count, since it may serve several tasks.
+    If the config sets `task`, values equal to the default are ignored, since a resolved config contains all
+    defaults. Values of a profile are ignored, since a profile may serve several tasks.
     """
     task, is_named = _task(root), find(root, TASK) is not None
     if task not in sections_read:

@@ -73,7 +73,7 @@ def without(document: Document, refused: Iterable[Path]) -> Document:
 
 
 def _leaves(root: Node) -> Iterator[tuple[Path, Node]]:
-    """Yield entries that are not mappings, and not below a list."""
+    """Yield the path and node of each value that is neither a mapping nor inside a list."""
     for path, node in walk(root):
         if not isinstance(node.value, dict) and all(isinstance(part, str) for part in path):
             yield path, node
@@ -107,7 +107,7 @@ def warmup_in_force(path: Path, root: Node) -> int:
 
 
 def _targets(path: Path) -> tuple[str, ...]:
-    """Return the keys that take the value: from the table of renamed keys, or by the same name elsewhere."""
+    """Return this schema's keys for a key of another trainer, by the rename table or by equal name."""
     name, advice = str(path[-1]), advice_for_key(path)
     if name in OTHER_UNITS:
         return ()
@@ -122,7 +122,10 @@ def _targets(path: Path) -> tuple[str, ...]:
 
 @cache
 def _names() -> frozenset[str]:
-    """Return the last parts of all keys. Only these are compared, as a file may have thousands of others."""
+    """Return the last part of every key of the schema.
+
+    Files may contain thousands of other names; only names in this set are passed to `suggest_key`.
+    """
     return frozenset(key.rpartition(".")[2] for key in all_keys())
 
 
@@ -132,7 +135,10 @@ def _translated_value(target: str, node: Node) -> Node:
 
 
 def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
-    """Return the other trainer's defaults for omitted keys, if its loop section is in the file."""
+    """Return defaults of the other trainer, with the position of the section that sets the number of steps.
+
+    Empty if there is no such section.
+    """
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):
         return {}
@@ -147,9 +153,9 @@ def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
 
 
 def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
-    """Build a tree of the leaves; a section that the file lacks has the file's place.
+    """Build a tree from values by path; sections keep their position, missing ones get the file's position.
 
-    A finding about a key that is not set is placed at its section.
+    An error about a key that is not set is reported at the position of its section.
     """
     entries: dict[str, Node] = {}
     for path, node in leaves.items():
@@ -195,7 +201,7 @@ def advice_for_entry(path: Path, value: Any) -> str:
 
 
 def with_value(advice: str, value: object) -> str:
-    """Add the value to `write KEY`, or the choices if the value has no counterpart."""
+    """Append the value to a hint `write KEY`, or the allowed values if the value has no counterpart."""
     written = PLAIN.fullmatch(advice)
     if not written or isinstance(value, dict | tuple):
         return advice

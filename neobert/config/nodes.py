@@ -21,7 +21,7 @@ MAX_DEPTH = 48
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Place of a value. Lines and columns count from 1; 0: unknown.
+    """File position of a value. Lines and columns count from 1; 0: unknown.
 
     For an override the file is `<command line>` and the line is the position of the argument.
     """
@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """Invalid value. Readers collect flaws, so that all are reported at once."""
+    """Config error with the position to report. Readers collect flaws, so that all are reported at once."""
 
     code: str
     path: Path
@@ -56,7 +56,7 @@ class Flaw:
 
 
 class UnreadableError(Exception):
-    """Text that is not a config. Lines and columns count from 1; 0: unknown."""
+    """Error for text that cannot be parsed as a config. Lines and columns count from 1; 0: unknown."""
 
     def __init__(
         self, message: str, hint: str = "", line: int = 0, column: int = 0, code: str = "CFG011"
@@ -91,14 +91,14 @@ def children(node: Node) -> Iterator[tuple[str | int, Node]]:
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
-    """Yield every node below with its path, parents first."""
+    """Yield the path and node of all descendants of a node, parents before children."""
     for name, child in children(node):
         yield (*path, name), child
         yield from walk(child, (*path, name))
 
 
 def find(node: Node, path: Path) -> Node | None:
-    """Return the node at a path, or None."""
+    """Return the node at a path, or None if there is none."""
     for part in path:
         if isinstance(node.value, dict) and part in node.value:
             node = node.value[str(part)]
@@ -110,7 +110,10 @@ def find(node: Node, path: Path) -> Node | None:
 
 
 def put(node: Node, path: Path, child: Node | None) -> Node:
-    """Return a tree with the node at a path replaced, or removed if None. Its parent must exist."""
+    """Return a copy of the tree with the node at a path replaced by `child`, or removed if `child` is None.
+
+    The parent of the path must exist.
+    """
     if isinstance(node.value, tuple):
         index, items = int(path[0]), list(node.value)
         items[index] = put(items[index], path[1:], child)
@@ -127,7 +130,7 @@ def put(node: Node, path: Path, child: Node | None) -> Node:
 
 
 def nearest(node: Node, path: Path) -> Node:
-    """Return the node at a path, or its closest parent that exists."""
+    """Return the node at a path, or its closest existing parent."""
     while path:
         found = find(node, path)
         if found is not None:
@@ -137,7 +140,7 @@ def nearest(node: Node, path: Path) -> Node:
 
 
 def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
-    """Return the number of values and the depth of a tree. Shared subtrees count each time."""
+    """Return the number of values and the depth of a tree. A shared subtree is counted at each use."""
     if node not in known:
         size, depth = 1, 0
         for _, child in children(node):
@@ -148,7 +151,7 @@ def measure(node: Node, known: dict[Node, tuple[int, int]]) -> tuple[int, int]:
 
 
 def scalar_flaw(value: object) -> tuple[str, str] | None:
-    """Return message and hint for a scalar that is invalid for every key, or None."""
+    """Return message and hint for a scalar that no key accepts, such as NaN; None for a valid scalar."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is not a finite number", "write a finite number, or remove the line"
     if isinstance(value, int) and abs(value) > LARGEST_INT:
@@ -159,7 +162,7 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
 
 
 def _unicode_flaw() -> tuple[str, str]:
-    """Return message and hint for surrogates: bytes of an argument that Python could not decode."""
+    """Return message and hint for text with surrogates: argument bytes that Python could not decode."""
     encoding = sys.getfilesystemencoding()
     if encoding == "utf-8":
         return "the text is not valid Unicode", "write the text in UTF-8"
@@ -170,7 +173,7 @@ def _unicode_flaw() -> tuple[str, str]:
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:
-    """Convert plain values (of TOML, JSON or code) to a tree; invalid ones become flaws."""
+    """Convert plain values (of TOML, JSON or code) to a tree; errors are appended to `flaws`."""
     origin, key = locate(path)
     if len(path) > MAX_DEPTH:
         flaws.append(

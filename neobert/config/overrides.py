@@ -1,4 +1,4 @@
-"""Overrides from the command line. Each is a layer with one key."""
+"""Command-line overrides. Each override is a config layer with one key."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _takes_value(path: str, following: Sequence[str]) -> bool:
 
 
 def _needs_value(path: str) -> bool:
-    """Return whether a key is not a boolean. An unknown key passes; it is reported later."""
+    """Return whether a key is known and not a boolean. Unknown keys are reported later."""
     annotation = annotation_at(tuple(path.split(".")))
     return annotation is not None and not is_bool(tuple(path.split(".")))
 
@@ -90,7 +90,7 @@ def _no_value(token: str, path: str, position: int) -> ConfigIssue:
 
 
 def text_override(path: str, text: str) -> str:
-    """Return the assignment of a text, quoted if it would not be read as text: `40`, `true`, `[a]/b`."""
+    """Return `path=text`, with quotes if YAML would parse the text as another type: `40`, `true`, `[a]/b`."""
     is_plain = not text or (read_scalar(text.strip()) == text and not text.startswith(QUOTED_OR_FLOW))
     return f"{path}={text if is_plain else json.dumps(text, ensure_ascii=False)}"
 
@@ -122,7 +122,7 @@ def _read_value(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
 
 
 def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
-    """Read a quoted text, a list or a mapping in YAML's flow style."""
+    """Parse the value of an override that is a quoted string, a list or a mapping in YAML's flow style."""
     try:
         root, flaws = read_yaml(override.text, COMMAND_LINE, "override")
     except UnreadableError as error:

@@ -29,7 +29,7 @@ EMPTY = Node({}, DEFAULT, DEFAULT)
 
 
 class FrozenDict(dict[str, Any]):
-    """Read-only dict, which can be pickled, copied and serialized like a dict."""
+    """Read-only dict that supports pickling, copying and JSON serialization."""
 
     __slots__ = ()
 
@@ -107,7 +107,10 @@ def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = (
 
 
 def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Resolution | None:
-    """Resolve files of another trainer without the values that the schema rejects; None for other files."""
+    """Resolve files of another trainer, dropping values that the schema rejects.
+
+    None if no key is translated, or if errors remain after `MOST_ATTEMPTS` attempts.
+    """
     from neobert.config.migrated_files import carried, without
 
     translated = [carried(document) for document in layers]
@@ -164,7 +167,7 @@ def _by_place(flaws: list[Flaw]) -> list[Flaw]:
 
 
 def _variables_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
-    """Yield the flaws; that of a variable only once, for all of its uses."""
+    """Yield the flaws; equal errors about a variable are yielded once."""
     reported: set[str] = set()
     for flaw in flaws:
         if flaw.code != UNRESOLVED_VARIABLE or flaw.message not in reported:
@@ -173,7 +176,7 @@ def _variables_once(flaws: Iterable[Flaw]) -> Iterator[Flaw]:
 
 
 def _origins(root: Node) -> Mapping[str, Origin]:
-    """Return the origin of every key, and of every section, item and variable that was written."""
+    """Return the origin of every key, and of every section, list item and variable that a source sets."""
     origins = dict.fromkeys(all_keys(), DEFAULT)
     for path, node in walk(root):
         origins[join(path)] = node.key if isinstance(node.value, dict) else node.origin

@@ -1,6 +1,6 @@
-"""Learning rate, masking rate and batch size as pure functions of the step, which is all that a resume needs.
+"""Schedules of learning rate, masking rate and batch size, as pure functions of the step.
 
-Rules judge them, the plan prints them, and the trainer calls them.
+A resume therefore needs no scheduler state. The plan, the rules and the trainer call the same functions.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def learning_rate_at(step: int, peak: float, schedule: Schedule) -> float:
 
 
 def multiplier_at(step: int, schedule: Schedule) -> float:
-    """Return the share of the peak at `step`: linear from 1e-4 to 1, then 1, the decay, the floor."""
+    """Return the fraction of the peak learning rate at `step`: warm-up from 1e-4, plateau, decay, minimum."""
     if step < schedule.warmup_steps:
         return WARMUP_START + (1 - WARMUP_START) * step / schedule.warmup_steps
     if step < schedule.decay_start:
@@ -79,14 +79,17 @@ class Moment:
 
 
 def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[Moment]:
-    """Yield the moment of each microbatch of a rank, without end, from a step on."""
+    """Yield the `Moment` of each microbatch of a rank, from `first_step` on, without end."""
     schedule = schedule_of(config.scheduler, max_steps)
     for step in count(first_step):
         yield from repeat(Moment(step, schedule), microbatches_at(step, config.trainer))
 
 
 def microbatches_at(step: int, trainer: TrainerConfig) -> int:
-    """Return the microbatches of a rank in a step: 1, 2, 4, ..., and all from the end of the warm-up on."""
+    """Return the number of microbatches of a rank in a step.
+
+    During the batch-size warm-up it doubles from 1 to gradient_accumulation_steps.
+    """
     full, warmup = trainer.gradient_accumulation_steps, trainer.batch_size_warmup_steps
     if step >= warmup:
         return full
@@ -94,7 +97,7 @@ def microbatches_at(step: int, trainer: TrainerConfig) -> int:
 
 
 def microbatches_before(step: int, trainer: TrainerConfig) -> int:
-    """Return the microbatches of a rank in all steps before one."""
+    """Return the total number of microbatches of a rank in the steps before `step`."""
     full, warmup, doublings = (
         trainer.gradient_accumulation_steps,
         trainer.batch_size_warmup_steps,
@@ -109,13 +112,13 @@ def microbatches_before(step: int, trainer: TrainerConfig) -> int:
 
 
 def steps_of(microbatches: float, trainer: TrainerConfig) -> int:
-    """Return the steps in which a rank uses at least this number of microbatches."""
+    """Return the smallest number of steps in which a rank processes at least this number of microbatches."""
     most = range(math.ceil(microbatches) + 1)
     return bisect_left(most, microbatches, key=lambda step: microbatches_before(step, trainer))
 
 
 def _doublings(trainer: TrainerConfig) -> int:
-    """Return how often one microbatch has to be doubled until a step has all."""
+    """Return the number of doublings from 1 to gradient_accumulation_steps; 0 without batch-size warm-up."""
     if trainer.batch_size_warmup_steps == 0:
         return 0
     return (trainer.gradient_accumulation_steps - 1).bit_length()
@@ -123,10 +126,10 @@ def _doublings(trainer: TrainerConfig) -> int:
 
 @dataclass(frozen=True, slots=True)
 class MaskingRates:
-    """Shares of the tokens that are masked: from `first` to `last` in a straight line, and in evaluations.
+    """Fractions of masked tokens: linear from `first` to `last` in training, `evaluation` in evaluations.
 
     Attributes:
-        is_over_decay: the line covers the decay of the learning rate, not the whole schedule.
+        is_over_decay: the change spans the decay of the learning rate, not the whole schedule.
     """
 
     first: float
@@ -136,11 +139,11 @@ class MaskingRates:
 
     @property
     def largest(self) -> float:
-        """Largest rate of any training step."""
+        """Highest masking rate of any training step."""
         return max(self.first, self.last)
 
     def at(self, moment: Moment | None) -> float:
-        """Return the rate of a training step; None: of an evaluation."""
+        """Return the masking rate of a training step; `moment` None: of an evaluation."""
         if moment is None:
             return self.evaluation
         start, end = self._line(moment.schedule)
@@ -149,7 +152,7 @@ class MaskingRates:
         return self.first + (self.last - self.first) * done
 
     def mean(self, schedule: Schedule, max_steps: int) -> float:
-        """Return the mean rate of a run of `max_steps`."""
+        """Return the mean masking rate of a run of `max_steps` steps."""
         start, end = self._line(schedule)
         on_line = max(0, min(end, max_steps) - start)
         past = max(0, max_steps - max(end, start))
@@ -161,7 +164,7 @@ class MaskingRates:
 
 
 def masking_rates(collator: DataCollatorConfig) -> MaskingRates:
-    """Resolve the masking rates of a run; without a final one the rate stays."""
+    """Return the masking rates of a run; null final and evaluation rates default to mlm_probability."""
     first, last, evaluation = (
         collator.mlm_probability,
         collator.mlm_probability_final,

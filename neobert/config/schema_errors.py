@@ -39,7 +39,7 @@ MOST_LISTED = 12
 
 
 def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:
-    """Yield message, hint and place of a problem."""
+    """Yield the errors of a rejected value, with message, hint and file position."""
     if problem.kind == UNKNOWN:
         yield from _unknown(problem.path, root, schema)
     elif problem.kind == REQUIRED:
@@ -64,7 +64,7 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
 
 
 def _of_another_type(path: Path, tags: tuple[str, ...], root: Node, schema: type[Any]) -> Flaw:
-    """Return the flaw of a key that only other types of the section have."""
+    """Return the error for a key that belongs to another type of the section."""
     above, section = path[:-1], join(path[:-1])
     chosen = _chosen_tag(above, root, schema)
     is_default = find(root, (*above, TAG)) is None
@@ -81,7 +81,7 @@ def _chosen_tag(section: Path, root: Node, schema: type[Any]) -> str:
 
 
 def _unknown_children(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
-    """Yield keys of an unknown section that belong to a section other than the suggested one."""
+    """Yield errors for keys of an unknown section that belong in a section other than the suggested one."""
     meant = suggest_key(join(path))
     for name, _ in children(nearest(root, path)):
         section, _, key = suggest_key(str(name)).rpartition(".")
@@ -112,13 +112,13 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
 
 
 def _hint_glued(text: str) -> str:
-    """Return the way out of a colon without a space, which YAML reads as part of the text."""
+    """Return a hint for `key:value` without a space after the colon; empty for other text."""
     found = GLUED_PAIR.match(text)
     return f"write a space after the colon: {found[1]}: {found[2]}" if found else ""
 
 
 def _hint_dotted(name: str, schema: type[Any]) -> str:
-    """Return the way out of `section.key` as one key, which arguments have and files do not."""
+    """Return a hint for `section.key` as a single key, which only arguments support; else an empty string."""
     section, _, key = name.rpartition(".")
     is_key = bool(section) and describe_field(tuple(name.split(".")), schema) is not None
     return f"write {key} in the section {section}: only arguments have dots in a key" if is_key else ""
@@ -158,7 +158,7 @@ def _description(path: Path, schema: type[Any]) -> str:
 
 
 def show(value: object) -> str:
-    """Describe a value in a message."""
+    """Format a value for a message."""
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

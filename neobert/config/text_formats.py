@@ -11,13 +11,13 @@ READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the suffix of the format, without that of the compression; None for a file that is not read."""
+    """Return the format suffix, such as `.jsonl` for `a.jsonl.gz`; None for an unsupported format."""
     suffix = suffix_of(path)
     return suffix if suffix in KINDS else None
 
 
 def suffix_of(path: Path) -> str:
-    """Return the last suffix that is not that of a compression, in lower case."""
+    """Return the last suffix in lower case, ignoring a compression suffix."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
@@ -25,6 +25,6 @@ def suffix_of(path: Path) -> str:
 
 
 def without_suffixes(path: Path) -> Path:
-    """Return the path of a file that is read without the suffixes of its format and compression."""
+    """Return the path without its format suffix and compression suffix."""
     whole = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return whole.with_suffix("")

@@ -1,7 +1,7 @@
 """TOML reader. tomllib keeps no line numbers, so a scan of the source finds them.
 
 The scan recognizes headers, dotted and quoted keys, and multi-line strings and arrays. A key inside an inline
-table or a list is placed at the key that holds it.
+table or a list gets the position of the enclosing key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Places = dict[Path, tuple[int, int, int]]
 
 
 def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]:
-    """Read a document. Raises UnreadableError."""
+    """Parse TOML to a tree with file positions, and a list of errors. Raises UnreadableError."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -51,7 +51,7 @@ def _unreadable(message: str) -> UnreadableError:
 
 
 def _scan(text: str) -> Places:
-    """Return line, column of the key and column of the value, for every key that starts a line."""
+    """Return (line, column of the key, column of the value) by path, for every key that starts a line."""
     places: Places = {}
     table: Path = ()
     counts: dict[Path, int] = {}
@@ -76,7 +76,7 @@ def _scan(text: str) -> Places:
 
 
 def _note(places: Places, path: Path, place: tuple[int, int, int], depth: int) -> None:
-    """Record the place of a key and of the tables that its dots open."""
+    """Record the position of a key, and of the tables that a dotted key creates."""
     for length in range(depth + 1, len(path)):
         places.setdefault(path[:length], place)
     places[path] = place
@@ -95,7 +95,7 @@ def _names(dotted: str) -> tuple[str, ...]:
 
 
 def _opened(rest: str) -> str:
-    """Return the delimiter of a multi-line string that starts here and does not end here."""
+    """Return the delimiter of a multi-line string that `rest` opens but does not close; empty if none."""
     for delimiter in DELIMITERS:
         if rest.startswith(delimiter) and delimiter not in rest[3:]:
             return delimiter

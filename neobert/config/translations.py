@@ -1,4 +1,4 @@
-"""Entries of other trainers' files as entries of this schema: key, value and unit.
+"""Translation of other trainers' config entries to this schema: key, value and unit.
 
 Sources: `TrainingArguments` of transformers, the arguments of its language-model examples, axolotl's config.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """An entry in this schema's key and unit."""
+    """Key of this schema, and the value in the unit of that key."""
 
     key: str
     value: Any
@@ -50,7 +50,7 @@ def _epochs(value: Any) -> Translation | None:
 
 
 def _held_out(value: Any) -> Translation | None:
-    """Translate a share of the text below 1, or a number of documents from 1 on."""
+    """Translate the size of an evaluation split: a fraction below 1, or a number of documents."""
     number = _number(value)
     if number is None or number <= 0:
         return None
@@ -65,12 +65,12 @@ def _held_out_percent(value: Any) -> Translation | None:
 
 
 def _clipping(value: Any) -> Translation | None:
-    """Translate 0, which turns clipping off; other values keep their unit."""
+    """Translate 0 to null, which disables clipping; None for other values, which need no translation."""
     return Translation("trainer.gradient_clipping", None) if _number(value) == 0 else None
 
 
 def _tokenizer(value: Any) -> Translation | None:
-    """Translate a name of the Hub; a bare name may be a folder as well."""
+    """Translate a path or a Hub name `owner/name`; None for a bare name, which may also be a folder."""
     if not isinstance(value, str):
         return None
     if value.startswith(("/", "./", "../", "~")):
@@ -138,13 +138,13 @@ BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 
 
 def translation_of(name: str, value: Any) -> Translation | None:
-    """Return the counterpart of an entry by the last part of its key; None if it has none."""
+    """Translate an entry by the last part of its key; None if there is no translation."""
     translate = TRANSLATIONS.get(name)
     return None if translate is None else translate(value)
 
 
 def no_effect_of(name: str, value: Any) -> str:
-    """Return why an entry changes nothing here; empty if it would."""
+    """Return the reason for which an entry has no effect here; empty if it has one."""
     if value is None:
         return "it has no value"
     if isinstance(value, list | dict | float):

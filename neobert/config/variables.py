@@ -55,7 +55,7 @@ def references_in(root: Node) -> References:
 
 
 def keys_reached(name: str, references: References) -> tuple[str, ...]:
-    """Return the sorted dotted keys that use a variable, also through others. Empty name: any variable."""
+    """Return the sorted dotted keys that use a variable directly or indirectly. Empty name: any variable."""
     reached: set[str] = set()
     changed = [name]
     while changed:
@@ -100,7 +100,7 @@ class _Resolver:
         self.num_characters = 0
 
     def resolve_node(self, node: Node, path: Path) -> Node:
-        """Return the node with its references replaced; record a flaw if that fails."""
+        """Return the node with its references replaced; an unresolvable reference is recorded as a flaw."""
         if isinstance(node.value, dict):
             entries = {name: self.resolve_node(child, (*path, name)) for name, child in node.value.items()}
             return Node(entries, node.origin, node.key)
@@ -116,7 +116,7 @@ class _Resolver:
             return Node(None, node.origin, node.key)
 
     def expand(self, node: Node, stack: tuple[str, ...]) -> Node:
-        """Return the node with its references replaced, down to the leaves of the variables."""
+        """Return the node with its references replaced recursively, including those in variables' values."""
         if isinstance(node.value, dict):
             entries = {name: self.expand(child, stack) for name, child in node.value.items()}
             return Node(entries, node.origin, node.key)
@@ -153,7 +153,7 @@ class _Resolver:
         return self.known[name]
 
     def definition(self, name: str, stack: tuple[str, ...]) -> Node:
-        """Return the definition of a variable, also inside a variable that is itself a reference."""
+        """Return the unexpanded value of a variable; the variable that contains it may be a reference."""
         found = find(self.root, ("variables", *name.split(".")))
         parent, _, last = name.rpartition(".")
         if found is None and parent and find(self.root, ("variables", parent.split(".")[0])):

@@ -68,7 +68,7 @@ def read_number(text: str) -> int | float | None:
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
-    """Read one document; None if there is none. Raises UnreadableError."""
+    """Parse a YAML document to a tree, None if it is empty, and a list of errors. Raises UnreadableError."""
     import yaml
 
     try:
@@ -93,7 +93,7 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
 
 
 def _place(text: str, error: MarkedYAMLError) -> Mark | None:
-    """Return the place of a syntax error; for what is open at the end of the file, that of its beginning."""
+    """Return the position of a syntax error; for an unclosed construct, the position where it begins."""
     problem, context = error.problem_mark, error.context_mark
     lines = text.rstrip().splitlines() or [""]
     end = len(lines) - 1, len(lines[-1])

@@ -1,4 +1,4 @@
-"""Operation of a run: processes, reports, limits, stalls and waivers."""
+"""Config sections for operating a run: processes, trackers, limits, hang detection and waivers."""
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
@@ -23,7 +23,7 @@ from neobert.config.schema.fields import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistributedConfig:
-    """Processes and how they share the model."""
+    """Number of processes, and how they share the model."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
@@ -102,10 +102,10 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchdogConfig:
-    """Detection of hangs, and the reaction to them.
+    """Hang detection and restarts.
 
-    A timeout is the time without progress of any rank. It applies until the run has shown how long a phase
-    takes; ten times the longest observed duration is used from then on, within these limits.
+    A timeout is the maximum time without progress of any rank. Once a phase has been observed, its timeout is
+    ten times the longest observed duration, within these limits.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT

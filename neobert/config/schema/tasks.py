@@ -1,4 +1,4 @@
-"""Sections of single tasks."""
+"""Config sections of the fine-tuning tasks and of the adapter."""
 
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
