@@ -1,4 +1,4 @@
-"""Tasks: one folder each, with a `spec` that needs no torch and a `task` that builds what the loop trains."""
+"""Tasks: one package each, with `spec` (imports no torch) and `task` (builds model, objective and data)."""
 
 from neobert.tasks.spec import Head, Metric, TaskSpec
 from neobert.tasks.table import TASKS, known_metrics, metrics_of, sections_read, spec_of

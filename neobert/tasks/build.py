@@ -23,10 +23,11 @@ def build_task(
     """Import the module of the config's task, and build the task.
 
     Args:
-        is_fresh: start from `model.pretrained_checkpoint` or new weights; a resumed run loads its own.
+        is_fresh: initialize from `model.pretrained_checkpoint` or randomly; False for a resumed run, which
+            loads its checkpoint afterwards.
         on_sign: called on progress while waiting for text.
 
-    Raises `ProjectError` if tokenizer, weights or kernels do not fit the config.
+    Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
     """
     task: Task = import_module(spec_of(config).module).build(
         config, prepared, world, is_fresh=is_fresh, on_sign=on_sign

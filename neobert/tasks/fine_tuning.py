@@ -43,10 +43,10 @@ def build_model(
 ) -> tuple[Model, StepKernels]:
     """Build an encoder with a head, and choose the kernels of its step.
 
-    A fresh run takes the encoder of `model.pretrained_checkpoint`, and a head with initial weights unless the
-    checkpoint has one of this shape: see `load_encoder_and_head`. With `adapter.type` the encoder is frozen
-    and adapters are added.
-    `head` contains the head's settings, as arguments of `NeoBERTConfig`.
+    A fresh run loads the encoder of `model.pretrained_checkpoint`, and its head if the shapes match;
+    otherwise the head is initialized: see `load_encoder_and_head`. With `adapter.type` the encoder is frozen
+    and adapters are added. `head` contains the head's settings, as arguments of `NeoBERTConfig`.
+
     Raises `ProjectError` as `start_from_weights`, `vocabulary_rows` and `add_adapter` do.
     """
     tokenizer = prepared.tokenizer
@@ -65,10 +65,10 @@ def build_model(
 
 
 def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
-    """Load the encoder and, if the checkpoint has one of this shape, its head, in place.
+    """Load the encoder in place, and the checkpoint's head if it has the same shape.
 
-    The classes of the head are reordered if the checkpoint has the same label names in another order: MNLI
-    numbers neutral 1, CB contradiction.
+    The classes of the head are reordered if the checkpoint has the same label names in another order: class 1
+    is neutral in MNLI, but contradiction in CB.
     """
     load_initial_weights(model, path, may_lack=model.fresh_parts)
     file = folder_of_weights(path) / CONFIG
@@ -84,7 +84,7 @@ def load_encoder_and_head(model: NeoBERTPreTrainedModel, path: Path) -> None:
 
 
 def _label_names(file: Path) -> list[str]:
-    """Return the names of `id2label` in a config.json, in the order of their numbers; empty without any."""
+    """Return the names of `id2label` in a config.json, ordered by class number; empty if there are none."""
     names = read_json(file, code="EXP005").get("id2label") or {}
     try:
         numbers = {int(number): str(name) for number, name in names.items()}
@@ -95,7 +95,7 @@ def _label_names(file: Path) -> list[str]:
 
 
 def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankData, **own: Any) -> Task:
-    """Build a `Task`; `own` are the task's own fields: objective, metrics, probe and worst case."""
+    """Build a `Task`; `own` are the task-specific fields: objective, metrics, probe and worst case."""
     prepared, config = data.prepared, data.config
     kind: Callable[..., Task] = Task
     if config.adapter.type is not None:

@@ -1,4 +1,4 @@
-"""Objective of tasks whose labels come with the text, over padded rows and packed runs."""
+"""Training objective of tasks with labelled text, for padded rows and packed runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class LabelledObjective(Objective):
         raise NotImplementedError
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks and the embedding; the head belongs to the root module."""
+        """Return the modules that FSDP2 shards as units: blocks and embedding, but not the head."""
         encoder = self.model.model
         return [*encoder.transformer_encoder, encoder.encoder]
 

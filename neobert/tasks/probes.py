@@ -1,4 +1,4 @@
-"""Probes with known answers, for tasks whose examples are segments of a store."""
+"""Correctness probes shared by tasks whose examples are segments of a token store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def with_padding(batch: Microbatch) -> Microbatch:
 
 
 def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
-    """Return masks of the tokens of every second segment, and of those in the first half of a segment.
+    """Return two masks: the tokens of every second segment, and the tokens in the first half of any segment.
 
     Both are bool, in the shape of `input_ids`.
     """
@@ -75,7 +75,10 @@ def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
 
 
 def with_early_labels(batch: Microbatch, is_asked: Tensor, num_classes: int) -> Microbatch:
-    """Label the tested tokens by their own ids, at most as many as the batch has targets."""
+    """Label the tokens of the mask `is_asked` by their ids modulo `num_classes`.
+
+    At most as many tokens are labelled as the batch has targets.
+    """
     places = is_asked.flatten().nonzero().squeeze(1)[: batch.num_targets]
     labels = torch.full_like(batch.labels, IGNORED)
     labels.view(-1)[places] = batch.input_ids.flatten()[places] % num_classes
@@ -83,14 +86,14 @@ def with_early_labels(batch: Microbatch, is_asked: Tensor, num_classes: int) -> 
 
 
 def with_half_of_labels(batch: Microbatch) -> Microbatch:
-    """Keep the labels of every second segment."""
+    """Keep the labels of every second segment, and ignore those of the others."""
     labels = batch.labels.clone()
     labels[1::2] = filler_of(labels.numpy())
     return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))
 
 
 def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
-    """Replace the tokens in the mask `is_other` by others of the same microbatch."""
+    """Replace the tokens of the mask `is_other` by other tokens of the same microbatch."""
     others = batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape)
     return replace(batch, input_ids=torch.where(is_other, others, batch.input_ids))
 

@@ -1,4 +1,4 @@
-"""Microbatches of one rank, for tasks whose examples are segments of a store."""
+"""Microbatches of one rank, for tasks whose examples are segments of a token store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ class RankData(ABC):
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
 
     def batches(self, cursor: Cursor, moments: Iterator[Moment]) -> TrainStream:
-        """Yield this rank's training microbatches from a cursor on, for the given steps."""
+        """Return the stream of this rank's training microbatches from a cursor on.
+
+        `moments` yields the training step of each microbatch.
+        """
         return TrainStream(
             self.prepared,
             self.config,
@@ -59,7 +62,7 @@ class RankData(ABC):
         )
 
     def evaluation(self) -> EvalStream:
-        """Yield this rank's evaluation microbatches."""
+        """Return the stream of this rank's evaluation microbatches."""
         return EvalStream(
             self.prepared,
             self.config,
@@ -69,7 +72,7 @@ class RankData(ABC):
         )
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
-        """Return the objective's arguments."""
+        """Return the arguments of the objective's forward on `device`."""
         on_device = batch.to(device)
         return {
             "num_targets": batch.num_targets,
@@ -91,7 +94,7 @@ class RankData(ABC):
         return count_microbatches(self.prepared.train, self.config)
 
     def epoch(self, progress: Progress) -> float:
-        """Return the number of passes over the training data; for a stream, of completed passes."""
+        """Return the number of passes over the training data; a stream counts completed passes only."""
         train = self.prepared.train
         if isinstance(train, TokenStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens

@@ -22,7 +22,10 @@ MASKING_KEYS = (
 
 
 def unread_with_labels(unmasked: str) -> dict[str, str]:
-    """Return the keys that no task with labels reads, with the reason; `unmasked`: why no token is masked."""
+    """Return the keys that tasks with labels ignore, each with the reason.
+
+    `unmasked` is the reason for the masking keys.
+    """
     return {
         **dict.fromkeys(MASKING_KEYS, unmasked),
         "trainer.z_loss": "its loss has no logits of a vocabulary",
@@ -37,7 +40,7 @@ class Metric:
 
     Attributes:
         name: key in the file, such as eval/accuracy.
-        is_higher_better: direction; the best checkpoint and early stopping follow it.
+        is_higher_better: direction for the selection of the best checkpoint and for early stopping.
         is_share: shown in percent.
     """
 
@@ -47,7 +50,7 @@ class Metric:
 
     @property
     def label(self) -> str:
-        """Name in reports, without the prefix."""
+        """Name in reports, without the prefix `eval/`."""
         return self.name.removeprefix(EVAL)
 
     def show(self, value: float) -> str:
@@ -90,11 +93,14 @@ class Head:
     scored_positions: str = "predicted positions"
 
     def scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the expected number of scored positions in these tokens, by mean document length."""
+        """Return the expected number of scored positions in `num_tokens` tokens.
+
+        `document_tokens` is the mean document length.
+        """
         return self.scored_share * self._units(num_tokens, document_tokens)
 
     def most_scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the expected number of scored positions in the step with the most of them."""
+        """Return the largest expected number of scored positions in any step. Arguments as for `scored`."""
         share = self.scored_share if self.most_scored_share is None else self.most_scored_share
         return share * self._units(num_tokens, document_tokens)
 

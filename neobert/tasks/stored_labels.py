@@ -1,4 +1,4 @@
-"""Labels that come with the text: base class of their encoders, and their target rule."""
+"""Labels that are stored with the text: base class of their encoders, and their target rule."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LabelEncoder:
         counts: Counts,
         too_long: tuple[int, int] | None,
     ) -> Encoded:
-        """Return the segments of a batch, concatenated `tokens` [n], and count them."""
+        """Return the encoded batch of concatenated `tokens` [n], with lengths and labels; update `counts`."""
         counts.segments, counts.tokens = len(lengths), len(tokens)
         unknown = self.texts.unknown_id
         counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
@@ -62,7 +62,7 @@ class LabelEncoder:
 
 @dataclass(frozen=True, slots=True)
 class StoredLabels:
-    """Target rule that reads the labels from a side column of the store."""
+    """Target rule that reads the labels from a side column of the token store."""
 
     label: Column
 
@@ -72,7 +72,7 @@ class StoredLabels:
         return self.label.is_per_token
 
     def at(self, moment: Moment | None) -> StoredLabels:  # noqa: ARG002
-        """Return the same rule for every step."""
+        """Return this rule unchanged: stored labels do not depend on the step."""
         return self
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
@@ -82,7 +82,7 @@ class StoredLabels:
 
 
 def warn_of_empty(label: str, counts: Counts) -> None:
-    """Warn of rows of a split that have no text, and so teach and measure nothing."""
+    """Log a warning with the number of rows of a split that have no text, which are left out."""
     if counts.empty:
         verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
         log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)

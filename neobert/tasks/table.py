@@ -1,4 +1,4 @@
-"""The table of tasks: the key `task` names a row."""
+"""Table of tasks by name, the values of the key `task`."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ def sections_read() -> dict[str, frozenset[str]]:
 
 
 def known_metrics() -> dict[str, Metric]:
-    """Return the metrics of all tasks by name; a name has one direction everywhere."""
+    """Return the metrics of all tasks by name; metrics with the same name have the same direction."""
     return {metric.name: metric for spec in TASKS.values() for metric in spec.metrics}

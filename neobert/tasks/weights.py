@@ -35,7 +35,7 @@ def start_from_weights(
 def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
     """Return the number of embedding rows: the tokenizer's size, or a larger model.vocab_size.
 
-    Checkpoints to continue from may lack the rows of inert tokens, which do not occur in text.
+    With `model.pretrained_checkpoint`, rows may be missing for inert tokens, which do not occur in text.
     Raises `ProjectError` MOD002 if model.vocab_size is below the number of tokens.
     """
     requested, is_fresh = requested_rows(config), initial_weights(config) is None
@@ -53,7 +53,7 @@ def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:
 
 
 def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 if the tokenizer next to the weights assigns other ids."""
+    """Raise `ProjectError` EXP005 if the tokenizer saved with the weights assigns other token ids."""
     folder = folder_of_weights(weights)
     file = folder / "tokenizer.json"
     num_other, num_tokens = num_renumbered(tokenizer, file) if file.is_file() else (0, 0)

@@ -1,4 +1,4 @@
-"""Labelled texts and pairs: rows, their tokens and their labels."""
+"""Data layer of classification: rows of labelled texts or pairs, encoded as segments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 @dataclass(frozen=True)
 class LabelledTexts:
-    """A row is a text or a pair of texts with its label, and becomes one segment."""
+    """Data layer of classification: a row is a text or a pair with its label, and becomes one segment."""
 
     config: RunConfig
 
@@ -66,23 +66,23 @@ class LabelledTexts:
         return LabelledEncoder(texts, self.label, has_pairs)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Build the rule that labels segments from the store."""
+        """Return the target rule that reads each segment's label from the token store."""
         return StoredLabels(self.label)
 
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Draw a class, or a score from 0 to 1, for each segment."""
+        """Return a random label for each segment: a class, or a score in [0, 1)."""
         if is_regression(self.config):
             return {LABEL: generator.random(len(lengths), dtype=np.float32)}
         return {LABEL: generator.integers(num_labels(self.config), size=len(lengths))}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Warn of rows without text. Labels were checked when they were read, and rules judge the classes."""
+        """Warn about rows without text. Labels are validated when rows are read; rules check the classes."""
         warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Describe the task and how labels are read."""
+        """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         section = self.config.classification
         return self.rows.identity() | {
             "task": "classification",
@@ -99,7 +99,7 @@ class LabelledEncoder(LabelEncoder):
     has_pairs: bool
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
-        """Encode one batch. Of a pair that is too long, the longer text loses tokens first."""
+        """Encode one batch of rows. A pair that is truncated loses tokens from its longer text first."""
         rows, counts = list(rows), Counts()
         names = (TEXT, PAIR) if self.has_pairs else (TEXT,)
         ids = iter(list(each) for each in self.texts.token_ids(row[name] for row in rows for name in names))
@@ -123,7 +123,10 @@ class LabelledEncoder(LabelEncoder):
         return self.encoded(tokens, lengths, values, counts, too_long)
 
     def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
-        """Count a row; return its texts cut to the context, or None if it is dropped or has no text."""
+        """Return a row's texts, truncated to the maximum length, and update `counts`.
+
+        None if the row is dropped or has no text.
+        """
         counts.documents += 1
         counts.histogram[(length - 1).bit_length()] += 1
         if not any(parts):
@@ -149,8 +152,8 @@ class LabelledEncoder(LabelEncoder):
 def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
     """Cut one or two texts to `room` tokens in all, from the end of the longer one.
 
-    Pairs are cut as fast tokenizers cut them with `truncation="longest_first"`: of an odd `room` the longer
-    text, or else the second, keeps one token more.
+    Equivalent to `truncation="longest_first"` of fast tokenizers: if `room` is odd, the longer text, or the
+    second of two equal texts, keeps one token more.
     """
     if len(parts) == 1:
         return [parts[0][:room]]

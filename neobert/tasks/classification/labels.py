@@ -12,14 +12,14 @@ CODE = "DAT020"
 
 @dataclass(frozen=True, slots=True)
 class ClassLabel:
-    """Reader of a class label: its number, or its index among the names."""
+    """Parser of a class label: a class number, or a name from label_names."""
 
     setting: str
     num_labels: int
     names: tuple[str, ...]
 
     def __call__(self, value: object, place: str) -> int:
-        """Return the class. Raises DAT020 for an unknown label."""
+        """Return the class number. Raises DAT020 for an unknown label."""
         text = _text_of(value, place, self.setting)
         if self.names:
             if text in self.names:
@@ -41,7 +41,7 @@ class ClassLabel:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Reader of a finite number."""
+    """Parser of a regression score."""
 
     setting: str
 
@@ -56,7 +56,7 @@ class Score:
 
 
 def _text_of(value: object, place: str, setting: str) -> str:
-    """Spell a value as a table would: 1, 1.0 and "1" are one label."""
+    """Normalize a label to text: 1, 1.0 and "1" are the same label."""
     if value is None or value == "":
         raise ProjectError(CODE, "the row has no label", f"remove the row, or set {setting}", place)
     if isinstance(value, bool):

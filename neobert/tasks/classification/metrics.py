@@ -32,7 +32,7 @@ class PredictionMetrics:
         self._loss_sum += score.loss_sum
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None without a labelled text."""
+        """Return the metrics over all ranks; all are None if there is no labelled text."""
         loss_sum = float(world.add_up(self._loss_sum))
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 
@@ -51,7 +51,7 @@ class PredictionMetrics:
 
 
 def classes_of(predicted: Floats, labels: Floats, num_classes: int) -> dict[str, float | None]:
-    """Return accuracy, F1 and Matthews correlation of predicted classes, of `num_classes` that there are."""
+    """Return accuracy, F1 and Matthews correlation of predicted classes, in a run with `num_classes`."""
     guessed, true = predicted.astype(np.int64), labels.astype(np.int64)
     return {
         "eval/accuracy": float((guessed == true).mean()) if len(true) else None,
@@ -102,14 +102,14 @@ def matthews(guessed: Classes, true: Classes) -> float | None:
 
 
 def pearson(left: Floats, right: Floats) -> float | None:
-    """Return Pearson's correlation; None for fewer than two values, or if either side is constant."""
+    """Return Pearson's correlation; None for fewer than two values, or if one of the inputs is constant."""
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return None
     return float(np.corrcoef(left, right)[0, 1])
 
 
 def ranks(values: Floats) -> Floats:
-    """Return ranks from 1; ties have their mean rank."""
+    """Return the rank of each value, from 1; equal values get their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     shared: Floats = (last - (counts - 1) / 2)[inverse]

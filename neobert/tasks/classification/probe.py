@@ -1,4 +1,4 @@
-"""Probes with known answers for a classifier: a planted label, and the layout of its texts."""
+"""Correctness probes of a classifier: attention, packed against padded logits, and planted labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CLASSES = 4
 
 
 def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
-    """Test attention within texts, equal logits of padded and packed texts, and a planted label."""
+    """Yield the results: attention within texts, equal logits of padded and packed texts, planted labels."""
     yield from attention_answers(examiner, batch, token_classes=None)
     if batch.attention_mask is None:
         yield layout_answer(examiner, batch)
@@ -25,7 +25,10 @@ def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer
 
 
 def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Compare the logits of texts in a packed run with those of the same texts in padded rows."""
+    """Compare the logits of the same texts in a packed run and in padded rows.
+
+    The value is the largest difference, relative to the root mean square of the packed logits.
+    """
     rows = in_rows(batch)
     packed = examiner.score(batch).logits[: rows.num_segments]
     difference = (examiner.score(rows).logits - packed).abs().max()
@@ -34,9 +37,9 @@ def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Train on texts labelled by one planted token; return how much better correct labels fit new texts.
+    """Train on texts labelled by a planted token, and compare correct with swapped labels on new texts.
 
-    0: no better than swapped labels; 1: perfectly.
+    The value is 1 - loss of correct labels / loss of swapped labels: 0 if nothing was learned, at most 1.
     """
     logits = examiner.score(batch).logits
     values = planted_values(logits, batch.labels)
@@ -59,7 +62,7 @@ def planted_values(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def planted(batch: Microbatch, tokens: Tensor, values: Tensor, draw: torch.Generator) -> Microbatch:
-    """Write a token into half of each text, and label the text with the value that belongs to the token.
+    """Write a token at every other position of each text, and label the text with that token's value.
 
     Values are distributed evenly over the texts in random order, so that no order of labels fits by chance.
     """

@@ -29,7 +29,7 @@ def num_labels(config: RunConfig) -> int:
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
-    """Return the head: a dense layer and the classifier, once per text."""
+    """Return the size of the head: a dense layer and the classifier, applied once per text."""
     hidden, labels = shape.hidden_size, num_labels(config)
     return Head(
         parameters=hidden * (hidden + 1) + labels * (hidden + 1),
@@ -41,7 +41,7 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def labels_of(config: RunConfig) -> Labels:
-    """Return the classes by number; none for scores."""
+    """Describe the labels of the data: the class numbers, or no classes for scores."""
     has_names = bool(config.classification.label_names)
     numbers = range(0 if is_regression(config) else num_labels(config))
     return Labels(
@@ -53,7 +53,7 @@ def labels_of(config: RunConfig) -> Labels:
 
 
 def reports(config: RunConfig, metric: Metric) -> bool:
-    """Return whether a run reports a metric, by its problem: classes or scores."""
+    """Return whether a run reports a metric; classification and regression have different metrics."""
     return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
 
 

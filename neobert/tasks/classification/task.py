@@ -70,7 +70,7 @@ def head_settings(config: RunConfig) -> dict[str, Any]:
 class ClassificationObjective(LabelledObjective):
     """Sum the cross-entropy over classes, or the squared error of scores, over the labelled texts.
 
-    N texts are rows, or the entries of a packed run's cu_seqlens, empty ones included.
+    N is the number of rows, or of segments in a packed run's cu_seqlens, including empty ones.
     """
 
     def logits(self, inputs: dict[str, Any]) -> Tensor:
@@ -92,7 +92,10 @@ class ClassificationData(RankData):
 
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
-    """Label every segment of a full microbatch with the label of its first segment."""
+    """Label every segment of a full microbatch, for the worst case of time and memory.
+
+    All segments get the label of the first one.
+    """
     size = len(batch.cu_seqlens) - 1 if batch.cu_seqlens is not None else len(batch.input_ids)
     labels = batch.labels[:1].expand(size).contiguous()
     return replace(batch, labels=labels, num_targets=size)

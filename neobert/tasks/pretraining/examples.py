@@ -23,7 +23,7 @@ from neobert.errors import ProjectError
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents as rows; masking makes the targets."""
+    """Data layer of pretraining: rows are documents, and the targets are masked tokens."""
 
     config: RunConfig
 
@@ -56,7 +56,7 @@ class Documents:
         lengths: NDArray[np.int64],  # noqa: ARG002
         generator: np.random.Generator,  # noqa: ARG002
     ) -> Mapping[str, NDArray[Any]]:
-        """Return no side columns: masking makes the targets."""
+        """Return no side columns: masking creates the targets."""
         return {}
 
     def check(self, label: str, counts: Counts) -> None:
@@ -64,7 +64,7 @@ class Documents:
         check_maskable(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the rows alone, which keeps earlier fingerprints of text valid."""
+        """Return the identity of the row format alone, so that fingerprints of earlier text stay valid."""
         return self.rows.identity()
 
 

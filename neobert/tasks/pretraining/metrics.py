@@ -19,7 +19,7 @@ class MaskedTokenMetrics:
         self._num_targets = 0
 
     def add(self, score: Score, batch: Batch) -> None:
-        """Add a microbatch."""
+        """Add the sums of a microbatch."""
         self._sums += torch.stack([score.loss_sum, score.num_correct])
         self._num_targets += batch.num_targets
 

@@ -40,10 +40,11 @@ def build(
 ) -> Task:
     """Build model, objective and data of a pretraining run.
 
-    A fresh run starts from the weights of `model.pretrained_checkpoint`; a resumed one has its own.
-    `on_sign` is called on progress while waiting for data.
-    Raises `ProjectError` MOD002 if the model's vocabulary is smaller than the tokenizer's, EXP005 if
-    those weights do not fit or have another vocabulary.
+    A fresh run starts from the weights of `model.pretrained_checkpoint`; a resumed run loads its checkpoint
+    afterwards. `on_sign` is called on progress while waiting for data.
+
+    Raises `ProjectError` MOD002 if the model's vocabulary is smaller than the tokenizer's, and EXP005 if the
+    initial weights do not fit or have another vocabulary.
     """
     vocab_size = vocabulary_rows(config, prepared.tokenizer)
     built = build_masked_lm(config, prepared.tokenizer, vocab_size, world)
@@ -89,7 +90,7 @@ class PretrainingData(RankData):
     """Microbatches of one rank, with their inputs and FLOPs."""
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
-        """Return the objective's arguments. Raises `IndexError` for a label outside the vocabulary."""
+        """Return the arguments of the objective. Raises `IndexError` for a label outside the vocabulary."""
         check_labels(batch.labels, self.vocab_size)
         return super().inputs(batch, device)
 
@@ -103,9 +104,10 @@ class PretrainingData(RankData):
 def with_most_targets(
     objective: Objective, rates: MaskingRates, batch: Microbatch, *, is_training: bool
 ) -> Microbatch:
-    """Return a microbatch with the most targets: the decoder's capacity, else the most that masking selects.
+    """Return the microbatch with the maximum number of targets, for the worst case of time and memory.
 
-    The targets are spread over the microbatch, as the decoder gathers them from everywhere.
+    That is the decoder's capacity, or without one the most tokens that masking can select. The targets are
+    spread evenly over the microbatch, as the decoder gathers them from all positions.
     """
     ids = batch.input_ids.flatten()
     capacity = objective.capacity if is_training else objective.eval_capacity

@@ -1,4 +1,4 @@
-"""Texts of labelled words: rows, their tokens and the label of each word's first token."""
+"""Data layer of token classification: rows of labelled words, encoded as segments with token labels."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class LabelledWords:
-    """Lists of labelled words as rows."""
+    """Data layer of token classification: a row is a list of words with a label each."""
 
     config: RunConfig
 
@@ -57,20 +57,20 @@ class LabelledWords:
         return WordEncoder(texts, LABELS, self.config.token_classification.label_names)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Build the rule that labels tokens from the store."""
+        """Return the target rule that reads each token's label from the token store."""
         return StoredLabels(LABELS)
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
-        """Draw a label for each token."""
+        """Return a random label for each token."""
         labels = len(self.config.token_classification.label_names)
         return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(LABELS.dtype)}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Warn of rows without text. Labels were checked when they were read, and rules judge them."""
+        """Warn about rows without text. Labels are validated when rows are read, and rules check them."""
         warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
-        """Describe the task and its labels."""
+        """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         names = list(self.config.token_classification.label_names)
         return self.rows.identity() | {"task": "token_classification", "labels": names}
 
@@ -79,7 +79,7 @@ class LabelledWords:
 class WordEncoder(LabelEncoder):
     """Encoder of rows as segments `start tokens end`; the first token of each word has the word's label.
 
-    Words are joined by spaces and tokenized as one text, as a pipeline tokenizes a text.
+    Words are joined by spaces and tokenized as one text, like the input of a transformers pipeline.
     """
 
     names: tuple[str, ...]
@@ -116,7 +116,7 @@ class WordEncoder(LabelEncoder):
         return self.encoded(tokens, [len(each) for each in ids], values, counts, too_long)
 
     def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
-        """Yield each row with its token ids and the word of each token, -1 for none."""
+        """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
         for batch in batched(rows, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda row: len(row[TEXT])):
             texts = [row[TEXT].replace(SEPARATOR, " ") for row in batch]
             encodings = self.texts.backend.encode_batch(texts, add_special_tokens=False)
@@ -125,7 +125,7 @@ class WordEncoder(LabelEncoder):
                 yield row, np.array(encoding.ids, np.int64), words_of(row[TEXT], offsets)
 
     def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
-        """Return the first token and the end of each segment of a text, and count what is lost."""
+        """Return the bounds (start, stop) of each segment in the tokens of a text; count lost text."""
         room, length = self.max_length - NUM_MARKERS, len(words)
         if length <= room:
             return [(0, length)]
@@ -143,7 +143,7 @@ class WordEncoder(LabelEncoder):
 
 
 def words_of(text: str, offsets: Ids) -> Ids:
-    """Return the word of each token, int64 [T], from the characters [T, 2] that the token covers.
+    """Return the word index of each token, int64 [T], from character offsets [T, 2]; -1 for empty tokens.
 
     A token belongs to the word of its last character: some tokenizers include the space before a word.
     """
@@ -162,7 +162,7 @@ def first_of_words(words: Ids, tags: Ids) -> Ids:
 
 
 def split_between_words(words: Ids, room: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of pieces of at most `room` tokens; only a word longer than that is split itself."""
+    """Yield the bounds of pieces of at most `room` tokens; words are split only if longer than `room`."""
     start = 0
     while len(words) - start > room:
         stop = start + room

@@ -18,7 +18,7 @@ SEPARATOR = "\n"
 
 @dataclass(frozen=True)
 class WordList:
-    """Reader of a cell with a list of words."""
+    """Parser of a cell that contains a list of words."""
 
     setting: str
 
@@ -37,7 +37,7 @@ class WordList:
 
 @dataclass(frozen=True)
 class TagList:
-    """Reader of a cell with a list of labels: names, or their numbers."""
+    """Parser of a cell that contains a list of labels: names or class numbers."""
 
     setting: str
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class TagList:
         return {name: number for number, name in enumerate(self.names)}
 
     def __call__(self, value: object, place: str) -> tuple[int, ...]:
-        """Return the number of each label. Raises DAT020 for an unknown one."""
+        """Return the class number of each label. Raises DAT020 for an unknown label."""
         labels = [] if value is None else _listed(value, "labels", self.setting, place)
         return tuple(self._number(label, place) for label in labels)
 
@@ -82,7 +82,7 @@ def check_row(row: Row, place: str) -> None:
 
 
 def count_words(text: str, tags: tuple[int, ...]) -> int:
-    """Count the words of a row; a row without labels and without text has none."""
+    """Count the words of a row; 0 for a row without labels and without text."""
     return text.count(SEPARATOR) + 1 if text or tags else 0
 
 

@@ -64,7 +64,7 @@ class TagMetrics:
         self._found, self._true, self._both = 0, 0, 0
 
     def add(self, score: Predictions, batch: Microbatch) -> None:
-        """Add a microbatch."""
+        """Add the counts of a microbatch."""
         self._loss_sum += score.loss_sum
         is_word = batch.labels.flatten() != IGNORED
         # Every segment and every row begins at position 0.

@@ -1,4 +1,4 @@
-"""Probes with known answers for token classification: attention, layout, and planted labels."""
+"""Correctness probes of token classification: attention, packed against padded logits, planted labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from neobert.training.loop.task import Answer, Examiner
 
 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:
-    """Test attention within texts, equal logits of padded and packed texts, and planted labels."""
+    """Yield the results: attention within texts, equal logits of padded and packed texts, planted labels."""
     yield from attention_answers(examiner, batch, token_classes=num_labels)
     if batch.attention_mask is None:
         yield layout_answer(examiner, batch)
@@ -22,7 +22,10 @@ def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) ->
 
 
 def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Compare the logits of tokens in a packed run with those of the same texts in padded rows."""
+    """Compare the logits of the same tokens in a packed run and in padded rows.
+
+    The value is the largest difference, relative to the root mean square of the packed logits.
+    """
     rows = in_rows(batch)
     packed = examiner.score(batch).logits[: rows.num_tokens]
     padded = examiner.score(rows).logits

@@ -30,7 +30,7 @@ def tags_entities(names: Iterable[str]) -> bool:
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
-    """Return the head: one linear layer, for every token."""
+    """Return the size of the head: one linear layer, applied to every token."""
     hidden, labels = shape.hidden_size, len(config.token_classification.label_names)
     return Head(
         parameters=labels * (hidden + 1),
@@ -42,7 +42,7 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def labels_of(config: RunConfig) -> Labels:
-    """Return the labels by name."""
+    """Describe the labels of the data: the class names."""
     section = "token_classification"
     names = config.token_classification.label_names
     return Labels("word", f"{section}.label_column", f"{section}.label_names", names)

@@ -86,6 +86,6 @@ def labelled_share(prepared: PreparedData) -> float:
 
 
 def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
-    """Label every token of a full microbatch."""
+    """Label every token of a full microbatch, for the worst case of time and memory."""
     labels = torch.zeros_like(batch.input_ids)
     return replace(batch, labels=labels, num_targets=labels.numel())
