@@ -1,4 +1,4 @@
-"""The model. Importing it registers the type "neobert" with transformers' auto classes."""
+"""NeoBERT model code. Importing it registers the type "neobert" with transformers' auto classes."""
 
 import transformers
 from transformers import AutoConfig

@@ -88,8 +88,8 @@ class RegisteredAttention:
 
     Attributes:
         name: the model's `attn_implementation`.
-        mask: the padding mask in the function's form: [B, S] for FlashAttention, tiles for flex_attention,
-            else [B, 1, S, S], added to the scores.
+        mask: the padding mask in the function's form: [B, S] for FlashAttention, a BlockMask for
+            flex_attention, else [B, 1, S, S], added to the scores.
         arguments: passed to the function, such as the bounds of packed segments.
     """
 
@@ -98,7 +98,7 @@ class RegisteredAttention:
     arguments: Mapping[str, Any]
 
     def in_block(self, block: nn.Module) -> Attend:
-        """Return the attention of one block, whose attributes the function may read."""
+        """Return the `attend` of one block; the registered function may read the block's attributes."""
         return partial(self._attend, block)
 
     def _attend(self, block: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ def registered_mask(
 
 
 def padded_attention(mask: Tensor | None) -> Attend:
-    """Attend within padded rows: q, k, v [B, S, N, H], with a mask from `normalize_mask` or None."""
+    """Return the `attend` for padded rows: SDPA over q, k, v [B, S, N, H], `mask` from `normalize_mask`."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         # A float mask has to match the queries, which autocast may have halved.
@@ -140,7 +140,7 @@ def padded_attention(mask: Tensor | None) -> Attend:
 
 
 def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
-    """Attend with plain matrix products, and append the attention weights [B, N, S, S] to the list."""
+    """Return an `attend` of plain matrix products that appends its weights [B, N, S, S] to the list."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         note_kernel("eager")
@@ -154,7 +154,7 @@ def eager_attention(mask: Tensor | None, probabilities: list[Tensor]) -> Attend:
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over keys; a query without any key gets zeros, as in SDPA."""
+    """Return the softmax over keys; a query without any key gets zeros, as in SDPA."""
     if mask is None:
         return scores.softmax(-1)
     is_open = mask if mask.dtype == torch.bool else mask > -torch.inf
@@ -168,7 +168,8 @@ def _masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 def normalize_mask(mask: Tensor | None) -> Tensor | None:
     """Convert a mask [B, S] or [B, 1 or N, 1 or S, S] to the form of SDPA.
 
-    bool: True attends. Integers: 1 attends. Floats are added to the scores: 0 attends, minus infinity hides.
+    True or 1 marks a key to attend to. Floats are added to the scores: 0 keeps a key, minus infinity hides
+    it.
     Raises `ValueError` for other shapes, and for floats above 0.
     """
     if mask is None:
@@ -187,9 +188,10 @@ def normalize_mask(mask: Tensor | None) -> Tensor | None:
 
 
 def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
-    """Attend within the segments of a flat run: q, k, v [T, N, H], boundaries int32 [K+1] from 0 to T.
+    """Return the `attend` within the segments of a flat run: q, k, v [T, N, H].
 
-    Segments of length zero are allowed anywhere. backend: a kernel's name from `backends.choose_backend`.
+    `cu_seqlens` [K+1] are the segment bounds from 0 to T, empty segments included. `backend` is the name of a
+    kernel from `backends.choose_backend`.
     """
     cu_seqlens = cu_seqlens.to(torch.int32)
     is_varlen = load_attention(backend)
@@ -214,9 +216,10 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
 
 @torch.compiler.disable(reason="packed SDPA reads the segment lengths on the host; compile a varlen kernel")
 def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> list[int]:
-    """Return the lengths of the non-empty segments. Waits for the device, once per packed SDPA forward.
+    """Return the lengths of the non-empty segments. Synchronizes with the device.
 
-    Raises `ValueError` for boundaries that do not increase from 0 to `num_tokens`, or exceed `max_seqlen`.
+    Called once per packed SDPA forward. Raises `ValueError` for bounds that do not increase from 0 to
+    `num_tokens`, and for segments longer than `max_seqlen`.
     """
     bounds = cu_seqlens.tolist()
     lengths = [end - start for start, end in pairwise(bounds)]
@@ -230,7 +233,10 @@ def segment_lengths(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> lis
 
 
 def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
-    """Attend one segment at a time. Split, not sliced: the backward of a split is one concatenation."""
+    """Return an `attend` that calls SDPA once per segment.
+
+    Tensors are split, not sliced: the backward of a split is one concatenation.
+    """
     lengths = segment_lengths(cu_seqlens, max_seqlen, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -244,7 +250,7 @@ def segmented_sdpa(cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Atte
 def bounds_of(position_ids: Tensor) -> Tensor | None:
     """Return the segment bounds of one row, where its positions [S] restart; None for a single segment.
 
-    Waits for the device.
+    Synchronizes with the device.
     """
     starts = (position_ids.diff() != 1).nonzero().flatten() + 1
     if not len(starts):
@@ -253,7 +259,10 @@ def bounds_of(position_ids: Tensor) -> Tensor | None:
 
 
 def same_segment(position_ids: Tensor) -> Tensor:
-    """Return a mask [1, 1, S, S], True if two tokens share a segment: `bounds_of` for compiled graphs."""
+    """Return a mask [1, 1, S, S], True where two tokens share a segment.
+
+    Used in compiled graphs, where `bounds_of` cannot run.
+    """
     segment = F.pad((position_ids.diff() != 1).cumsum(0), (1, 0))
     return (segment[:, None] == segment)[None, None]
 

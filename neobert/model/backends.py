@@ -29,7 +29,7 @@ HALF_TYPES = (torch.bfloat16, torch.float16)
 
 
 class BackendError(ValueError):
-    """A kernel that cannot run here. `hint` is the edit or command that fixes it."""
+    """Error for a kernel that cannot run here. `hint` is the edit or command that fixes it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(f"{message}: {hint}")
@@ -56,8 +56,8 @@ def this_environment(device_type: str, dtype: torch.dtype, head_size: float | No
 def choose_backend(requested: str, environment: Environment) -> Backend:
     """Choose the kernel for packed runs; raise `BackendError` if the requested one cannot run.
 
-    `flash_attn_varlen` is the newest FlashAttention that is installed and runs here; `auto` is that, else
-    torch's own varlen kernel, else SDPA.
+    `flash_attn_varlen` selects the newest FlashAttention that is installed and runs here. `auto` tries the
+    same, then torch's own varlen kernel, then SDPA.
     """
     kernels = attention_named(requested)
     if not kernels:
@@ -82,7 +82,7 @@ def _messages(errors: list[BackendError]) -> list[str]:
 
 
 def check_kernel(kernel: AttentionKernel, environment: Environment) -> None:
-    """Raise `BackendError` unless the kernel runs on this device, type and head, and its package imports."""
+    """Raise `BackendError` unless the kernel supports device, dtype and head size, and can be imported."""
     _refuse(kernel, environment)
     import_kernel(kernel)
 
@@ -96,7 +96,7 @@ def _refuse(kernel: Kernel, environment: Environment) -> None:
 def import_kernel(kernel: AttentionKernel) -> Callable[..., Any]:
     """Import a kernel's function, or raise `BackendError`.
 
-    The package itself is imported first: a file of this folder that wraps a kernel imports without it.
+    The kernel's package is imported first, because a wrapper module of this folder also imports without it.
     """
     module, _, name = kernel.loader.partition(":")
     try:
@@ -133,19 +133,19 @@ def load_attention(name: str) -> bool:
 
 
 def check_tensors(name: str, device_type: str, dtype: torch.dtype) -> None:
-    """Raise `BackendError` if the kernel does not take tensors of this device and type."""
+    """Raise `BackendError` if the kernel does not support tensors of this device and dtype."""
     _refuse(ATTENTION[name], this_environment(device_type, dtype))
 
 
 class LigerFunctions(NamedTuple):
-    """The two autograd functions that the blocks use."""
+    """Autograd functions of Liger that the blocks use."""
 
     rms_norm: Any
     silu_mul: Any
 
 
 def load_liger() -> LigerFunctions:
-    """Import the functions, or raise `BackendError`."""
+    """Import Liger's functions, or raise `BackendError`."""
     try:
         from liger_kernel.ops.rms_norm import LigerRMSNormFunction
         from liger_kernel.ops.swiglu import LigerSiLUMulFunction

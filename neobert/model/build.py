@@ -1,4 +1,4 @@
-"""Construction of a model from the run's config. `neobert.objectives` resolves the kernels before."""
+"""Construction of a NeoBERT from the run's config. `neobert.objectives` chooses the kernels beforehand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build_model_config(
 
 
 def _init_ranges(model: ModelConfig) -> dict[str, Any]:
-    """Return the ranges of uniform weights, which `scaled` does not read (MOD005, CFG004)."""
+    """Return the ranges of uniform initialization; empty for `init: scaled`, where MOD005 rejects them."""
     if model.init == "scaled":
         return {}
     return {

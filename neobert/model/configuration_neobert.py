@@ -32,10 +32,10 @@ AUTO_MAP = {
 
 
 class NeoBERTConfig(PretrainedConfig):
-    """Describe a NeoBERT encoder.
+    """Configuration of a NeoBERT encoder.
 
     The names are those of the published checkpoint; its `max_length` is read as `max_position_embeddings`.
-    Raises `ValueError` for a shape or a name that no model can have.
+    Raises `ValueError` for an invalid shape or an unknown choice.
     """
 
     model_type = "neobert"
@@ -99,9 +99,9 @@ class NeoBERTConfig(PretrainedConfig):
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Build as transformers does; reject a `rope_theta` other than that of the trained weights.
+        """Build like transformers, but raise `ValueError` if `kwargs` change the trained `rope_theta`.
 
-        Every load of a checkpoint calls this, with the caller's changes as `kwargs`.
+        Every load of a checkpoint calls this, with the caller's overrides as `kwargs`.
         """
         trained = config_dict.get("rope_theta", DEFAULT_ROPE_THETA)
         requested = kwargs.get("rope_theta", trained)
@@ -114,13 +114,16 @@ class NeoBERTConfig(PretrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, with the kernel table's own source file."""
+        """Save like transformers, and copy the source file of the kernel table to the folder."""
         super().save_pretrained(save_directory, *args, **kwargs)
         shutil.copyfile(inspect.getfile(AttentionKernel), Path(save_directory) / "kernel_table.py")
 
     @property
     def ffn_width(self) -> int:
-        """Width inside the feed-forward: two thirds for SwiGLU, which has three matrices to GELU's two."""
+        """Feed-forward width: intermediate_size for GELU, two thirds of it for SwiGLU.
+
+        SwiGLU has three matrices instead of two. Its width is rounded up to a multiple of 8.
+        """
         if self.hidden_act == "gelu":
             return int(self.intermediate_size)
         return 8 * -(-(2 * int(self.intermediate_size) // 3) // 8)

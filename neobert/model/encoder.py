@@ -82,18 +82,19 @@ class NeoBERT(NeoBERTPreTrainedModel):
         """Encode padded rows [B, S] or a packed run [T].
 
         Args:
-            attention_mask: [B, S] or [B, 1 or N, 1 or S, S]; True or 1 attends, a float is added.
+            attention_mask: [B, S] or [B, 1 or N, 1 or S, S]; True or 1 attends, floats are added to scores.
             position_ids: positions of the tokens; by default they count from 0 in each row or segment. In a
                 single row without a mask, positions that restart begin a new segment.
-            cu_seqlens: int32 [K+1] bounds of the segments, from 0 to T; a repeated one is an empty segment.
-            max_seqlen: no segment is longer than this; if omitted, it is read from cu_seqlens.
+            cu_seqlens: int32 [K+1] bounds of the segments, from 0 to T; a repeated bound is an empty segment.
+            max_seqlen: upper bound of the segment lengths; if omitted, it is computed from cu_seqlens.
             token_type_ids: accepted because BERT's tokenizers return them; not used.
-            kwargs: `cu_seq_lens_q` and `max_length_q`, as transformers names the bounds; all of them are
+            kwargs: `cu_seq_lens_q` and `max_length_q`, transformers' names of the bounds; all kwargs are
                 passed to a registered attention function.
 
         Returns:
             last_hidden_state [B, S, D] or [T, D]; hidden_states: the embeddings and every block's output, the
-            last one normed; attentions: the softmax [B, N, S, S] of every block, padded rows only.
+            last one after the final norm; attentions: the softmax [B, N, S, S] of every block, padded
+            rows only.
 
         Raises `ValueError` for rows or segments of more than max_position_embeddings tokens.
         """
@@ -130,13 +131,13 @@ class NeoBERT(NeoBERTPreTrainedModel):
 
     @property
     def _registered(self) -> str | None:
-        """Name of the function of transformers' registry that attends; None: this model's kernels do."""
+        """Name of the attention function registered in transformers; None if this model's own kernels run."""
         name = self.config._attn_implementation
         return None if name in OWN_ATTENTION else str(name)
 
     @property
     def _is_served(self) -> bool:
-        """Return whether a serving engine attends, which isolates the texts of its single row."""
+        """Return whether a serving engine's attention runs, which separates the texts of a single row."""
         return self._registered is not None and not self._registered.startswith(("flash", "flex", "kernels-"))
 
     def _attend_rows(
@@ -168,7 +169,10 @@ class NeoBERT(NeoBERTPreTrainedModel):
         keeps: bool,
         kwargs: Mapping[str, Any],
     ) -> list[Tensor]:
-        """Run the blocks over a flat run [T, D] or [1, T, D], each segment by itself."""
+        """Run the blocks over a flat run [T, D] or [1, T, D], with attention within segments.
+
+        Returns the same states as `_run_blocks`.
+        """
         is_row = x.dim() == 3
         if is_row and x.shape[0] != 1:
             raise ValueError(f"packed input must be one flat row, got {x.shape[0]} rows")
@@ -198,7 +202,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return RegisteredAttention(name, None, {**kwargs, **bounds})
 
     def _backend(self, x: Tensor) -> str:
-        """Return the kernel for packed runs: the configured one, or the best of several for this device."""
+        """Return the kernel for packed runs; `auto` and `flash_attn_varlen` are resolved for this device."""
         requested = str(self.config.attn_backend)
         if requested in ATTENTION:
             return requested
@@ -209,7 +213,10 @@ class NeoBERT(NeoBERTPreTrainedModel):
     def _run_blocks(
         self, x: Tensor, position_ids: Tensor | None, attend: Attend | RegisteredAttention, keeps: bool
     ) -> list[Tensor]:
-        """Run embeddings [..., D] through blocks and final norm; return what is kept, the result last."""
+        """Run embeddings [..., D] through blocks and final norm; return a list that ends with the output.
+
+        With `keeps` the list begins with the input of every block.
+        """
         if position_ids is None:
             position_ids = torch.arange(x.shape[-2], device=x.device)
         rotation = None
@@ -228,7 +235,10 @@ class NeoBERT(NeoBERTPreTrainedModel):
         return [*states, self.layer_norm(x)]
 
     def _refuse_beyond(self, length: int) -> None:
-        """Refuse rows of more positions than the model was made for, by their shape alone."""
+        """Raise ValueError for rows longer than max_position_embeddings.
+
+        Only shapes are checked: position ids are on the device.
+        """
         if length > self.config.max_position_embeddings:
             raise ValueError(
                 f"a row of {length} tokens exceeds max_position_embeddings "
@@ -241,7 +251,10 @@ def _given(value: bool | None, default: bool | None) -> bool:
 
 
 def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Return the bounds of the segments of one row, or their mask in a graph, where lengths are unknown."""
+    """Return (segment bounds, None) of one row, or in a compiled graph (None, mask).
+
+    A compiled graph cannot contain the bounds, since their number depends on the data.
+    """
     positions = position_ids.flatten()
     if torch.compiler.is_compiling():
         return None, same_segment(positions)

@@ -1,4 +1,4 @@
-"""FlashAttention 4 as one operator that torch.compile traces without a break. Copied into every checkpoint.
+"""FlashAttention 4 as one operator that torch.compile traces without a graph break. Copied into checkpoints.
 
 T tokens, N heads, H channels of a head.
 """
@@ -91,5 +91,5 @@ def flash4_varlen(
     max_seqlen: int,
     max_seqlen_k: int,  # noqa: ARG001
 ) -> Tensor:
-    """Attend within segments, [T, N, H] each; same signature as the other varlen kernels."""
+    """Run attention within segments: q, k, v [T, N, H]. Same signature as the other varlen kernels."""
     return _attention(q, k, v, cu_seqlens, max_seqlen)[0]

@@ -1,7 +1,7 @@
 """torch's flex_attention over packed documents and padded rows. Copied into every checkpoint folder.
 
-The mask is a list of tiles, made once per microbatch for all blocks. It is computed from cu_seqlens
-without a device synchronization, and its shape depends on T only: one program for all microbatches.
+The BlockMask is built once per microbatch for all blocks, from cu_seqlens and without a device
+synchronization. Its shape depends on T only, so all microbatches share one compiled program.
 
 Shapes: T packed tokens, N heads, H channels of a head, K segments.
 """
@@ -21,7 +21,7 @@ _compiled: Callable[..., Any] | None = None
 
 
 def document_mask(cu_seqlens: Tensor, num_tokens: int) -> BlockMask:
-    """Return the mask that limits attention to a token's own segment.
+    """Return the BlockMask that limits attention to each token's own segment.
 
     cu_seqlens [K+1] from 0 to T, empty segments allowed.
     """
@@ -61,7 +61,10 @@ def row_mask(mask: Tensor) -> BlockMask:
 # with the attention on a GPU.
 @torch.library.custom_op("neobert::document_tiles", mutates_args=())
 def document_tiles(cu_seqlens: Tensor, num_tokens: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each token's segment [T], how many tiles of keys a tile of queries sees, and which."""
+    """Return the segment of each token [T], and the number and indices of the key tiles of each query tile.
+
+    The tiles of `TILE` tokens cover T; the outputs are int64 [T], int32 [tiles] and int32 [tiles, tiles].
+    """
     device = cu_seqlens.device
     segment = torch.searchsorted(
         cu_seqlens[1:], torch.arange(num_tokens, device=device, dtype=cu_seqlens.dtype), right=True
@@ -93,7 +96,7 @@ def flex_in_documents(
     max_seqlen: int,  # noqa: ARG001
     num_tokens: int,
 ) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    """Return attention within documents, from q, k, v [T, N, H] to the context; all blocks share its mask."""
+    """Return the `attend` within documents for q, k, v [T, N, H]; all blocks share its mask."""
     mask = document_mask(cu_seqlens, num_tokens)
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -106,7 +109,7 @@ def flex_in_documents(
 
 
 def _program() -> Callable[..., Any]:
-    """Return the function where a graph takes it in, else its compiled form: in eager mode it is dense."""
+    """Return flex_attention itself while compiling, else its compiled form: in eager mode it is dense."""
     global _compiled
     if torch.compiler.is_compiling():
         return flex_attention

@@ -13,14 +13,14 @@ from .attention import normalize_mask
 
 
 def pool(hidden: Tensor, attention_mask: Tensor | None, how: str, cu_seqlens: Tensor | None = None) -> Tensor:
-    """Reduce rows [B, S, D], or the segments of a packed run [T, D], by first token, mean or maximum.
+    """Pool rows [B, S, D], or the segments of a packed run [T, D], by first token, mean or maximum.
 
-    Only tokens that a mask [B, S] attends count, on whichever side the padding is. Mean and maximum are taken
-    in fp32; without tokens they are zeros.
+    Only the tokens that a mask [B, S] marks as real are used; padding may be on either side. Mean and maximum
+    are computed in fp32, and are zeros for a text without tokens.
 
     Args:
         how: "cls", "avg" or "max".
-        cu_seqlens: [K + 1] bounds of the segments up to T; "cls" gives any token for an empty one.
+        cu_seqlens: [K + 1] bounds of the segments up to T; "cls" returns an arbitrary token for an empty one.
     """
     if cu_seqlens is not None:
         return _pool_segments(hidden.flatten(0, -2), cu_seqlens, how)
@@ -39,7 +39,7 @@ def pool(hidden: Tensor, attention_mask: Tensor | None, how: str, cu_seqlens: Te
 
 
 def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """Return the first token of each row that a mask [B, S] attends; position 0 without such a mask."""
+    """Return the vector of each row's first real token, [B, D]; position 0 without a mask [B, S]."""
     if attention_mask is None or attention_mask.dim() != 2:
         return hidden[:, 0]
     first = _real_tokens(hidden, attention_mask)[..., 0].to(torch.int32).argmax(dim=1)
@@ -47,7 +47,7 @@ def _first_token(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 def _real_tokens(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-    """True [B, S, 1] where a token counts."""
+    """Return a mask [B, S, 1] of the real tokens. Raises `ValueError` for a mask with another rank than 2."""
     if attention_mask is None:
         return torch.ones_like(hidden[..., :1], dtype=torch.bool)
     if attention_mask.dim() != 2:
@@ -71,9 +71,10 @@ def _pool_segments(hidden: Tensor, cu_seqlens: Tensor, how: str) -> Tensor:
 
 
 def token_loss(logits: Tensor, labels: Tensor, num_items: Tensor | int | None) -> Tensor:
-    """Cross-entropy in fp32 of logits [..., V] over the labels [...] that are not -100; zero without any.
+    """Return the mean cross-entropy in fp32 of logits [..., V] over the labels [...] that are not -100.
 
-    The mean; with num_items the sum over that number, the labels of all microbatches of a step.
+    With num_items, the number of labels in all microbatches of a step, the sum is divided by that number. The
+    loss is zero without labels.
     """
     labels = labels.flatten()
     total = F.cross_entropy(logits.flatten(0, -2).to(torch.float32), labels, reduction="sum")
@@ -95,7 +96,10 @@ def problem_of(labels: Tensor, num_labels: int) -> str:
 def classification_loss(
     logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
 ) -> Tensor:
-    """Loss in fp32 of one class per row, scores, or independent labels: the mean, or a share of it."""
+    """Return the loss in fp32 of classes, regression scores, or independent labels, by problem type.
+
+    The mean over the batch; with num_items, the sum divided by that number.
+    """
     logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
     if problem == "single_label_classification":
         loss = F.cross_entropy(logits, labels.flatten(), reduction=reduction)
@@ -106,7 +110,7 @@ def classification_loss(
 
 
 def span_loss(start: Tensor, end: Tensor, start_positions: Tensor, end_positions: Tensor) -> Tensor:
-    """Mean cross-entropy in fp32 of the first and last token of an answer: logits [B, S], positions [B].
+    """Return the mean fp32 cross-entropy of an answer's first and last token: logits [B, S], positions [B].
 
     An answer that truncation cut off (a position outside the row) is ignored.
     """

@@ -87,8 +87,8 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
 
         Arguments as for `NeoBERT`; labels have the shape of input_ids, and the loss is the mean over
         those that are not -100 (zero if all are). With num_items_in_batch, the number of labels of all
-        accumulated microbatches, it is the sum over that number, so that the losses of a step add up to
-        its mean.
+        accumulated microbatches, the sum is divided by that number, so that the losses of a step add up
+        to its mean.
         """
         encoded = self.model(
             input_ids, attention_mask, position_ids, inputs_embeds, cu_seqlens, max_seqlen,
@@ -104,7 +104,7 @@ class NeoBERTLMHead(NeoBERTPreTrainedModel):
 
 
 class _TaskModel(NeoBERTPreTrainedModel):
-    """The encoder with a new head."""
+    """Base class of the fine-tuning models: the encoder with a new head."""
 
     accepts_loss_kwargs = True
     _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^decoder\."]
@@ -116,14 +116,14 @@ class _TaskModel(NeoBERTPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw the head from a normal; the encoder draws its own weights."""
+        """Initialize the head from a normal distribution; the encoder initializes its own weights."""
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=self.config.classifier_init_range)
             nn.init.zeros_(module.bias)
 
 
 class _PooledModel(_TaskModel):
-    """The encoder with a classifier over one pooled vector per text (config.pooling: avg, cls or max)."""
+    """Base class of classifiers over one pooled vector per text (config.pooling: avg, cls or max)."""
 
     fresh_parts = ("dense.", "classifier.")
 
@@ -163,9 +163,9 @@ class NeoBERTForSequenceClassification(_PooledModel):
         """Classify rows, or the segments of a packed run: logits [N, num_labels]. Arguments as for `NeoBERT`.
 
         Segments are those of cu_seqlens, or of position_ids that restart in a single row without a mask.
-        labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for many at once.
+        labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for multi-label.
         config.problem_type selects the loss; if it is None, the first labels set it, and it is saved.
-        num_items_in_batch as for `NeoBERTLMHead`; of several labels a row each is an item.
+        num_items_in_batch as for `NeoBERTLMHead`; with several labels per row, each label is an item.
         """
         encoded = self.model(
             input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs
@@ -188,7 +188,10 @@ class NeoBERTForSequenceClassification(_PooledModel):
 
 
 def _restarts(position_ids: Tensor) -> Tensor | None:
-    """Find the segments of a single row where its positions restart, as the encoder does; None: one text."""
+    """Return the segment bounds of a single row whose positions restart.
+
+    None for one text, or for several rows. Raises `ValueError` in a compiled graph.
+    """
     if position_ids.dim() > 1 and len(position_ids) > 1:
         return None
     if torch.compiler.is_compiling():
@@ -217,7 +220,7 @@ class NeoBERTForMultipleChoice(_PooledModel):
     ) -> MultipleChoiceModelOutput:
         """Score the C choices of each question: input_ids and attention_mask [B, C, S], logits [B, C].
 
-        labels: [B], the number of the right choice.
+        labels: [B], the index of the correct choice.
         """
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         encoded = self.model(input_ids.flatten(0, 1), mask, return_dict=True, **kwargs)
@@ -289,7 +292,7 @@ class NeoBERTForQuestionAnswering(_TaskModel):
     ) -> QuestionAnsweringModelOutput:
         """Return start and end logits [B, S] each. Arguments as for `NeoBERT`.
 
-        start_positions, end_positions: [B], tokens of the row; one outside of it is ignored.
+        start_positions, end_positions: [B] token indices; an index outside the row is ignored.
         """
         encoded = self.model(
             input_ids, attention_mask, position_ids, inputs_embeds, return_dict=True, **kwargs

@@ -1,4 +1,4 @@
-"""Base class of encoder and heads: initial values, loading, recomputation. Copied into every folder."""
+"""Base class of encoder and heads: initialization, loading, recomputation. Copied into checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRUNCATED_AT = 3.0
 
 
 class NeoBERTPreTrainedModel(PreTrainedModel):
-    """Initialization and checkpointing, shared by the encoder and its heads."""
+    """Base class of encoder and heads: initialization, loading, saving and activation checkpointing."""
 
     config_class = NeoBERTConfig
     base_model_prefix = "model"
@@ -34,7 +34,7 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, output_loading_info: bool = False, **kwargs: Any) -> Any:
-        """Load as transformers does, but raise `ValueError` if weights of the encoder are missing."""
+        """Load like transformers, but raise `ValueError` if weights of the encoder are missing."""
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         missing = sorted(key for key in info["missing_keys"] if not key.startswith(cls.fresh_parts))
         if missing:
@@ -46,16 +46,16 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Save as transformers does, with an auto_map to the code that is saved next to the weights."""
+        """Save like transformers, with an auto_map to the code that is saved next to the weights."""
         self.config.auto_map = dict(AUTO_MAP)
         super().save_pretrained(*args, **kwargs)
 
     def check_tying(self, info: Mapping[str, Iterable[str]], requested: bool | None) -> None:
-        """Raise if a checkpoint's decoder contradicts the config. Only the language-model head has one."""
+        """Raise ValueError if a checkpoint's decoder contradicts the config; no check without a decoder."""
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Draw linear layers and embeddings, zero biases and the padding row, set norms to one."""
+        """Initialize linear layers and embeddings randomly, biases and the padding row to 0, norms to 1."""
         if isinstance(module, nn.Linear):
             self._draw(module, self.config.decoder_init_range)
             if module.bias is not None:
@@ -87,14 +87,15 @@ class NeoBERTPreTrainedModel(PreTrainedModel):
 
 
 def _is_loaded(weight: Tensor) -> bool:
-    """Return whether a weight came from a checkpoint; slices and copies of it do not carry the mark."""
+    """Return whether a weight came from a checkpoint. Slices and copies lose transformers' mark."""
     return getattr(weight, "_is_hf_initialized", False)
 
 
 def _truncated_normal(weight: Tensor, std: float) -> None:
-    """Draw from a normal truncated at `TRUNCATED_AT` standard deviations, by its inverse distribution.
+    """Initialize from a normal distribution truncated at `TRUNCATED_AT` standard deviations.
 
-    torch's function rejects and draws again, which took seven times as long on two cores.
+    The samples are uniform numbers through the inverse distribution: torch's function rejects and draws
+    again, which took seven times as long on two cores. Weights from a checkpoint are kept.
     """
     if not _is_loaded(weight):
         edge = math.erf(TRUNCATED_AT / math.sqrt(2))
