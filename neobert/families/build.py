@@ -24,13 +24,12 @@ class BuiltModel:
     """A model with random weights, and the objective that trains it.
 
     Attributes:
-        model: what checkpoints hold, on the CPU, in fp32.
+        model: module whose weights checkpoints contain, on the CPU, in fp32.
         objective: masked-language-model loss over the model.
         attention: name of the attention kernel, as `Objective.attention_ran` reports it.
-        load: reads the weights that a fresh run starts from, in place. Raises `ProjectError` if they do
-            not fit.
+        load: loads the initial weights of a fresh run in place. Raises `ProjectError` if they do not fit.
         overlaps_exchange: ranks may exchange gradients during the backward pass.
-        identity: digests of what the model was built from, beyond the config; a resume must share them.
+        identity: digests of inputs of the model other than the config; they must be equal on resume.
     """
 
     model: PreTrainedModel

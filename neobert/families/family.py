@@ -30,16 +30,16 @@ class Family:
     Attributes:
         name: value of the key `model.type`.
         module: dotted name of the module that builds the model, see `neobert.families.build`.
-        read_shape: shape from the section, the rows of the embedding and the tokens of the longest row.
-            Raises `ProjectError` MOD006 if the section or a file that it names does not describe a model.
-        requested_rows: rows of the embedding that the section sets; None: they follow the tokenizer.
-        requested_kernels: kernels of blocks and of packed attention that the section names, or auto.
-        with_kernels: the section with other kernels named for the blocks.
-        modules: what runs the blocks where the section names no kernels; empty: it names them.
-        padded_attention: attention kernel of padded rows.
+        read_shape: returns the shape, given the section, the number of embedding rows and the length of the
+            longest row in tokens. Raises `ProjectError` MOD006 for an invalid section or config.json.
+        requested_rows: returns the number of embedding rows of the section; None: the tokenizer decides.
+        requested_kernels: returns the section's kernels of blocks and of packed attention, or auto.
+        with_kernels: returns a copy of the section with the given kernels for the blocks.
+        modules: description of the block implementation, if the section has no key for kernels; else empty.
+        padded_attention: returns the attention kernel of padded rows.
         packs: documents can be packed and stay isolated from each other.
-        has_numerics_probes: the probes of `validate-gpu` know this model.
-        unsupported: keys of a run that the family does not support.
+        has_numerics_probes: `validate-gpu` has numerics probes for this model.
+        unsupported: yields the keys of a run that the family does not support.
     """
 
     name: str

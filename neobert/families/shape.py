@@ -77,8 +77,8 @@ class ModelShape:
         max_positions: longest sequence in tokens that the model accepts.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
-        kept: activations that a block keeps, by what runs it: `eager`, which every family has, `compiled`,
-            and names of own kernels.
+        kept: activations that a block stores, by implementation: `eager` (every family), `compiled`, and
+            names of this project's kernels.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
     """
 
@@ -101,7 +101,7 @@ class ModelShape:
 
     @property
     def trained(self) -> ParameterCount:
-        """Parameters with a gradient: all, or those of the adapters (as `linear`) and of the head."""
+        """Trainable parameters: all, or those of the adapters (as `linear`) and of the head."""
         if not self.adapter_parameters:
             return self.parameters
         return ParameterCount(self.adapter_parameters, 0, 0, self.parameters.decoder)
@@ -121,7 +121,7 @@ class ModelShape:
         return self.attention_width // self.num_heads
 
     def attended_pairs(self, length: int) -> int:
-        """Count the pairs (query, key) of a segment of `length` tokens, over all blocks."""
+        """Return the number of (query, key) pairs of a segment of `length` tokens, summed over all blocks."""
         whole = length * (length + 1) // 2 if self.direction == "causal" else length * length
         if self.window is None or length <= self.window.reach:
             return self.num_layers * whole
@@ -133,8 +133,8 @@ class ModelShape:
     def attention_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of attention, forward and backward, over segments of these lengths.
 
-        12 per channel and attended pair: two products forward, four backward. A sliding window
-        counts the pairs inside, and recomputation and padding count nothing.
+        12 per channel and attended pair: two products forward, four backward. Pairs outside a sliding window,
+        recomputation and padding are not counted.
         """
         return 12 * self.attention_width * sum(map(self.attended_pairs, lengths))
 
@@ -144,7 +144,7 @@ class ModelShape:
         return self.product_flops * sum(lengths) + self.attention_flops(lengths)
 
     def block_bytes(self, kernels: str, compute_bytes: int, segment: int) -> int:
-        """Return the bytes per token that one block keeps, in segments of `segment` tokens."""
+        """Return the activation bytes per token that one block stores, in segments of `segment` tokens."""
         kept = self.kept[kernels]
         value_bytes = BF16_BYTES if kept.is_bf16 else compute_bytes
         values = kept.values + kept.scores * segment

@@ -1,4 +1,4 @@
-"""The table of model families: the key `model.type` names a row. Imports no torch."""
+"""Table of model families by name, the values of the key `model.type`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def family_of(config: RunConfig) -> Family:
 
 
 def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
-    """Return the shape of the run's model, with `vocab_size` rows in its embedding.
+    """Return the shape of the run's model, with `vocab_size` embedding rows.
 
-    Raises `ProjectError` MOD006 if the section `model` does not describe one.
+    Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
     """
     shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
     return replace(shape, adapter_parameters=adapter_parameters(config))
@@ -34,12 +34,12 @@ def longest_row(config: RunConfig) -> int:
 
 
 def requested_rows(config: RunConfig) -> int | None:
-    """Return the rows of the embedding that the run file sets; None: they follow the tokenizer."""
+    """Return the number of embedding rows that the run file sets; None: the tokenizer decides."""
     return family_of(config).requested_rows(config.model)
 
 
 def requested_kernels(config: RunConfig) -> tuple[str, str]:
-    """Return the kernels of blocks and of packed attention that the run file names, or `auto`."""
+    """Return the kernels of blocks and of packed attention that the run file sets, or `auto`."""
     return family_of(config).requested_kernels(config.model)
 
 
@@ -49,7 +49,7 @@ def padded_attention(config: RunConfig) -> str:
 
 
 def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
-    """Return the config with other kernels named for the blocks."""
+    """Return a copy of the config with `blocks` as the kernels of the encoder blocks."""
     return replace(config, model=family_of(config).with_kernels(config.model, blocks))
 
 

@@ -41,7 +41,7 @@ LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch
 
 
 class Parts(NamedTuple):
-    """Access to the blocks of an architecture, and to its head (hidden states to logits)."""
+    """Functions that return the blocks of an architecture, and its head (hidden states to logits)."""
 
     blocks: Callable[[Any], nn.ModuleList]
     head: Callable[[Any], Head]
@@ -94,7 +94,7 @@ def build_masked_lm(
 def build_config(config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int) -> PretrainedConfig:
     """Return transformers' configuration: the settings of the run with the ids of its own tokenizer.
 
-    Raises `ProjectError` MOD006 for a value that transformers refuses.
+    Raises `ProjectError` MOD006 for a value that transformers rejects.
     """
     requested = read_settings(section_of(config))
     values = {name: value for name, value in requested.values.items() if name not in LEFT_OUT}
@@ -151,10 +151,10 @@ def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
 def read_masked_lm(
     folder: Path, hint: str, config: PretrainedConfig | None = None
 ) -> tuple[PreTrainedModel, list[str]]:
-    """Load a transformers folder in fp32, from safetensors only. `config` None: its own config.json.
+    """Load a model in fp32 from a transformers folder with safetensors. `config` None: its own config.json.
 
     Returns the model and the names of weights that the folder lacks or has in another shape; these are
-    random. Raises `ProjectError` EXP005 with the hint if the folder cannot be loaded.
+    initialized randomly. Raises `ProjectError` EXP005 with the hint if the folder cannot be loaded.
     """
     try:
         model, report = AutoModelForMaskedLM.from_pretrained(
@@ -172,7 +172,7 @@ def read_masked_lm(
 
 
 def refuse_absent(names: Sequence[str], folder: Path, hint: str) -> None:
-    """Raise `ProjectError` EXP005 if a checkpoint lacks weights."""
+    """Raise `ProjectError` EXP005 if there are names of weights that a checkpoint lacks."""
     if names:
         message = f"the checkpoint lacks weights of the model: {listed(names)}"
         raise ProjectError("EXP005", message, hint, str(folder))
@@ -210,17 +210,20 @@ class TransformersMaskedLM(Objective):
             block.register_forward_pre_hook(self._note(number))
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
-        """Return the summed loss of a microbatch; inputs are those of padded rows."""
+        """Return the summed loss of a microbatch of padded rows; `inputs` as from `RankData.inputs`."""
         return summed_loss(*self._scores(num_targets, labels, inputs), self.z_loss)
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Score:
-        """Return the summed loss and the hits. Arguments as for `forward`."""
+        """Return the summed loss and the number of correct predictions. Arguments as for `forward`."""
         logits, labels = self._scores(num_targets, labels, inputs)
         return Score(summed_loss(logits, labels), (logits.argmax(-1) == labels).sum())
 
     def units(self) -> list[nn.Module]:
-        """Return the blocks; embedding and head may share a matrix, so they belong to the root module."""
+        """Return the modules that FSDP2 shards as units: the blocks.
+
+        Embedding and head may share a matrix, so they belong to the root module.
+        """
         return list(self._blocks)
 
     def _scores(self, num_targets: int, labels: Tensor, inputs: dict[str, Any]) -> tuple[Tensor, Tensor]:

@@ -32,32 +32,32 @@ class Settings:
 
     @property
     def is_eager(self) -> bool:
-        """Return whether attention is transformers' eager one, which keeps the attention probabilities."""
+        """Return whether transformers' eager attention is set, which stores the attention probabilities."""
         return self.values.get("attn_implementation") == "eager"
 
     def size(self, name: str, default: int) -> int:
-        """Return the value of a key that must be a positive integer."""
+        """Return a positive integer setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
         if type(value) is not int or not 0 < value < LARGEST:
             raise self.wrong(name, "a positive integer")
         return value
 
     def number(self, name: str, default: float) -> float:
-        """Return the value of a key that must be a finite number, not negative."""
+        """Return a non-negative number setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
         if type(value) not in (int, float) or not 0 <= value < LARGEST:
             raise self.wrong(name, "a number of at least 0")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return the value of a key that must be a boolean."""
+        """Return a boolean setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
         if type(value) is not bool:
             raise self.wrong(name, "true or false")
         return value
 
     def text(self, name: str, default: str) -> str:
-        """Return the value of a key that must be a string."""
+        """Return a string setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
         if type(value) is not str:
             raise self.wrong(name, "a string")

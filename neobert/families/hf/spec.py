@@ -19,7 +19,10 @@ LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def bert_shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Read a BERT: post-norm blocks with biases, learned positions, token types, a head with a transform."""
+    """Return the shape of a BERT: post-norm blocks with biases, learned positions, token types.
+
+    The head is a transform (dense layer and norm) and the decoder.
+    """
     if settings.flag("is_decoder", False):
         raise settings.wrong("is_decoder", "false: the model must attend in both directions")
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 12)
@@ -52,7 +55,7 @@ def bert_shape(settings: Settings, vocab_size: int, positions: int) -> ModelShap
 
 
 def modernbert_shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Read a ModernBERT: pre-norm gated blocks, rotary positions, sliding windows in most blocks."""
+    """Return the shape of a ModernBERT: pre-norm gated blocks, rotary positions, mostly sliding windows."""
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 22)
     heads, width = settings.size("num_attention_heads", 12), settings.size("intermediate_size", 1152)
     is_tied = settings.flag("tie_word_embeddings", True)
@@ -89,9 +92,9 @@ def modernbert_shape(settings: Settings, vocab_size: int, positions: int) -> Mod
 
 
 def _kept(settings: Settings, heads: int, values: int, fp32_values: int) -> dict[str, Kept]:
-    """Count what autograd keeps of one block, as measured on transformers' modules: see `Kept`.
+    """Return the activations that one block stores for the backward pass, measured on transformers' modules.
 
-    SDPA keeps its mask, one number per token that is attended to. The eager attention keeps the probabilities
+    SDPA stores its mask, one number per token that is attended to. Eager attention stores the probabilities
     of every head, in fp32 from the softmax and in the compute type for the product.
     """
     fp32_values += 4 + heads  # statistics of norms and softmax
@@ -101,7 +104,10 @@ def _kept(settings: Settings, heads: int, values: int, fp32_values: int) -> dict
 
 
 def _window(settings: Settings, layers: int) -> Window | None:
-    """Read which blocks attend within a window: a list by block, or every n-th attends to all."""
+    """Return the sliding-window attention, or None if all blocks attend to the whole segment.
+
+    `layer_types` lists the type of each block; without it, every n-th block attends to the whole segment.
+    """
     types = settings.values.get("layer_types")
     if types is None:
         every = settings.size("global_attn_every_n_layers", 3)
@@ -140,7 +146,7 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
 
 
 def max_positions(settings: Settings, longest_row: int) -> int:
-    """Return the number of positions: the section's, else that of config.json, else one per row token."""
+    """Return the number of positions: of the section, else of config.json, else `longest_row`."""
     return settings.size("max_position_embeddings", longest_row)
 
 
@@ -152,7 +158,7 @@ def requested_rows(section: HfModelConfig) -> int | None:
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Return the config keys that this project does not support for transformers models."""
+    """Yield the config keys that this project does not support for transformers models."""
     if config.task != "pretrain":
         problem = f"a transformers encoder supports task pretrain only, not {config.task}"
         yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")

@@ -78,10 +78,11 @@ def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> Paramete
 
 
 def _kept(model: ModelConfig) -> dict[str, Kept]:
-    """Count what autograd keeps of one block, as measured on this project's model.
+    """Return the activations that one block stores for the backward pass, measured on this project's model.
 
-    The own kernels also keep statistics of rows: two reciprocal root mean squares, a log-sum-exp per head.
-    `triton` computes the gated product again. Compiled graphs of the modules keep the whole of qkv for its v.
+    This project's kernels also store statistics per row: two reciprocal root mean squares, a log-sum-exp per
+    head. `triton` recomputes the gated product. Compiled graphs store the whole of qkv because v is a part of
+    it.
     """
     hidden, width = model.hidden_size, feed_forward_width(model)
     statistics = 2 + model.num_attention_heads
@@ -108,7 +109,7 @@ def _kept_by_own(kernel: BlockKernel, hidden: int, width: int, statistics: int) 
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
-    """Yield each range of uniform weights that is set but that `init: scaled` does not read."""
+    """Yield each range of uniform initialization that is set but has no effect with `init: scaled`."""
     section, default = section_of(config), ModelConfig()
     for name in ("embedding_init_range", "decoder_init_range"):
         if section.init == "scaled" and getattr(section, name) != getattr(default, name):

@@ -1,4 +1,4 @@
-"""Settings that initial weights were trained with, compared with the section `model`. Imports no torch."""
+"""Comparison of the section `model` with the settings of the initial weights. Imports no torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PUBLISHED = {
 
 
 def refuse_other_model(config: RunConfig, weights: Path) -> None:
-    """Raise `ProjectError` EXP005 if a NeoBERT's config.json contradicts the section `model`."""
+    """Raise `ProjectError` EXP005 if the config.json of NeoBERT weights contradicts the section `model`."""
     file = folder_of_weights(weights) / CONFIG
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
