@@ -25,7 +25,7 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
 
 
 def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
-    """Return the weights and the settings that determine a score, for reports."""
+    """Return the digest of the weights and the settings that affect a score, for reports."""
     return {
         WEIGHTS: weights_digest(model_folder(Path(model.folder))),
         "pooling": encoder.pooling,

@@ -1,4 +1,4 @@
-"""Request for the embeddings of a model folder. Imports no torch."""
+"""Model folder and settings for embedding texts. Imports no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EmbeddingModel:
         pooling: "avg", "cls" or "max".
         max_length: longest text in tokens, special tokens included.
         dtype: "bf16" or "fp32".
-        query_prefix, document_prefix: put before each text of that kind.
+        query_prefix, document_prefix: text prepended to each query and to each document.
     """
 
     folder: str

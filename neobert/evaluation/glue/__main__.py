@@ -13,7 +13,7 @@ from neobert.runfiles.model_folder import weights_digest
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:
-    """Prepare the named tasks; return their counts, and a digest of the weights to evaluate."""
+    """Prepare the files of the requested tasks; return row counts and a digest of the weights to evaluate."""
     output = Path(request["output"])
     tasks = {name: prepare_task(TASKS[name], request["data"], output / name) for name in request["tasks"]}
     return {"tasks": tasks, "weights": weights_digest(Path(request["weights"]))}

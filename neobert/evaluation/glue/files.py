@@ -49,12 +49,14 @@ class Split:
 
 
 def prepare_task(task: GlueTask, data: str | Path, output: Path) -> dict[str, Any]:
-    """Write train.jsonl and dev.jsonl of a task to a folder, and return their counts and their overlap.
+    """Write train.jsonl and dev.jsonl of a task to a folder; return row counts, overlap and a digest.
+
+    The overlap is the number of development rows that are also in the training set.
 
     Args:
         data: a folder with a folder per task, or the name of a dataset on the Hub.
 
-    Raises `ProjectError` if a split is missing or a label is not one of the task's.
+    Raises `ProjectError` if a split is missing or a label is invalid.
     """
     splits = {name: _read(parts) for name, parts in parts_of(task, str(data)).items()}
     seen = set(splits["train"].keys)
@@ -103,7 +105,10 @@ def _add_rows(split: Split, part: Part) -> None:
 
 
 def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield rows with the columns of the task."""
+    """Yield rows with the columns of the task, each with its place for messages.
+
+    Raises `ProjectError` for a row that the task cannot convert.
+    """
     expand = part.task.expand
     for place, row in part.rows():
         if expand is None or not row:
@@ -145,7 +150,10 @@ def _text(row: Mapping[str, Any], column: str, place: str) -> str:
 
 
 def _label(task: GlueTask, value: object, place: str) -> str | float | None:
-    """Return a score, or the name of a class; None for a row without a gold label."""
+    """Return a score, or the name of a class; None for a row without a gold label.
+
+    Raises `ProjectError` for an unknown label.
+    """
     if value is None:
         return None
     text = str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()

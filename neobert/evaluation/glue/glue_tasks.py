@@ -2,7 +2,7 @@
 
 Sizes are those of the published splits: scores on files of other sizes are not comparable.
 
-`starts_from` is the map of NeoBERT's published fine-tuning code: MNLI from SNLI; QNLI, RTE, MRPC and STS-B
+`starts_from` follows NeoBERT's published fine-tuning code: MNLI starts from SNLI; QNLI, RTE, MRPC and STS-B
 from MNLI; WNLI from AllNLI.
 """
 

@@ -1,7 +1,7 @@
-"""Rows of a file of labelled texts.
+"""Reader of files with labelled texts.
 
-A quote in a TSV file is a character, a byte order mark is dropped, and a first line that names no column of
-the task is data.
+Quotes in TSV files are ordinary characters, a byte order mark is dropped, and a first line without a column
+name of the task is data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def rows_of_file(path: Path, task: GlueTask) -> Rows:
-    """Read a file of any supported format. Raises `ProjectError` for a malformed file."""
+    """Yield the rows of a file in any supported format. Raises `ProjectError` for a malformed file."""
     kind = kind_of(path)
     with opened(path, seekable=kind == PARQUET) as handle:
         if kind in (".tsv", ".txt"):
@@ -40,7 +40,7 @@ def rows_of_file(path: Path, task: GlueTask) -> Rows:
 
 
 def _json_rows(content: bytes, path: Path) -> Rows:
-    """Yield the objects of one object of objects, `{"0": {...}, "1": {...}}`, else as other readers do."""
+    """Yield the rows of a JSON file: the values of `{"0": {...}, "1": {...}}`, or what `rows_of` reads."""
     try:
         whole = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Config of a run of one task and seed. Imports no torch."""
+"""Run config of one task and seed. Imports no torch."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Start:
     """The weights that runs start from.
 
     Attributes:
-        label: as reports name them.
+        label: name of the weights in reports.
         checkpoint: None: random weights.
-        tasks: those that the weights were fine-tuned on, the last one last; empty: none.
+        tasks: tasks on which the weights were fine-tuned, in this order; empty: none.
     """
 
     label: str
@@ -40,7 +40,7 @@ class Start:
     tasks: tuple[str, ...] = ()
 
     def after(self, task: str, checkpoint: Path) -> Start:
-        """Return a start from the best checkpoint of a task that was itself fine-tuned from this start."""
+        """Return the start from `checkpoint`, the best one of a run on `task` that began with this start."""
         tasks = (*self.tasks, task)
         return Start(f"{', then '.join(tasks)} {WARM}", checkpoint, tasks)
 
@@ -57,7 +57,10 @@ def run_settings(
     output: Path,
     device: str,
 ) -> dict[str, Any]:
-    """Return the content of the run file of a task and seed. `model` is the config.json of the encoder."""
+    """Return the content of the run file of a task and seed.
+
+    `model` is the config.json of the encoder, `output` the run directory.
+    """
     steps_per_epoch = math.ceil(train_rows / BATCH_SIZE)
     eval_steps = math.ceil(steps_per_epoch / EVALUATIONS_PER_EPOCH)
     sizes = {name: model[name] for name in SIZES if name in model}

@@ -37,8 +37,8 @@ class Part:
     """The rows of a split, or of a part of it, with the columns of a task.
 
     Attributes:
-        label: names the source in reports.
-        split: train or dev; rows of a file that holds several splits are of this one.
+        label: name of the source in reports.
+        split: train or dev; rows of other splits in the same file are skipped.
     """
 
     task: GlueTask
@@ -47,19 +47,19 @@ class Part:
     read: Callable[[], Rows]
 
     def rows(self) -> Rows:
-        """Yield the rows of the split."""
+        """Yield the rows of the split, each with its place for messages."""
         for place, row in self.read():
             if _split_of(row.get(SPLIT, self.split)) == self.split:
                 yield place, row
 
 
 def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
-    """Find the parts of the training and of the development set of a task, by split.
+    """Return the parts of each split of a task, train and dev.
 
     Args:
         data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.
 
-    Raises `ProjectError` if one is missing.
+    Raises `ProjectError` if a split is missing.
     """
     folder = Path(data)
     found = _on_hub(task, data) if is_hub_name(data) or is_hub_copy(folder) else _in_folder(task, folder)
@@ -107,7 +107,7 @@ def _tables(data: str, configurations: tuple[str, ...], hint: str) -> Mapping[st
 
 
 def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
-    """Yield the rows of a table; classes by their names, since datasets number them in different orders."""
+    """Yield the rows of a table, with class names for class numbers: datasets number classes differently."""
     names = {
         column: feature.names
         for column, feature in table.features.items()
@@ -121,7 +121,7 @@ def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
 
 
 def _split_of(name: Any) -> str | None:
-    """Return train or dev for the name of a split; None for another one."""
+    """Return train or dev for the name of a split or file; None for other splits."""
     if TRAIN.match(str(name)):
         return "train"
     return "dev" if any(pattern.match(str(name)) for pattern in DEV) else None
@@ -151,7 +151,7 @@ def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
 
 
 def _without_shard(file: Path) -> Path:
-    """Return the path without the number of its shard: train-00000-of-00002.parquet is a part of a table."""
+    """Return the path without its shard number, such as train.parquet for train-00000-of-00002.parquet."""
     return file.with_name(re.sub(r"-\d{5}-of-\d{5}", "", file.name))
 
 

@@ -15,9 +15,9 @@ KIND, SCHEMA_VERSION = "neobert-glue", 2
 
 
 def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return step and metrics of the evaluation with the best first metric; None without any.
+    """Return step and metrics of the evaluation with the highest first metric of the task; None without any.
 
-    The evaluation before the first step does not count. Negative values count, since a correlation may be
+    The evaluation before the first step is ignored. Negative values are valid, since a correlation may be
     negative.
     """
     best: dict[str, Any] | None = None
@@ -32,7 +32,10 @@ def best_row(task: GlueTask, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any
 
 
 def statistics(values: Sequence[float | None]) -> dict[str, Any]:
-    """Return mean and sample standard deviation; None if a value is missing, the latter for one value too."""
+    """Return mean, sample standard deviation and values.
+
+    Mean and deviation are None if a value is missing; the deviation is also None for a single value.
+    """
     numbers = [value for value in values if value is not None]
     is_whole = len(numbers) == len(values) and numbers
     return {
@@ -43,7 +46,7 @@ def statistics(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Summarize a task.
+    """Return the statistics of a task's score and metrics over its runs, with their files and comparability.
 
     Args:
         files: counts of its files, as `prepare_task` returns them.
@@ -69,9 +72,9 @@ def _score(task: GlueTask, metrics: Mapping[str, Any]) -> float | None:
 
 
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Average the tasks' mean scores over all of them, and over those of each suite.
+    """Return the mean of the tasks' mean scores, over all tasks and per suite.
 
-    A suite is omitted if all of the tasks belong to another suite too (RTE).
+    A suite is omitted if it has no task of its own here: RTE belongs to two suites.
     """
     means = {name: summary["score"]["mean"] for name, summary in tasks.items()}
     return {
@@ -90,7 +93,7 @@ def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
-    """Return mean and deviation of every metric of every task."""
+    """Return mean and standard deviation of every metric of every task."""
     return [
         Figure(
             name=name,
@@ -106,7 +109,7 @@ def figures(tasks: Mapping[str, Mapping[str, Any]]) -> list[Figure]:
 
 
 def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> list[str]:
-    """Return notes that qualify the scores."""
+    """Return notes about comparability, development texts in the training set, and unfinished tasks."""
     reasons = [
         f"{name}: not comparable with published scores: {reason}"
         for name, task in tasks.items()

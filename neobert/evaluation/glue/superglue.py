@@ -1,12 +1,11 @@
 """SuperGLUE tasks that classify texts, and conversion of their rows. Imports no torch.
 
-Rows have the columns of the published JSON lines, or those of the flat tables on the Hub. The words in
-question are marked in the text, as in T5 (Raffel et al., 2020): `* word *`, and `# span #` for the first of
-two spans.
+Rows have the columns of the published JSON lines, or those of the flat tables on the Hub. Words that a
+question refers to are marked in the text, as in T5 (Raffel et al., 2020): `* word *`, and `# span #` for the
+first of two spans.
 
 RTE is the GLUE task. ReCoRD is omitted: it chooses among the entities of a passage, and a classifier scores
-single texts.
-`starts_from` is the intermediate task of the paper's strongest baseline (Wang et al., 2019).
+single texts. `starts_from` is the intermediate task of the paper's strongest baseline (Wang et al., 2019).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _MARKUP = re.compile(r"<[^<>]{1,20}>")
 
 
 def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Put the question after the premise, and both alternatives into the pair; the label names one."""
+    """Yield premise and question as text, and both alternatives as pair; the label selects an alternative."""
     choices = f"1: {row['choice1']} 2: {row['choice2']}"
     yield {
         "text": f"{row['premise']} {QUESTIONS[row['question']]}",
@@ -35,7 +34,7 @@ def copa_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the word in both sentences, by its character offsets. Raises `ValueError` for offsets outside."""
+    """Mark the word in both sentences, by its character offsets. Raises `ValueError` for invalid offsets."""
     marked = []
     for number in (1, 2):
         sentence, start, end = row[f"sentence{number}"], row[f"start{number}"], row[f"end{number}"]
@@ -46,7 +45,7 @@ def wic_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def wsc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Mark the noun phrase and the pronoun, by their word indices; `target` may contain the spans.
+    """Mark the noun phrase and the pronoun, by their word indices, in the row or in its field `target`.
 
     Raises `ValueError` for indices outside the text.
     """
@@ -61,7 +60,7 @@ def wsc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def multirc_rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield every answer of every question with its passage; a flat row is one answer."""
+    """Yield a row per answer of every question, with its passage; a flat row contains one answer."""
     if "passage" not in row:
         question = f"{row['question']} {row['answer']}"
         yield {"text": question, "pair": _without_markup(row["paragraph"]), "label": row.get("label")}

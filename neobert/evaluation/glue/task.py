@@ -18,14 +18,14 @@ class GlueTask:
 
     Attributes:
         folders: names of its folder in a copy of the data, or of its configuration on the Hub, in lower case.
-        parts: tasks whose rows it consists of where the data has no folder of its own.
-        expand: makes the columns text, pair and label of a row that has others; a row may give several.
-            Raises `LookupError`, `TypeError` or `ValueError` for a row of another layout.
-        text, pair, label: names of the columns, in the order of preference; no pair: single texts.
+        parts: tasks whose rows are combined if the data has no folder for this task.
+        expand: converts a row of another layout to rows with the columns text, pair and label. Raises
+            `LookupError`, `TypeError` or `ValueError` for an invalid row.
+        text, pair, label: names of the columns, in the order of preference; empty pair: single texts.
         headless: columns of a file without a header line.
         labels: names of the classes in the order of their numbers; empty: scores.
-        metrics: of the evaluation, as the task's runs report them; their mean is the task's score, the first
-            one selects the best checkpoint.
+        metrics: metrics of an evaluation by the names of the task's runs; their mean is the task's score, and
+            the first one selects the best checkpoint.
         train_rows, dev_rows: sizes of the published splits.
         starts_from: task whose best checkpoint a transferred run starts from.
         max_length: longest text or pair in tokens.
@@ -54,12 +54,12 @@ class GlueTask:
 
 
 def is_whole(rows: int, published: int) -> bool:
-    """Return whether a split has the size of the published one."""
+    """Return whether a split has the size of the published split, within a tolerance."""
     return abs(rows - published) <= SAME_SIZE * published
 
 
 def reasons_not_comparable(task: GlueTask, train_rows: int, dev_rows: int) -> list[str]:
-    """Return why scores on these files are not comparable with published ones; empty if they are."""
+    """Return the reasons for which scores on these files differ from published ones; empty if comparable."""
     reasons = []
     if not is_whole(train_rows, task.train_rows):
         reasons.append(f"training set of {train_rows:,} texts, the published one has {task.train_rows:,}")

@@ -17,9 +17,9 @@ class Suite:
     """A benchmark of several tasks.
 
     Attributes:
-        averaged: tasks of its average.
+        averaged: tasks that its average includes.
         others: tasks that papers exclude from the average.
-        shared: tasks that another suite has too.
+        shared: tasks that also belong to another suite.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Suite:
 
     @property
     def own(self) -> set[str]:
-        """Tasks of this suite alone."""
+        """Averaged tasks that belong to no other suite."""
         return {*self.averaged} - {*self.shared}
 
 
@@ -45,7 +45,7 @@ SUITES = (
 
 
 def chosen(names: str) -> tuple[str, ...]:
-    """Return the tasks of a comma-separated list of tasks and suites, each once; unknown names are kept."""
+    """Expand a comma-separated list of tasks and suites to unique task names; unknown names are kept."""
     suites = {suite.name: suite.tasks for suite in SUITES}
     groups = (suites.get(name, (name,)) for name in names.split(",") if name)
     return tuple(dict.fromkeys(name for group in groups for name in group))

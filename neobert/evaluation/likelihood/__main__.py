@@ -13,7 +13,7 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the evaluation that the request names."""
+    """Run the requested evaluation and return its report."""
     settings = Settings(**request["settings"] | {"output": Path(request["settings"]["output"])})
     data = Path(request["data"])
     if request["evaluation"] == "blimp":

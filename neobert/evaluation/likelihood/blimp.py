@@ -1,7 +1,7 @@
 """BLiMP (Warstadt et al., 2020): share of minimal pairs in which the acceptable sentence scores higher.
 
-A pair is right if the pseudo-log-likelihood of its good sentence is higher. Ties are wrong, so that a model
-with the same score for every sentence gets 0.
+The score of a sentence is its pseudo-log-likelihood. Ties count as wrong, so that a model with the same score
+for every sentence gets 0.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ def _summary(found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
 
 
 def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
-    """Return shares of right pairs by paradigm, phenomenon and field; `scores` [2 N, 2], good before bad.
+    """Return the accuracy by paradigm, phenomenon and field, from `scores` [2 N, 2], good before bad.
 
-    The accuracy of several paradigms is the mean of theirs.
+    The accuracy of several paradigms is the mean of their accuracies.
     """
     good, bad = scores[0::2, 0], scores[1::2, 0]
     is_right = (good > bad).tolist()
@@ -132,7 +132,10 @@ def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
 
 
 def _sentence(value: object, place: str) -> str:
-    """Return a sentence. The sum over no tokens is 0, which is more likely than any of them."""
+    """Return a sentence that is not empty; an empty one would score 0, the highest value.
+
+    Raises `ProjectError` for other values.
+    """
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(CODE, f"has no texts {' and '.join(COLUMNS)}", "pass the files of BLiMP", place)
@@ -148,7 +151,7 @@ def _rows(file: Path) -> Rows:
 
 
 def _limited(pairs: Iterable[Pair], most: int | None) -> Iterator[Pair]:
-    """Yield the first pairs of each paradigm."""
+    """Yield the first `most` pairs of each paradigm; all if it is None."""
     taken: dict[str, int] = {}
     for pair in pairs:
         taken[pair.paradigm] = taken.get(pair.paradigm, 0) + 1

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Model and precision of the scores, and how these are saved.
+    """Model, precision and output of a scoring job.
 
     Attributes:
         output: .npy file for the scores [N, 2].
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores [N, 2] of all texts, their counts, and the speed of this session."""
+    """Scores [N, 2] of all texts, counts of texts and tokens, and the duration of the last session."""
 
     values: Likelihoods
     counts: TextCounts
@@ -77,7 +77,7 @@ def _score_missing(
     shards: Shards,
     num_texts: int | None,
 ) -> None:
-    """Score the shards that are not there yet, and join all of them."""
+    """Score the shards that are not saved yet, and merge all shards into the output."""
     from neobert.evaluation.likelihood.scorer import Scorer  # imports torch, for seconds
 
     size = settings.texts_per_shard
@@ -107,9 +107,9 @@ def _score_missing(
 
 
 def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
-    """Return the scores of an evaluation that is complete, None if there is none.
+    """Return the scores of a complete evaluation; None if there is none.
 
-    Raises `ProjectError` for those of other texts, weights or settings, which would be overwritten.
+    Raises `ProjectError` if the output belongs to other texts, weights or settings and would be overwritten.
     """
     try:
         record = json.loads(_record_of(output).read_text(encoding="utf-8"))

@@ -65,10 +65,10 @@ def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, A
 
 
 def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:
-    """Return exp of the mean negative log-probability: of all tokens, and of each document.
+    """Return the pseudo-perplexity over all tokens, and its mean and median over documents.
 
-    A long document weighs more in the first than in the mean and the median of the documents. Texts without
-    tokens are left out. A value beyond the range of floats is None.
+    It is exp of the mean negative log-probability per token. Long documents weigh more in the value over all
+    tokens. Texts without tokens are left out. A value beyond the range of floats is None.
     """
     kept: NDArray[np.float64] = scores[scores[:, 1] > 0]
     losses = -kept[:, 0] / kept[:, 1]

@@ -1,7 +1,7 @@
-"""Pseudo-log-likelihoods of texts (Salazar et al., 2020): each token is masked by itself and predicted.
+"""Pseudo-log-likelihoods of texts (Salazar et al., 2020): each token is masked alone and predicted.
 
 The masked copies of a text are segments of packed runs. Special tokens are never masked, even if a text
-spells them out.
+contains their names.
 
 Shapes: N texts, L tokens of a text, M of them masked in turn, V vocabulary.
 """
@@ -32,7 +32,7 @@ class Scorer:
     """Scores texts with a masked language model.
 
     Attributes:
-        counts: texts and tokens so far.
+        counts: texts and tokens scored so far.
     """
 
     def __init__(self, model: InferenceModel, tokenizer: TextTokenizer, tokens_per_run: int | None) -> None:
@@ -58,7 +58,7 @@ class Scorer:
         return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run)
 
     def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
-        """Return [N, 2]: the sum of the log-probabilities of a text's tokens in nats, and their number.
+        """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:
             on_progress: called after each run with the number of texts that it completed.
@@ -79,7 +79,7 @@ class Scorer:
     def _runs(
         self, sequences: Sequence[Tokens]
     ) -> Iterator[tuple[list[Tokens], list[int], list[int], list[int]]]:
-        """Yield the masked copies of each run with their text, masked place and masked token."""
+        """Yield the masked copies of each run, and each copy's text index, masked position and token id."""
         copies: list[Tokens] = []
         texts_of: list[int] = []
         places: list[int] = []
@@ -102,7 +102,7 @@ class Scorer:
             yield copies, texts_of, places, targets
 
     def _scored(self, tokens: Tokens) -> NDArray[np.int64]:
-        """Return the places that are masked in turn; an unknown token is one, for the model predicts it."""
+        """Return the positions to mask: all but special tokens; unknown tokens are scored too."""
         bundle = self.tokenizer.bundle
         is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
         is_scored[[0, -1]] = False

@@ -1,1 +1,1 @@
-"""Tasks of the mteb package. Imports torch; mteb is an extra."""
+"""Evaluation on tasks of the mteb package, an optional dependency. Imports torch."""

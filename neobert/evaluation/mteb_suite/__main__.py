@@ -15,7 +15,7 @@ INSTALL = "pip install 'mteb>=2.26'"
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the tasks that the request names and return their report. Raises `ProjectError` without mteb."""
+    """Run the requested tasks and return their report. Raises `ProjectError` if mteb is not installed."""
     if importlib.util.find_spec("mteb") is None:
         raise ProjectError("mteb-missing", "mteb is not installed", INSTALL, exit_code=EXIT_USAGE)
     from neobert.evaluation.mteb_suite.run import Settings, evaluate_tasks

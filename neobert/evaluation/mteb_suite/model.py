@@ -24,7 +24,7 @@ QUERY = "query"
 
 
 class MtebModel:
-    """An encoder with mteb's methods; `prefixes` are put before queries and before documents."""
+    """Encoder with the methods that mteb calls; `prefixes` are prepended to queries and to documents."""
 
     def __init__(self, encoder: Encoder, name: str, revision: str, prefixes: tuple[str, str]) -> None:
         self._encoder = encoder
@@ -50,11 +50,11 @@ class MtebModel:
         return self._encoder.encode([prefix + text for batch in inputs for text in batch["text"]])
 
     def similarity(self, first: Any, second: Any) -> Tensor:
-        """Return the cosines of all pairs."""
+        """Return the cosine similarity of each row of `first` with each row of `second`."""
         return _unit(first) @ _unit(second).T
 
     def similarity_pairwise(self, first: Any, second: Any) -> Tensor:
-        """Return the cosine of each row with the same row of the other."""
+        """Return the cosine similarity of each row of `first` with the same row of `second`."""
         return (_unit(first) * _unit(second)).sum(-1)
 
 
@@ -63,6 +63,6 @@ def _unit(vectors: Any) -> Tensor:
 
 
 def name_of(folder: Path) -> str:
-    """Return a name for results: the folder's name, preceded by the run's for a checkpoint."""
+    """Return the name for results: the folder's name; for a checkpoint, preceded by the name of its run."""
     parts = [part for part in folder.absolute().parts[-3:] if part not in ("/", "checkpoints")]
     return "-".join(parts)

@@ -37,7 +37,7 @@ class Settings:
 
     Attributes:
         benchmark, tasks: name of an MTEB benchmark, or names of tasks; exactly one of the two.
-        cache: folder for mteb's results; a task that has one for this model and these settings is not
+        cache: folder for mteb's results; a task with a result for the same model and settings is not
             repeated.
     """
 
@@ -48,7 +48,10 @@ class Settings:
 
 
 def evaluate_tasks(settings: Settings) -> dict[str, Any]:
-    """Run the tasks without a result, and return the scores. Raises `ProjectError` for an unknown name."""
+    """Run the tasks that have no cached result, and return the report of all of them.
+
+    Raises `ProjectError` for an unknown task or benchmark.
+    """
     tasks = _tasks(settings)
     encoder, folder = load_embedder(settings.model), Path(settings.model.folder)
     prefixes = (settings.model.query_prefix, settings.model.document_prefix)

@@ -12,7 +12,7 @@ from neobert.runfiles.evaluation_report import Figure
 
 
 def revision_of(identity: Mapping[str, Any], prefixes: Sequence[str]) -> str:
-    """Return a digest of everything that scores depend on: mteb repeats a task of another revision."""
+    """Return a digest of everything that affects scores; mteb reruns tasks whose revision differs."""
     content = json.dumps([identity, list(prefixes)], sort_keys=True)
     return sha256(content.encode()).hexdigest()[:32]
 
@@ -40,7 +40,7 @@ def text_length(statistics: Mapping[str, Any]) -> int:
 
 
 def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str, Any]:
-    """Return the mean score over tasks, by task type, and over the types."""
+    """Return scores by task, their means by type, over tasks and over types, and tasks without a score."""
     by_type: dict[str, list[float]] = {}
     for name, score in scores.items():
         by_type.setdefault(types[name], []).append(score)
@@ -55,7 +55,7 @@ def averages(scores: Mapping[str, float], types: Mapping[str, str]) -> dict[str,
 
 
 def figures(found: Mapping[str, Any]) -> list[Figure]:
-    """Return the averages by type and over tasks, then the main score of every task."""
+    """Return the averages by type, over types and over tasks, then the main score of every task."""
     means = {
         **{f"mean of {name}": value for name, value in found["types"].items()},
         "mean of types": found["mean_of_types"],

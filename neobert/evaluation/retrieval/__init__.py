@@ -1,1 +1,1 @@
-"""Retrieval on a folder in the layout of BEIR."""
+"""Evaluation of retrieval on a dataset in the BEIR format."""

@@ -12,7 +12,7 @@ from neobert.json_program import serve
 
 
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate the folder that the request names. An unusable one is refused before torch is imported."""
+    """Evaluate the requested BEIR folder, which is validated before torch is imported."""
     collection = read_collection(Path(request["data"]))
     from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection
 

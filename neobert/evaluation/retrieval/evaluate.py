@@ -37,7 +37,7 @@ class Settings:
 
     Attributes:
         output: .npy file for the embeddings of the corpus [N, D].
-        texts_per_shard: texts per saved shard, the most that a killed evaluation encodes again.
+        texts_per_shard: texts per saved shard; a killed evaluation loses at most one shard.
     """
 
     model: EmbeddingModel
@@ -46,7 +46,7 @@ class Settings:
 
 
 def evaluate_collection(collection: Collection, settings: Settings) -> dict[str, Any]:
-    """Rank the corpus for every query, and return means over the queries. Raises `ProjectError`."""
+    """Rank the corpus for every query, and return a report with the mean metrics. Raises `ProjectError`."""
     encoder, model = load_embedder(settings.model), settings.model
     started_s = time.perf_counter()
     queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
@@ -79,7 +79,7 @@ def evaluate_collection(collection: Collection, settings: Settings) -> dict[str,
 
 
 def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Settings) -> Embeddings:
-    """Encode what is missing of the corpus, and count all of its texts."""
+    """Return the embeddings of the corpus [N, D]; only shards that are not saved yet are encoded."""
     model = settings.model
     identity = {
         "texts": collection.identity[0],
@@ -115,7 +115,7 @@ def _encode_missing(
 def rank(queries: Embeddings, corpus: Embeddings, device: torch.device) -> list[list[int]]:
     """Return the indices of the `FOUND` documents with the highest cosine, the best first, for each query.
 
-    queries [Q, D] and corpus [N, D] have length 1.
+    The rows of queries [Q, D] and corpus [N, D] have unit length.
     """
     documents = F.normalize(torch.from_numpy(corpus).to(device), dim=-1)
     found: list[list[int]] = []

@@ -53,7 +53,10 @@ class Collection:
 
 
 def read_collection(folder: Path) -> Collection:
-    """Read a BEIR folder. Raises `ProjectError` for a missing file, a repeated id, or no judgement at all."""
+    """Read a BEIR folder.
+
+    Raises `ProjectError` for a missing file, a repeated id, or if no document is judged relevant.
+    """
     files = [_file(folder, ("corpus.jsonl",)), _file(folder, ("queries.jsonl",)), _file(folder, JUDGEMENTS)]
     queries = {name: _with_title(title, text) for name, title, text in _texts(files[1])}
     corpus: dict[str, str] = {}
@@ -97,7 +100,7 @@ def _file(folder: Path, names: tuple[str, ...]) -> Path:
 
 
 def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
-    """Yield id, title and text of each row."""
+    """Yield id, title and text of each row. Raises `ProjectError` for a missing or repeated id."""
     seen: set[str] = set()
     with opened(file) as handle:
         for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):

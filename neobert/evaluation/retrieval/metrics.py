@@ -22,7 +22,7 @@ def mean_metrics(
 
 
 def metrics_of(ranking: Sequence[str], relevance: Mapping[str, int]) -> dict[str, float]:
-    """Return the metrics of one query, which has a relevant document. Relevance is above 0."""
+    """Return the metrics of one query. `relevance` contains at least one document, all above 0."""
     gains = [relevance.get(document, 0) for document in ranking]
     is_hit = [gain > 0 for gain in gains]
     ideal = sorted(relevance.values(), reverse=True)
