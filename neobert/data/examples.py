@@ -1,4 +1,4 @@
-"""Data layer of a task: rows to tokens, side columns and targets."""
+"""Interface of a task's data layer: rows to tokens, side columns and targets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Examples(Protocol):
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
-        """Draw side columns for synthetic segments of these lengths [N], for measurements of speed."""
+        """Generate side columns for synthetic segments of `lengths` [N] tokens, for benchmarks."""
 
     def check(self, label: str, counts: Counts) -> None:
         """Raise `ProjectError` if a split is unusable for training; `label` is its name in messages."""
@@ -43,6 +43,6 @@ class Examples(Protocol):
 
 
 def examples_of(config: RunConfig) -> Examples:
-    """Import and build the examples of the config's task."""
+    """Import and build the data layer of the config's task."""
     examples: Examples = import_module(spec_of(config).examples).build_examples(config)
     return examples

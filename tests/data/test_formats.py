@@ -230,7 +230,7 @@ def test_every_name_of_a_file_is_read_once(tmp_path):
     (tmp_path / "b" / "0.txt").symlink_to(tmp_path / "b" / "text.txt")
     train = open_corpus(DatasetConfig(path=str(tmp_path))).train
     assert [path.relative_to(tmp_path).as_posix() for path in train.files] == ["a/text.txt", "b/text.txt"]
-    assert "1 x another name of a file that is read" in train.label
+    assert "1 x link to a file that is read" in train.label
 
 
 def test_tables_next_to_text_are_left_out(tmp_path):

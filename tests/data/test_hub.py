@@ -55,7 +55,7 @@ def test_a_tokenizer_is_looked_for_in_the_cache_only_and_its_error_names_the_way
     monkeypatch.setattr(AutoTokenizer, "from_pretrained", from_pretrained)
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))
-    assert caught.value.hint == "no connection to the hub: set tokenizer.path to a folder"
+    assert caught.value.hint == "no connection to the Hub: set tokenizer.path to a folder"
     server.listen()
     with pytest.raises(ProjectError) as caught:
         load_tokenizer(TokenizerConfig(name="nobody/nothing"))

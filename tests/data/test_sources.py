@@ -119,7 +119,7 @@ def test_a_share_by_hash_has_its_size(tmp_path):
 )
 def test_training_documents_cannot_evaluate(tmp_path, train, evaluation):
     path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
-    refused("DAT006", "are training documents", path=str(path), train_split=train, eval_split=evaluation)
+    refused("DAT006", "documents overlap", path=str(path), train_split=train, eval_split=evaluation)
 
 
 SOURCES = ["file", "slice", "share", "indexed", "share of a slice"]
@@ -236,7 +236,7 @@ def test_what_a_folder_holds_besides_is_named(tmp_path):
 def test_a_file_of_no_bytes_that_cannot_be_whole_is_refused(tmp_path, name):
     write_jsonl(tmp_path / "a.jsonl", ["x"])
     (tmp_path / name).touch()
-    assert refused("DAT001", "has 0 bytes", path=str(tmp_path)).place == str(tmp_path / name)
+    assert refused("DAT001", "is truncated: 0 bytes", path=str(tmp_path)).place == str(tmp_path / name)
 
 
 def test_links_are_followed_and_dead_ones_named(tmp_path):
@@ -266,8 +266,8 @@ def test_what_a_run_writes_below_its_text_is_no_text(tmp_path):
 
 def test_a_stream_has_no_percent(tmp_path):
     path = str(write_jsonl(tmp_path / "a.jsonl", TEXTS))
-    refused("DAT001", "length of a stream is unknown", path=path, streaming=True, train_split="train[:1%]")
-    refused("DAT001", "length of a stream is unknown", path=path, streaming=True, train_split="train[-5:]")
+    refused("DAT001", "percentages or negative numbers", path=path, streaming=True, train_split="train[:1%]")
+    refused("DAT001", "percentages or negative numbers", path=path, streaming=True, train_split="train[-5:]")
 
 
 def test_the_documentation_of_python_is_read_without_running_it():

@@ -116,7 +116,7 @@ def test_pauses_double_up_to_the_longest_and_patience_ends():
         reader.read(None, 10)
     assert pauses == [5.0, 10.0, 20.0, 40.0, 60.0, 60.0]
     assert (caught.value.code, caught.value.exit_code, caught.value.place) == ("DAT010", 4, "flaky")
-    assert "failed 7 times, the last time with ConnectionError: gone" in caught.value.message
+    assert "failed 7 times, last with ConnectionError: gone" in caught.value.message
 
 
 def test_without_retries_the_first_failure_ends_it():

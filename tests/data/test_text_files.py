@@ -191,7 +191,7 @@ def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, say
 def test_a_column_is_read_by_one_field(text_column):
     text = Field("text", "dataset.text_column", text_column, ("text", "sentence"))
     fields = (text, Field("pair", "classification.pair_column", "sentence"))
-    with pytest.raises(ProjectError, match="pair_column are both column 'sentence'") as refusal:
+    with pytest.raises(ProjectError, match="pair_column both name column 'sentence'") as refusal:
         RowFormat(fields).columns(["sentence", "other"], "a.tsv:2")
     assert refusal.value.hint == "set classification.pair_column to one of the columns: 'sentence', 'other'"
     pair = Field("pair", "classification.pair_column", "other")

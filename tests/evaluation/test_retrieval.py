@@ -95,7 +95,7 @@ def test_a_title_is_read_once(beir):
         ("qrels.tsv", None, "has no qrels.tsv or qrels/test.tsv"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "judges no document"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", "score high is not a whole number"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "has 2 fields, and the header has 3"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "has 2 fields, but the header has 3"),
         ("qrels.tsv", "q1\t0\td1\nq1\t0\td2\n", "first line does not name the columns query-id, corpus-id"),
         ("qrels.tsv", "1\t1\t1\n", "first line does not name the columns"),
         ("qrels.tsv", "q1 0 d1 1\n", "first line does not name the columns"),

@@ -261,7 +261,7 @@ def test_a_copy_of_a_repository_is_read_by_its_configurations(hub_copy, tmp_path
 
 
 def test_a_missing_configuration_is_named(hub_copy):
-    with pytest.raises(ProjectError, match="has no configuration wic, but cb, axb"):
+    with pytest.raises(ProjectError, match="has no configuration wic, only cb, axb"):
         parts_of(TASKS["wic"], str(hub_copy))
 
 

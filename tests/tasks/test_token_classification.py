@@ -138,7 +138,7 @@ def row(tokens, tags):
 @pytest.mark.parametrize(
     ("name", "content", "code", "place", "problem"),
     [
-        ("a.conll", "EU B-LOC\nago\n", "DAT001", ":2", "has 1 columns (2 expected)"),
+        ("a.conll", "EU B-LOC\nago\n", "DAT001", ":2", "has 1 column (2 expected)"),
         ("a.conll", "\nEU\n", "DAT001", ":2", "a word and its label expected"),
         (
             "a.conll",

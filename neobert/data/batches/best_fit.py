@@ -1,9 +1,9 @@
-"""Packing by length, the longest document first: best fit, or spread evenly over a number of bins.
+"""Bin packing in decreasing order of length: by best fit, or evenly over a given number of bins.
 
-Best fit places all documents of one length together, and fills all bins with the same gap together, so its
-cost follows the number of distinct lengths and gaps, not the number of documents.
+Best fit handles all documents of one length, and all bins with the same gap (free tokens), at once. Its run
+time depends on the number of distinct lengths and gaps, not on the number of documents.
 
-    N documents, b bins with the same gap
+Shapes: N documents, b bins with the same gap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Indices = NDArray[np.int64]
 
 
 class _OpenBins:
-    """Bins that still take documents, by gap; among equal gaps the bin opened first comes first."""
+    """Bins with space for documents, by gap (free tokens); bins with equal gaps are ordered by index."""
 
     def __init__(self, capacity: int) -> None:
         self.num_bins = 0
@@ -27,7 +27,7 @@ class _OpenBins:
         self._bins: dict[int, list[Indices]] = {}
 
     def add(self, gaps: Indices, bins: Indices, room: Indices) -> None:
-        """Add the bins [b] that have a gap in tokens [b] and room for another document [b]."""
+        """Add the bins [b] with gaps (free tokens) [b] and room (free documents) [b] that are above 0."""
         open_bins = np.flatnonzero((gaps > 0) & (room > 0))
         open_bins = open_bins[np.argsort(gaps[open_bins], kind="stable")]
         values, starts = np.unique(gaps[open_bins], return_index=True)
@@ -38,7 +38,7 @@ class _OpenBins:
             self._bins[gap].append(bins[group])
 
     def remove_tightest(self, length: int) -> tuple[int, Indices] | None:
-        """Remove and return all bins [b] with the smallest gap that takes `length`; None if no gap does."""
+        """Remove all bins with the smallest gap of at least `length`; return (gap, bins [b]), or None."""
         position = bisect_left(self._gaps, length)
         if position == len(self._gaps):
             return None
@@ -46,7 +46,7 @@ class _OpenBins:
         return gap, np.sort(np.concatenate(self._bins.pop(gap)))
 
     def open(self, count: int) -> tuple[int, Indices]:
-        """Return `count` new, empty bins."""
+        """Create `count` empty bins; return (capacity, bins [count])."""
         first, self.num_bins = self.num_bins, self.num_bins + count
         return self._capacity, np.arange(first, self.num_bins, dtype=np.int64)
 
@@ -56,8 +56,8 @@ def best_fit_decreasing(
 ) -> tuple[Indices, Indices, int]:
     """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and `limit` documents.
 
-    The first bins may hold `loads` tokens in `counts` documents already. Returns the documents from long to
-    short [N], the bin of each [N], and the number of bins.
+    `loads` and `counts` are the tokens and documents already in the first bins. Returns the document indices
+    in decreasing order of length [N], the bin of each [N], and the number of bins.
     """
     documents = np.argsort(-lengths, kind="stable")
     bin_of = np.empty(len(lengths), dtype=np.int64)
@@ -85,12 +85,12 @@ def best_fit_decreasing(
 def spread_decreasing(
     lengths: Indices, capacity: int, limit: int, num_bins: int, finishing_share: float
 ) -> tuple[Indices, Indices, int]:
-    """Assign each document, longest first, to the emptiest of `num_bins` bins, and the rest by best fit.
+    """Assign documents, longest first, to the bin with the fewest tokens; pack the shortest by best fit.
 
-    Long documents are spread over all bins, and with them the short ones that close the gaps: no bin needs
-    many more documents than the mean. The shortest documents, `finishing_share` of the tokens, and those
-    that no bin took are packed best fit, into more bins if necessary. Returns what `best_fit_decreasing`
-    returns, with the documents in the order in which they were placed.
+    This spreads long documents, and the short ones that fill the remaining space, over all `num_bins` bins,
+    so that no bin needs many more documents than the mean. Best fit packs the shortest documents
+    (`finishing_share` of all tokens) and those that fit in no bin, and opens more bins if necessary. Returns
+    the document indices in order of assignment [N], the bin of each [N], and the number of bins.
     """
     documents = np.argsort(-lengths, kind="stable")
     ends = np.cumsum(lengths[documents])
@@ -107,7 +107,7 @@ def spread_decreasing(
 
 
 def _emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Indices:
-    """Return the bin of each document [n], -1 where the emptiest bin has no space for it."""
+    """Assign each document to the bin with the fewest tokens; return the bins [n], -1 if one does not fit."""
     # A heap of integers, load * num_bins + bin: the emptiest bin first, then the lowest number.
     heap = list(range(num_bins))
     counts = [0] * num_bins
@@ -126,7 +126,7 @@ def _emptiest(lengths: Indices, capacity: int, limit: int, num_bins: int) -> Ind
 
 
 def _counts(most: Indices, num_documents: int) -> Indices:
-    """Return how many documents each bin takes, the first bins first, given how many each can take [b]."""
+    """Distribute documents over bins in order, at most `most` [b] per bin; return the number per bin [b]."""
     ends = np.cumsum(most)
     counts: Indices = np.maximum(np.minimum(num_documents - (ends - most), most), 0)
     return counts

@@ -1,8 +1,8 @@
-"""Text that is tokenized during training: windows of documents, read in order, resumed bit for bit.
+"""Text that is tokenized during training, in windows of documents; a resume is bit-exact.
 
-Every rank reads and tokenizes the whole stream and keeps its share of the microbatches: simple and exact, but
-the work is repeated on each rank. A window is `dataset.shuffle_buffer_size` documents, shuffled and packed
-together; it is in memory as a whole.
+Every rank reads and tokenizes the whole stream and keeps its own microbatches: simple and exact, but each
+rank repeats the work. A window is `dataset.shuffle_buffer_size` documents that are held in memory, shuffled
+and packed together.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+from neobert.plurals import counted
 
 ORDERED_WINDOW_DOCUMENTS = 1024
 HEAD_DOCUMENTS = 2048
@@ -29,7 +30,7 @@ HEAD_DOCUMENTS = 2048
 
 @dataclass(frozen=True, slots=True)
 class StreamWindow:
-    """Documents read and encoded, where the next window starts, and the number of its first segment."""
+    """Encoded documents of a window, and reader state and first segment number of the next one."""
 
     store: TokenStore
     next_state: State
@@ -41,9 +42,10 @@ class DocumentStream:
     """Training text as a stream.
 
     Attributes:
-        window_documents: documents of a window.
-        keeps_order: whether they stay in the order of the source.
-        head_lengths: int64, tokens of the segments at the head of the stream; they size the microbatches.
+        window_documents: number of documents per window.
+        keeps_order: whether documents stay in the order of the source, without shuffling.
+        head_lengths: int64 [n], lengths in tokens of the first segments of the stream, from which the
+            microbatch shape is derived.
     """
 
     reader: RetryingReader
@@ -58,16 +60,16 @@ class DocumentStream:
         return LengthStatistics.of(self.head_lengths)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the segment lengths at the head of the stream."""
+        """Return the lengths in tokens of the segments at the head of the stream, int64 [n]."""
         return self.head_lengths
 
     @property
     def label(self) -> str:
-        """Name for messages."""
+        """Name of the source, for messages."""
         return self.reader.source.label
 
     def read_window(self, state: State | None, first_segment: int) -> StreamWindow | None:
-        """Read the window that starts at `state`; None after the end of the stream.
+        """Read the window at `state` (None: the start); return None at the end of the stream.
 
         Raises DAT010 if reading keeps failing, DAT012 for a document that is too long.
         """
@@ -84,28 +86,32 @@ class DocumentStream:
 def open_stream(
     source: TextSource, examples: Examples, tokenizer: TokenizerBundle, config: DatasetConfig
 ) -> tuple[DocumentStream, Counts]:
-    """Open a stream and measure its head. Raises DAT004 if the head has no text."""
+    """Open a stream and encode its first `HEAD_DOCUMENTS` documents to measure segment lengths.
+
+    Returns the stream and the counts of these documents. Raises DAT004 if they contain no text.
+    """
     reader, encoder = RetryingReader.of(source, config), examples.encoder(tokenizer)
     rows, _ = reader.read(None, HEAD_DOCUMENTS)
     encoded, counts = _encode(rows, encoder, reader)
     if not encoded:
         raise ProjectError(
             "DAT004",
-            f"the first {len(rows):,} documents have no text to train on",
+            f"no text to train on in the first {counted(len(rows), 'document')}",
             "check dataset.text_column, dataset.min_length and dataset.long_documents",
             source.label,
         )
-    examples.check(f"{source.label}, the first {len(rows):,} documents", counts)
+    examples.check(f"{source.label}, the first {counted(len(rows), 'document')}", counts)
     window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
     lengths = np.concatenate([batch.lengths for batch in encoded]).astype(np.int64)
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 
 def _encode(rows: list[Row], encoder: Encoder, reader: RetryingReader) -> tuple[list[Encoded], Counts]:
-    """Encode a window; batches without a segment are left out."""
+    """Encode rows; return the batches with at least one segment, and the counts of all rows."""
     counts = Counts()
     batches = []
-    for batch in encode_all(rows, encoder, 1, f"{reader.source.label}, a window of {len(rows):,}"):
+    label = f"{reader.source.label}, a window of {counted(len(rows), 'document')}"
+    for batch in encode_all(rows, encoder, 1, label):
         reader.sign()
         counts.add(batch.counts)
         if batch.counts.segments:

@@ -2,10 +2,10 @@
 
 The masking of a token depends only on the seed, the epoch, its segment and its position in the segment, not
 on the microbatch, the rank, the thread or earlier draws.
-The proportions are those of BERT (Devlin et al., 2019, section 3.1): of the chosen tokens 80 % become the
-mask, 10 % a random token, 10 % stay.
+The proportions are those of BERT (Devlin et al., 2019, section 3.1): 80 % of the chosen tokens are replaced
+by the mask token and 10 % by a random token; 10 % stay unchanged.
 
-    T tokens, V vocabulary
+Shapes: T tokens, V vocabulary size.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class MaskingRule:
 
     Attributes:
         probability: share of the maskable tokens that become targets, in (0, 1].
-        mask_all: every target becomes the mask; else 80/10/10.
-        mask_id: token id of the mask.
-        random_ids: int64 [n], what the random 10 % are drawn from.
+        mask_all: replace every target by the mask token; else 80/10/10.
+        mask_id: id of the mask token.
+        random_ids: int64 [n], token ids from which random replacements are drawn.
         is_maskable: bool [V], false for special and inert tokens.
-        rates: the probability at each step; None: always the same.
+        rates: schedule of the probability; None: the probability is constant.
     """
 
     probability: float
@@ -55,7 +55,7 @@ class MaskingRule:
         return True
 
     def at(self, moment: Moment | None) -> MaskingRule:
-        """Return the masking of a step or, for None, of an evaluation."""
+        """Return the rule with the masking probability of a step, or of evaluations if `moment` is None."""
         return self if self.rates is None else replace(self, probability=self.rates.at(moment))
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
@@ -75,9 +75,9 @@ def mask_tokens(
     seed: int,
     rule: MaskingRule,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (input_ids, labels), int64 [T] both; labels are -100 where nothing is predicted.
+    """Return (input_ids, labels), int64 [T] both; labels are -100 except at targets.
 
-    `sample_ids` and `positions` are int64 [T]: the sample of each token and its place in that sample.
+    `sample_ids` and `positions` are int64 [T]: the sample id of each token and its position in that sample.
     """
     draws = _draws(stream_key(_MASK_STREAM, seed, epoch), sample_ids, positions)
     chosen = (draws >> _HALF) < np.uint64(round(rule.probability * _TWO_32))

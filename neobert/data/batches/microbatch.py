@@ -1,6 +1,6 @@
-"""Microbatches: segments gathered, labelled and laid out as tensors.
+"""Assembly of microbatches: segments are gathered, labelled and laid out as tensors.
 
-Shapes: T tokens of a packed microbatch, K entries for segments (empty ones included), B rows of length S.
+Shapes: T tokens and K segments (empty ones included) of a packed microbatch, B padded rows of length S.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class Microbatch:
     Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
     repeating T; `attention_mask` None. Padding at the end forms separate segments without targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
-    If segments are labelled, `labels` is [K] or [B], int64 or float32.
+    If labels are per segment, `labels` is [K] or [B], int64 or float32.
 
     Attributes:
         labels: targets; -100 elsewhere, or NaN for float labels.
-        max_seqlen: upper bound of the segments' lengths, the same for every microbatch.
-        num_tokens: tokens without padding.
-        num_targets: tokens or segments to predict; may be zero.
-        num_segments: documents, or pieces of documents.
-        sample_ids: int64 [num_segments], the number of each segment in its text.
-        cursor: position of all ranks after each has used its microbatch of this round.
-        collate_ms: time that a loader thread took to build it, pinning included.
+        max_seqlen: upper bound of the segment lengths in tokens, the same for every microbatch.
+        num_tokens: number of tokens without padding.
+        num_targets: number of tokens or segments to predict; may be zero.
+        num_segments: number of documents, or pieces of split documents.
+        sample_ids: int64 [num_segments], see `Assembler.build`.
+        cursor: position in the data after every rank has used its microbatch of this round.
+        collate_ms: time to build this microbatch in milliseconds, pinning included.
     """
 
     input_ids: Tensor
@@ -83,15 +83,15 @@ class Assembler:
     pad_to_multiple_of: int | None = None
 
     def at(self, moment: Moment | None) -> Assembler:
-        """Return the assembler of a step's microbatches; None: of an evaluation's."""
+        """Return the assembler for the microbatches of a step, or of an evaluation if `moment` is None."""
         return replace(self, rule=self.rule.at(moment))
 
     def build(
         self, store: TokenStore, segments: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
     ) -> Microbatch:
-        """Gather, label and lay out `segments`, int64 indices into the store, possibly none.
+        """Build a microbatch from `segments`, int64 [n] indices into the store; n may be 0.
 
-        The sample id of a segment is its place plus `sample_offset`, one for all or one for each.
+        The sample id of a segment is its index plus `sample_offset`, one number for all or int64 [n].
         Raises DAT002 for a token id outside the vocabulary.
         """
         gathered = gather(store, segments, sample_offset)
@@ -112,7 +112,7 @@ class Assembler:
         if len(ids) and int(ids.max()) >= limit:
             raise ProjectError(
                 "DAT002",
-                f"the prepared data holds token id {int(ids.max()):,}, the vocabulary has {limit:,}",
+                f"the prepared data has token id {int(ids.max()):,}, but the vocabulary size is {limit:,}",
                 "prepare the data again with this tokenizer",
             )
 
@@ -162,7 +162,7 @@ class Assembler:
         }
 
     def _width(self, lengths: Ids) -> int:
-        """Return the longest row, rounded up to the configured multiple, at most the run's row length."""
+        """Return the row width: the maximum length, padded to `pad_to_multiple_of`, at most `row_length`."""
         longest = int(lengths.max(initial=1))
         multiple = self.pad_to_multiple_of or 1
         return max(longest, min(-(-longest // multiple) * multiple, self.shape.row_length))
@@ -174,7 +174,7 @@ def filler_of(labels: NDArray[Any]) -> float:
 
 
 def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a mask of the labels that the loss counts."""
+    """Return a bool mask of the labels that enter the loss."""
     is_label: NDArray[np.bool_] = labels != IGNORED if labels.dtype == np.int64 else ~np.isnan(labels)
     return is_label
 

@@ -1,10 +1,10 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
 
 Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments
-of every sequence, as many as fill its share of the window's tokens. Its start in a sequence is a multiple of
-w, so a resume needs only the `Cursor`, as for a single corpus.
+of each sequence, as many as fill the corpus's share of the window's tokens. The start of window w in a
+sequence is computed from w alone, so a resume needs only the `Cursor`, as for a single corpus.
 
-    n segments of a window, N segments of all corpora
+Shapes: n segments of a window, N segments of all corpora.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _CORPUS_STREAM, _MIX_STREAM = 0x636F72707573, 0x6D6978
 
 @dataclass(frozen=True, slots=True)
 class CorpusSlice:
-    """A corpus in a store: segments `first` to `stop`.
+    """The segments of one corpus in a shared store, from `first` up to but not including `stop`.
 
     Attributes:
-        weight: its share of the tokens that are drawn, relative to the weights of the others.
+        weight: sampling weight; the corpus gets weight / (sum of all weights) of the drawn tokens.
     """
 
     label: str
@@ -48,7 +48,7 @@ class CorpusSlice:
 
 @dataclass(frozen=True, eq=False)
 class MixedText:
-    """Corpora in one store, with their weights."""
+    """Several weighted corpora in one token store."""
 
     store: TokenStore
     corpora: tuple[CorpusSlice, ...]
@@ -57,7 +57,7 @@ class MixedText:
         return len(self.store)
 
     def counting(self, start: Cursor) -> Cursor:
-        """Return a cursor at the start of a run with zero tokens per corpus; later cursors unchanged."""
+        """Return the cursor, with a token count of 0 per corpus if the cursor is at the start of a run."""
         if (start.window, start.index) != (0, 0):
             return start
         return replace(start, corpus_tokens=(0,) * len(self.corpora))
@@ -69,13 +69,13 @@ class MixedText:
 
     @property
     def shares(self) -> tuple[Fraction, ...]:
-        """Share of the tokens that each corpus gets; their sum is 1."""
+        """Share of the drawn tokens per corpus; the shares sum to 1."""
         weights = [Fraction(corpus.weight) for corpus in self.corpora]
         return tuple(weight / sum(weights) for weight in weights)
 
     @property
     def tokens_per_pass(self) -> int:
-        """Tokens of the mixture during one pass over the corpus that is repeated most."""
+        """Tokens drawn from all corpora during one pass over the most repeated corpus."""
         return int(min(c.num_tokens / share for c, share in zip(self.corpora, self.shares, strict=True)))
 
     def segments_per_token(self) -> list[Fraction]:
@@ -84,7 +84,7 @@ class MixedText:
         return [share * len(corpus) / corpus.num_tokens for corpus, share in pairs]
 
     def draw(self, seed: int, tokens: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the segments of a window of about `tokens` tokens, shuffled, and the pass of each, [n]."""
+        """Draw about `tokens` tokens for a window; return shuffled segments [n] and the pass of each [n]."""
         parts = [
             _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *_range(per_token * tokens, window))
             for number, (corpus, per_token) in enumerate(
@@ -101,17 +101,17 @@ class MixedText:
         return LengthStatistics.of(self.sample_lengths())
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of about `SAMPLE_SEGMENTS` drawn segments, always the same ones."""
+        """Return the lengths in tokens of a fixed sample of about `SAMPLE_SEGMENTS` drawn segments."""
         tokens = int(min(SAMPLE_SEGMENTS, 2 * len(self)) / sum(self.segments_per_token())) + 1
         return self.store.lengths(self.draw(0, tokens, 0)[0])
 
     def epochs(self, num_tokens: float) -> list[float]:
-        """Return the number of passes over each corpus in a run of this many tokens."""
+        """Return the number of passes over each corpus in a run of `num_tokens` tokens."""
         pairs = zip(self.corpora, self.shares, strict=True)
         return [float(num_tokens * share / corpus.num_tokens) for corpus, share in pairs]
 
     def report(self, num_tokens: float) -> dict[str, dict[str, Any]]:
-        """Describe each corpus, and its use in a run of this many tokens."""
+        """Return the size, share and epochs of each corpus in a run of `num_tokens` tokens, by label."""
         rows = zip(self.corpora, self.shares, self.epochs(num_tokens), strict=True)
         return {
             corpus.label: {
@@ -127,7 +127,7 @@ class MixedText:
 
 @dataclass(frozen=True, eq=False)
 class MixedWindows:
-    """Endless windows of a mixture. A mixture has no epochs; each corpus has its own."""
+    """Endless windows of a mixture. Epochs are counted per corpus, not for the mixture."""
 
     text: MixedText
     shape: BatchShape
@@ -141,7 +141,7 @@ class MixedWindows:
         return max(1, min(most, max(least, self.text.tokens_per_pass)))
 
     def load(self, cursor: Cursor) -> Window:
-        """Draw a window. A segment's sample id is its place plus N for every pass before."""
+        """Draw and pack a window. The sample id of a segment is its store index plus N times its pass."""
         segments, passes = self.text.draw(self.seed, self.tokens_per_window, cursor.window)
         window = pack_window(
             replace(cursor, index=0),
@@ -157,14 +157,14 @@ class MixedWindows:
 
 
 def _range(segments_per_window: Fraction, window: int) -> tuple[int, int]:
-    """Return where a window starts and ends in a corpus's sequence; exact, however far that is."""
+    """Return the start and stop of a window in a corpus's sequence, exact for any window number."""
     return int(segments_per_window * window), int(segments_per_window * (window + 1))
 
 
 def _sequence(
     corpus: CorpusSlice, key: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return entries `start` to `stop` of a corpus's endless sequence, and the pass of each."""
+    """Return the segments at `start` to `stop` of a corpus's endless sequence, and the pass of each."""
     size = len(corpus)
     passes = range(start // size, -(-stop // size))
     bounds = [(max(start - size * each, 0), min(stop - size * each, size)) for each in passes]

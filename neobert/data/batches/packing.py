@@ -1,18 +1,19 @@
 """Packing: assignment of documents to microbatches (bins), by length alone.
 
-`pack` takes documents in the order given until the next one does not fit; then every bin's gap is closed,
-best fit first, from a reserve cut off the end of the order. What the reserve has left is packed the same way.
-All bins are closed at once: with gaps and reserve both sorted from long to short, the greedy match of
-gap k is `k + max(first_j - j, j <= k)`, `first_j` being the first document that fits gap j.
+`pack` fills bins with documents in the given order and starts a new bin when the next document does not fit.
+It then fills the gap (free tokens) of each bin with the longest fitting documents of a reserve, cut off the
+end of the order, and packs the rest of the reserve in the same way. All gaps are filled at once: with gaps
+and reserve sorted in decreasing order, the greedy match of gap k is `k + max(first_j - j, j <= k)`, where
+`first_j` is the first document that fits gap j.
 
-That leaves gaps where bins hold few documents: too few short ones are left for the long ones. There
-`pack_densely` packs best fit, the longest first. It does so only there, because best fit puts documents of
-similar length together, while mixing lengths at random makes microbatches similar.
+If a bin holds few documents, this leaves gaps, because there are too few short documents. `pack_densely` then
+uses best fit, longest first. It does so only in this case, because best fit puts documents of similar length
+together, while random mixing makes microbatches similar to each other.
 
-Best fit puts long documents together and leaves bins of short ones that need more slots than a bin has.
+Best fit concentrates long documents and leaves bins of short ones that exceed the document limit of a bin.
 `pack_evenly` therefore also tries to spread the long documents over all bins.
 
-    N documents, B bins
+Shapes: N documents, B bins.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SMALL = 512
 
 @dataclass(frozen=True, slots=True)
 class PackPlan:
-    """Bins of documents: bin b holds `documents[offsets[b]:offsets[b + 1]]`.
+    """Assignment of documents to bins: bin b holds `documents[offsets[b]:offsets[b + 1]]`.
 
     `documents` is int64 [N], each index once; `offsets` is int64 [B + 1].
     """
@@ -68,7 +69,7 @@ class PackPlan:
 
     @property
     def fewest_bins(self) -> int:
-        """Number of bins if all were full: a lower bound."""
+        """Lower bound of the number of bins: all of them full."""
         return -(-self.num_tokens // self.capacity)
 
     def members(self, index: int) -> Indices:
@@ -84,7 +85,7 @@ def pack(
 ) -> PackPlan:
     """Pack documents of `lengths` [N] tokens into bins of `capacity` tokens and `max_segments` documents.
 
-    A pure function of its arguments. `keep_order` takes the documents strictly one after the other.
+    A pure function of its arguments. With `keep_order`, documents stay strictly in the given order.
     Raises ValueError if a document is empty or longer than a bin.
     """
     sizes = np.ascontiguousarray(lengths, dtype=np.int64)
@@ -97,7 +98,7 @@ def pack(
 
 
 def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
-    """Pack as `pack` does or, where that fills too little, best fit: whichever takes fewer bins.
+    """Pack with `pack` and, unless its bins are full, also by best fit; return the plan with fewer bins.
 
     A pure function of its arguments. Raises ValueError if a document is empty or longer than a bin.
     """
@@ -110,7 +111,7 @@ def pack_densely(lengths: NDArray[np.integer], capacity: int, max_segments: int 
 
 
 def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int | None = None) -> PackPlan:
-    """Pack as `pack` does or, where that fills too little, by length: whichever way takes fewest bins.
+    """Pack with `pack` and, unless its bins are full, also by length; return the plan with the fewest bins.
 
     A pure function of its arguments. Raises ValueError if a document is empty or longer than a bin.
     """
@@ -125,7 +126,7 @@ def pack_evenly(lengths: NDArray[np.integer], capacity: int, max_segments: int |
 
 
 def is_full(plan: PackPlan) -> bool:
-    """Return whether a plan needs hardly more than the fewest possible bins."""
+    """Return whether a plan has at most about 1 % more bins than the lower bound."""
     return plan.num_bins * ENOUGH_FILL <= plan.fewest_bins
 
 
@@ -138,10 +139,10 @@ def _pack_spread(
 
 
 def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
-    """Pack best fit as if there were no limit, then dissolve the bins beyond it and pack those in order.
+    """Pack by best fit without a document limit, then repack the bins that exceed `limit`, in order.
 
-    The short documents that come last share bins with one another. With enough other bins dissolved too,
-    a bin holds few enough documents again, and there are short ones to close its gap.
+    Best fit puts the shortest documents together into the last bins. Enough other bins are repacked with
+    them, so that bins stay below the limit and there are short documents to fill the gaps.
     """
     whole = _best_fit(np.arange(len(lengths), dtype=np.int64), lengths, capacity, len(lengths))
     is_dissolved = _dissolved(np.bincount(whole.bin_of, minlength=whole.num_bins), limit)
@@ -153,7 +154,7 @@ def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
 
 
 def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
-    """Choose the bins to dissolve: those over the limit, and others until the mean is comfortable."""
+    """Choose the bins to repack: those over the limit, and others to lower the mean; return a bool mask."""
     is_chosen = counts > limit
     if not is_chosen.any():
         return is_chosen
@@ -178,7 +179,7 @@ def _check(lengths: Indices, capacity: int, limit: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Bins:
-    """Documents grouped by bin: `bin_of` [n] is not decreasing."""
+    """Documents [n] sorted by bin: `bin_of` [n] never decreases."""
 
     documents: Indices
     bin_of: Indices
@@ -186,10 +187,10 @@ class _Bins:
 
 
 def _reserve_size(lengths: Indices, capacity: int) -> int:
-    """Return how many documents to keep for closing gaps.
+    """Return the number of documents to reserve for filling gaps.
 
-    A bin ends at a document drawn by its length, and somewhere within it: the gap is half the mean of the
-    squares over the mean, which is that over twice the mean squared in documents.
+    The document that overflows a bin is drawn in proportion to its length l and cut at a uniform position.
+    The expected gap is therefore E[l^2] / (2 E[l]) tokens, or E[l^2] / (2 E[l]^2) documents of mean length.
     """
     mean = float(lengths.mean())
     gap_documents = float(np.square(lengths, dtype=np.float64).mean()) / mean**2 / 2
@@ -198,14 +199,14 @@ def _reserve_size(lengths: Indices, capacity: int) -> int:
 
 
 def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
-    """Take documents one after the other; a bin ends where the next one does not fit."""
+    """Fill bins in the given order; start a new bin when the next document does not fit."""
     starts = _chain(np.concatenate(([0], np.cumsum(lengths[order]))), capacity, limit)
     counts = np.diff(np.append(starts, len(order)))
     return _Bins(order, np.repeat(np.arange(len(starts)), counts), len(starts))
 
 
 def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
-    """Walk from bin to bin over the cumulative lengths: the one step of packing that is sequential."""
+    """Return the first document of each bin, given cumulative lengths [n + 1]; the only sequential step."""
     totals = ends.tolist()
     last = len(totals) - 1
     starts = []
@@ -218,7 +219,7 @@ def _chain(ends: Indices, capacity: int, limit: int) -> Indices:
 
 
 def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) -> list[_Bins]:
-    """Pack `pending` in order, then what the reserve has left, until that is small."""
+    """Pack `pending` in order, then the rest of each reserve; pack the last `SMALL` documents by best fit."""
     parts = []
     while len(pending) > SMALL:
         size = _reserve_size(lengths[pending], capacity)
@@ -230,7 +231,7 @@ def _pack_levels(pending: Indices, lengths: Indices, capacity: int, limit: int) 
 def _pack_level(
     main: Indices, reserve: Indices, lengths: Indices, capacity: int, limit: int
 ) -> tuple[_Bins, Indices]:
-    """Pack `main` in order, close the gaps from `reserve`; return the bins and the rest of the reserve."""
+    """Pack `main` in order, fill the gaps from `reserve`; return the bins and the rest of the reserve."""
     bins = _bins_in_order(main, lengths, capacity, limit)
     gaps = capacity - np.bincount(bins.bin_of, lengths[main], minlength=bins.num_bins).astype(np.int64)
     room = limit - np.bincount(bins.bin_of, minlength=bins.num_bins)
@@ -250,10 +251,10 @@ def _pack_level(
 
 
 def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices, Indices]:
-    """Give each bin at most one document, the longest that is free: (bins, positions in `lengths`).
+    """Assign at most one document to each bin: the longest unused one that fits its gap.
 
-    `lengths` falls; so do the gaps once sorted, and a document too long for one gap is too long for all
-    after it.
+    Returns the bins and the position of each document in `lengths`, which is sorted in decreasing order. So
+    are the gaps, and a document too long for one gap is too long for all later ones.
     """
     bins = bins[np.argsort(-gaps[bins], kind="stable")]
     first = np.searchsorted(-lengths, -gaps[bins], side="left")
@@ -264,7 +265,7 @@ def _close_once(bins: Indices, gaps: Indices, lengths: Indices) -> tuple[Indices
 
 
 def _best_fit(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
-    """Pack the documents of `order` best fit, the longest first."""
+    """Pack the documents `order` by best fit, longest first."""
     placed, bin_of, num_bins = best_fit_decreasing(lengths[order], capacity, limit)
     return _grouped(order[placed], bin_of, num_bins)
 

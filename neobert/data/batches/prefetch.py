@@ -15,9 +15,9 @@ JOIN_S = 5.0
 
 
 class WorkerThreads:
-    """A few daemon threads that run tasks; without threads, a task runs in the caller, immediately.
+    """Pool of daemon threads. With `count` 0, a task runs immediately in the calling thread.
 
-    Daemons, because a thread that hangs in a read must not keep a failed process alive.
+    The threads are daemons because a thread that hangs in a read must not keep a failed process alive.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -42,7 +42,7 @@ class WorkerThreads:
         return future
 
     def close(self) -> None:
-        """Let running tasks end, cancel queued ones, and join the threads that do not hang."""
+        """Cancel queued tasks, and wait for running ones for at most `JOIN_S` seconds per thread."""
         if self._end.alive:
             with suppress(Empty):
                 while (waiting := self._tasks.get_nowait()) is not None:

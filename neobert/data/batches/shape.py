@@ -27,7 +27,7 @@ NEARLY_AS_FEW = 0.995
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Size of a microbatch: `capacity` tokens, at most `max_segments` segments, or `rows` padded rows."""
+    """Size of a microbatch: `rows` padded rows, or up to `max_segments` segments in `capacity` tokens."""
 
     rows: int
     row_length: int
@@ -52,7 +52,7 @@ def segment_length(config: RunConfig) -> int:
 
 
 def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> Derived[BatchShape]:
-    """Derive the shape of a microbatch with the tokens of `rows` rows, from the length statistics."""
+    """Derive the static shape of a microbatch of `rows` rows from segment length statistics."""
     length = longest_row(config)
     if not config.datacollator.pack_sequences:
         return Derived(BatchShape(rows, length, rows, is_packed=False), f"{rows} padded rows")
@@ -63,7 +63,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     return Derived(
         BatchShape(rows, length, limit, is_packed=True),
         f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "
-        f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; {rows} more entries for padding",
+        f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
     )
 
 
@@ -72,9 +72,9 @@ def with_enough_slots(
 ) -> Derived[BatchShape]:
     """Raise the segment limit of a packed shape until `packer` fills its microbatches.
 
-    `lengths` [N] are those of the segments. Very different lengths need a higher limit than random mixing
-    suggests: some rows are filled by one segment, others by short ones only. The shape is unchanged if a
-    higher limit gains nothing.
+    `lengths` [N] are segment lengths in tokens. Widely varying lengths need a higher limit than random mixing
+    suggests: some rows hold one long segment, others only short ones. Returns the shape unchanged if a higher
+    limit saves hardly any microbatches.
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]
@@ -93,8 +93,8 @@ def with_enough_slots(
     limit = limits[min(place, len(limits) - 1)]
     return Derived(
         replace(shape.value, max_segments=limit),
-        f"{limit} documents: with {first}, short ones would fill only {plan.fill:.1%} of a microbatch; "
-        f"{shape.value.rows} more entries for padding",
+        f"{limit} documents: a limit of {first} would fill only {plan.fill:.1%} of the microbatches' tokens; "
+        f"plus {shape.value.rows} for padding",
     )
 
 

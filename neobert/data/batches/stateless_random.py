@@ -21,14 +21,14 @@ _FEISTEL_ROUNDS = 6
 
 
 def mix(words: Words) -> Words:
-    """Hash each word [n] to a word that differs in about half its bits when one bit of the input does."""
+    """Hash 64-bit words [n]; flipping one input bit flips about half of the output bits."""
     words = (words ^ (words >> _SHIFT_1)) * _MULTIPLY_1
     words = (words ^ (words >> _SHIFT_2)) * _MULTIPLY_2
     return words ^ (words >> _SHIFT_3)
 
 
 def stream_key(*parts: int) -> int:
-    """Fold integers, negative ones too, into the 64-bit key of a random stream."""
+    """Combine integers, which may be negative, into the 64-bit key of a random stream."""
     key = 0
     for part in parts:
         word = ((key + _GOLDEN) ^ (part * _ODD)) & _WORD
@@ -37,15 +37,15 @@ def stream_key(*parts: int) -> int:
 
 
 def hashed(key: int, counters: NDArray[np.integer]) -> Words:
-    """Draw the word number `counters` [n] of the stream `key`."""
+    """Return the random words at the positions `counters` [n] of the stream `key`, uint64 [n]."""
     return mix(counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key))
 
 
 def permuted(key: int, start: int, stop: int, size: int) -> NDArray[np.int64]:
     """Return the entries `start` to `stop` of a pseudo-random permutation of `range(size)`.
 
-    A Feistel network over the next even power of two, applied until the result is in range: the whole
-    permutation is never in memory, so a window of a billion documents costs as much as one of a million.
+    Uses a Feistel network over the next even power of two, applied again until the result is in range. The
+    whole permutation is never in memory: the cost depends on `stop - start`, not on `size`.
     """
     half_bits = max(1, ((size - 1).bit_length() + 1) // 2)
     places = np.arange(start, stop, dtype=np.uint64)

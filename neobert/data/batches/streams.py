@@ -1,4 +1,4 @@
-"""Streams of microbatches: the same global order for every world size and every number of threads."""
+"""Streams of microbatches, in the same global order for every world size and every number of threads."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.encoding_pool import PARALLELISM_ENV
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.plurals import counted
 
 __all__ = ["Cursor", "EvalStream", "Microbatch", "TrainStream"]
 
@@ -97,7 +98,7 @@ class _Stream:
         raise StopIteration
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the loader threads."""
         self._builders.close()
         self._loader.close()
 
@@ -108,7 +109,7 @@ class _Stream:
         self.close()
 
     def _wait(self, future: Future[Result]) -> Result:
-        """Wait for a result as long as there is progress; a pause before a retry counts as progress."""
+        """Wait for a result. Raises DAT010 after too long without progress; retry pauses do not count."""
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
         last_sign_s = time.monotonic()
         while not wait([future], _POLL_S).done:
@@ -137,7 +138,7 @@ def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
     """Return the resolved settings of the data loader for the log."""
     parts = [
         f"num_workers {dataset.num_workers}",
-        f"{prefetch_depth(dataset)} microbatches ahead",
+        f"{counted(prefetch_depth(dataset), 'microbatch', 'microbatches')} ahead",
         "pinned memory" if torch.cuda.is_available() else "no pinned memory (no CUDA device)",
     ]
     if is_stream:
@@ -146,12 +147,12 @@ def describe_loader(dataset: DatasetConfig, *, is_stream: bool) -> str:
 
 
 class TrainStream(_Stream):
-    """Endless microbatches of one rank, from a cursor on.
+    """Endless microbatches of one rank, starting at a cursor.
 
-    Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close it,
-    or use it as a context manager, to end its threads. While it waits for streamed text, it calls `on_sign`
-    on progress. `moments` yields the step of each microbatch of the rank; None: all are labelled as in the
-    first step.
+    Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close the
+    stream, or use it as a context manager, to stop its threads. While the stream waits for streamed text, it
+    calls `on_sign` on progress. `moments` yields the step of each microbatch of the rank; None: all
+    microbatches are labelled as in the first step.
     """
 
     def __init__(
@@ -197,9 +198,10 @@ def count_microbatches(text: TokenStore | DocumentStream, config: RunConfig) -> 
 
 
 class EvalStream:
-    """The evaluation microbatches of one rank: fixed order and masks, can be iterated repeatedly.
+    """Evaluation microbatches of one rank, in fixed order and with fixed masks; can be iterated repeatedly.
 
-    Every rank gets the same number of them: in an incomplete last round, the other ranks get one of padding.
+    Every rank gets the same number of microbatches: if the last round is incomplete, the remaining ranks get
+    a microbatch that contains only padding.
     """
 
     def __init__(
@@ -244,7 +246,7 @@ def _windows_of(text: TrainingText, shape: BatchShape, seed: int) -> WindowSourc
 def _share(
     places: Iterator[Place], assemblers: Iterator[Assembler], rank: int, world_size: int, pin_on: int | None
 ) -> Iterator[Callable[[], Microbatch]]:
-    """Yield the tasks that build one rank's microbatches, one for each round of all ranks."""
+    """Yield, for each round of `world_size` microbatches, the task that builds the microbatch of `rank`."""
     while group := list(islice(places, world_size)):
         window, index, _ = group[min(rank, len(group) - 1)]
         members, offsets = window.members(index), window.offsets(index)

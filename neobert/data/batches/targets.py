@@ -19,14 +19,14 @@ IGNORED = -100
 class Segments:
     """Segments gathered from a store.
 
-    T tokens of N segments.
+    Shapes: T tokens of N segments.
 
     Attributes:
         ids: int64 [T], the concatenated tokens.
         positions: int64 [T], the position of each token in its segment.
-        samples: int64 [N], the number of each segment in its text.
-        lengths: int64 [N].
-        columns: the store's side columns, [T] or [N].
+        samples: int64 [N], the sample id of each segment.
+        lengths: int64 [N], tokens per segment.
+        columns: the store's side columns by name, [T] or [N].
     """
 
     ids: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Segments:
 def gather(
     store: TokenStore, segments: NDArray[np.int64], sample_offset: int | NDArray[np.int64]
 ) -> Segments:
-    """Gather segments, int64 [N] places in the store; samples are numbered by place plus `sample_offset`."""
+    """Gather segments by their int64 [N] store indices; a sample id is the index plus `sample_offset`."""
     lengths = store.lengths(segments)
     ends = np.cumsum(lengths)
     positions = np.arange(lengths.sum()) - np.repeat(ends - lengths, lengths)
@@ -54,9 +54,9 @@ def gather(
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Input tokens, int64 [T], and labels: -100 or NaN where nothing is predicted.
+    """Input token ids, int64 [T], and labels, which are -100 or NaN where the loss ignores them.
 
-    Labels are int64 or float32: [T] where tokens are labelled, [N] where segments are.
+    Labels are int64 or float32, [T] if they are per token, [N] if they are per segment.
     """
 
     input_ids: NDArray[np.int64]
@@ -71,7 +71,7 @@ class TargetRule(Protocol):
         """Return whether labels are per token, not per segment."""
 
     def at(self, moment: Moment | None) -> TargetRule:
-        """Return the rule for the microbatches of an optimizer step; None: of an evaluation."""
+        """Return the rule for an optimizer step, or for an evaluation if `moment` is None."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
-        """Label segments, possibly none; the epoch of an evaluation is -1 (`EVALUATION_EPOCH`)."""
+        """Return inputs and labels of segments, possibly none; `epoch` is -1 in evaluations."""

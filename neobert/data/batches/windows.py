@@ -1,9 +1,9 @@
-"""The global order of microbatches: windows of segments, shuffled and packed, one after the other.
+"""Global order of microbatches: a sequence of windows, whose segments are shuffled and packed together.
 
-Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a `Cursor` is all that a
-resume needs.
+Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a resume needs only a
+`Cursor`.
 
-    N segments of the text, n of a window
+Shapes: N segments of the text, n segments of a window.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FIRST_WITH_ENOUGH_SLOTS = 3
 class Cursor:
     """Position of the next microbatch: number `index` of window `window` of epoch `epoch`.
 
-    For a stream, `stream` is the start of that window: {"state": the source's position, "segment": the
-    number of its first segment}. `packer` is the key in `PACKERS` of the algorithm that packs all windows.
+    For a stream, `stream` is the start of the window: {"state": the source's position, "segment": the
+    number of the window's first segment}. `packer` is the key in `PACKERS` of the packing algorithm.
     `corpus_tokens` are the tokens drawn from each corpus of a mixture so far, over all ranks; None for other
     text, and in checkpoints of versions that did not count them.
     """
@@ -55,7 +55,7 @@ class Cursor:
     corpus_tokens: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the cursor as JSON values."""
+        """Return the cursor as a JSON-serializable dict."""
         data = asdict(self)
         if self.corpus_tokens is None:
             del data["corpus_tokens"]
@@ -63,9 +63,10 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
-        """Read the result of `to_dict`. A cursor without `packer` is from a version with only packer 1.
+        """Build a cursor from the result of `to_dict`.
 
-        Raises ProjectError CKP007 for a packer that this version does not support.
+        A cursor without `packer` is from a version with only packer 1. Raises ProjectError CKP007 for a
+        packer that this version does not support.
         """
         packer = data.get("packer", 1)
         if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
@@ -91,8 +92,8 @@ class Window:
     `segments` int64 [n] are indices into the store, in shuffled order; the bins of `plan` are indices into
     `segments`, and `order` is the order of the bins. The sample id of a segment is its store index plus
     `sample_offset`, which is one number or int64 [n].
-    `after` is the cursor of the next window, or None. The C corpora of a mixture end at the store indices
-    `corpus_stops` [C]; None for other text.
+    `after` is the cursor of the next window, or None after the last window. The C corpora of a mixture end at
+    the store indices `corpus_stops` [C]; None for other text.
     """
 
     start: Cursor
@@ -112,7 +113,7 @@ class Window:
         return self.segments[self.plan.members(int(self.order[index]))]
 
     def offsets(self, index: int) -> int | NDArray[np.int64]:
-        """Return the difference between sample id and store index of one microbatch's segments."""
+        """Return the sample id offset of one microbatch's segments: one for all, or int64 [segments]."""
         if isinstance(self.sample_offset, int):
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
@@ -185,7 +186,10 @@ class StreamedWindows:
     seed: int
 
     def load(self, cursor: Cursor) -> Window:
-        """Read a window; after the end of the stream, the first one of the next epoch."""
+        """Read a window or, at the end of the stream, the first window of the next epoch.
+
+        Raises DAT004 if the stream has no text.
+        """
         position = cursor.stream or {"state": None, "segment": 0}
         read = self.stream.read_window(position["state"], position["segment"])
         if read is None and cursor.window == 0:
@@ -215,14 +219,14 @@ class StreamedWindows:
 
 @dataclass(frozen=True, eq=False)
 class FixedWindows:
-    """Windows of an evaluation split: in the order of the text, once."""
+    """Windows of one pass over an evaluation split, in the order of the text."""
 
     store: TokenStore
     shape: BatchShape
     window_segments: int = WINDOW_SEGMENTS
 
     def load(self, cursor: Cursor) -> Window:
-        """Take the next segments of the split."""
+        """Return the window at a cursor, in the order of the text."""
         start = cursor.window * self.window_segments
         stop = min(start + self.window_segments, len(self.store))
         after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
@@ -242,7 +246,7 @@ def pack_window(
     sample_offset: int | NDArray[np.int64],
     after: Cursor | None,
 ) -> Window:
-    """Pack the segments, and shuffle the microbatches by `seed`; None keeps their order."""
+    """Pack segments into microbatches and shuffle these by `seed`; None keeps the packing order."""
     if shape.is_packed:
         plan = packer(store.lengths(segments), shape.capacity, shape.max_segments)
     else:
@@ -265,9 +269,9 @@ def microbatch_places(
     threads: WorkerThreads,
     wait: Callable[[Future[Window]], Window],
 ) -> Iterator[tuple[Window, int, Cursor]]:
-    """Iterate over the global order from a cursor: (window, index of the microbatch, next cursor).
+    """Yield (window, index of the microbatch, next cursor) in global order, starting at a cursor.
 
-    With a thread, the next window is loaded while this one is used.
+    If `threads` has a thread, the next window is loaded in the background.
     """
     upcoming: Cursor | None = cursor
     ahead: Future[Window] | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, whole_lines
 from neobert.data.sources.unreadable import unreadable
+from neobert.plurals import counted
 
 WORDS, LABELS = "tokens", "tags"
 DOCUMENT_START = "-DOCSTART-"
@@ -19,12 +20,12 @@ _SPACE = re.compile("[ \t]+")
 def conll_rows(
     pieces: Iterator[LinePiece], path: Path, names: Sequence[str] | None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, a list for each column) per text; document separators are skipped.
+    """Yield (location, lists of values by column name) per text; document separators are skipped.
 
     Args:
-        names: columns of a line; None: the first is the word (`tokens`), the last its label (`tags`).
+        names: columns of a line; None: the first column is the word (`tokens`), the last its label (`tags`).
 
-    Raises DAT001 for a line with another number of columns, and for a text that is too long.
+    Raises DAT001 for a line with the wrong number of columns, and for a text that is too long.
     """
     lines: list[list[str]] = []
     place, size = str(path), 0
@@ -40,7 +41,7 @@ def conll_rows(
         width = width or len(fields)
         if len(fields) != width or width < 2:
             of_file = f"{width} expected" if width > 1 else "a word and its label expected"
-            raise unreadable(f"{path}:{number}", f"has {len(fields)} columns ({of_file})", _HINT)
+            raise unreadable(f"{path}:{number}", f"has {counted(len(fields), 'column')} ({of_file})", _HINT)
         size += len(line)
         if size > MAX_LINE_CHARACTERS:
             message = f"the text is longer than {MAX_LINE_CHARACTERS:,} characters"

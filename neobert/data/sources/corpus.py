@@ -32,10 +32,10 @@ class Corpus:
 
     Attributes:
         train: source of the training documents.
-        evaluation: source of the evaluation documents, or None. No document is in both, but copies of a text
-            may be, except with `validation_split`, which splits by the text. The report of `prepare` counts
-            the copies.
-        config: what the corpus was opened from.
+        evaluation: source of the evaluation documents, or None. No document is in both sources, but copies of
+            its text may be, except with `validation_split`, which splits by the text. The report of `prepare`
+            counts the copies.
+        config: dataset config from which the corpus was opened.
     """
 
     train: TextSource
@@ -68,11 +68,14 @@ def open_corpus(
 
     `rows` are the fields of the task, by default the text alone; `describe` identifies the content of a file.
 
-    Evaluation documents are, in this order: `eval_split`; a split named validation, eval, test or dev; the
-    first `eval_samples` training documents; the `validation_split` share of the training documents, chosen by
-    a hash of their text; none. With an evaluation split, `eval_samples` keeps its first documents only.
+    Evaluation documents come from the first of these that applies: `eval_split`; a split named validation,
+    eval, test or dev; the first `eval_samples` training documents; the `validation_split` share of the
+    training documents, chosen by a hash of their text; none. With an evaluation split,
+    `eval_samples` keeps its first documents only.
+
     Raises ProjectError DAT001 for missing or unreadable data, DAT006 for overlapping splits, DAT011 for
-    columns and DAT013 for two locations, none, or the name of a file format.
+    missing or ambiguous columns, DAT013 unless the config names exactly one dataset, and DAT018 for a
+    streamed mixture.
     """
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
@@ -86,7 +89,7 @@ def open_corpus(
 
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
-    """Join the corpora of a mixture: each carves out its own evaluation documents."""
+    """Join the corpora of a mixture; each splits off its own evaluation documents."""
     _check_mixture(config)
     corpora = [
         open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
@@ -97,7 +100,7 @@ def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile
 
 
 def _check_mixture(config: DatasetConfig) -> None:
-    """Raise the errors of the rules DAT013 and DAT018."""
+    """Raise DAT013 if dataset.path or dataset.name is also set, DAT018 if the mixture is streamed."""
     if config.path is not None or config.name is not None:
         key = "dataset.path" if config.path is not None else "dataset.name"
         raise ProjectError(
@@ -109,7 +112,7 @@ def _check_mixture(config: DatasetConfig) -> None:
 
 
 def text_rows(config: DatasetConfig) -> RowFormat:
-    """Return the format of rows with only a text."""
+    """Return the row format with the text as the only field."""
     field = Field(TEXT, TEXT_SETTING, config.text_column, CANDIDATES)
     return RowFormat((field,), config.column_names, config.tsv_quotes)
 
@@ -133,7 +136,7 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
 
 
 def _check_one_place(config: DatasetConfig) -> None:
-    """Raise the error of the rule DAT013: two locations, or none."""
+    """Raise DAT013 unless exactly one of dataset.path and dataset.name is set."""
     if config.path is None and config.name is None:
         hint = f"set dataset.path or dataset.name; dataset.name {python_docs.NAME} needs no file"
         message = "neither dataset.path nor dataset.name is set"
@@ -174,8 +177,8 @@ def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: s
     if wanted.needs_total and config.streaming:
         raise ProjectError(
             "DAT001",
-            "the length of a stream is unknown, so it has no percentages",
-            "give document numbers, as in train[:10000], or set dataset.streaming to false",
+            "a stream has an unknown length, so its slices cannot use percentages or negative numbers",
+            "use document numbers, such as train[:10000], or set dataset.streaming to false",
             key,
         )
     return Part(source, wanted)
@@ -200,7 +203,7 @@ def _check_apart(train: TextSource, evaluation: TextSource) -> None:
             return
     raise ProjectError(
         "DAT006",
-        f"evaluation documents are training documents: {evaluation.label} and {train.label}",
+        f"evaluation and training documents overlap: {evaluation.label} and {train.label}",
         "use slices that do not overlap, such as train[1000:] and train[:1000], or set dataset.eval_samples",
         EVALUATION_KEY,
     )

@@ -1,4 +1,4 @@
-"""Digests that identify files; unchanged files are not read again."""
+"""Content digests of files, cached so that unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def described_by_ends(path: Path) -> list[Any]:
-    """Return size, modification time and a hash of both ends: streamed text is not read as a whole."""
+    """Return size, modification time and a hash of the first and last 64 KiB, for text that is streamed."""
     state = path.stat()
     return [state.st_size, state.st_mtime_ns, digest_of_ends(path)]
 
@@ -42,18 +42,18 @@ def digest_of_ends(path: Path) -> str:
 
 
 class FileDigests:
-    """Digests of whole files, kept in a folder next to the state in which each file was read.
+    """Digests of whole files, cached in a folder with the file state for which each digest is valid.
 
     The state is size, modification time, inode and inode change time (ctime). Programs can set the
-    modification time of a file that they edited, but not its ctime. `chmod`, `touch` or a copy cost one more
-    read of the file, and the digest stays.
+    modification time of a file that they edited, but not its ctime. After `chmod`, `touch` or a copy, the
+    file is read once more and has the same digest.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def describe(self, path: Path) -> list[Any]:
-        """Return size and digest. Raises DAT001 for a file that cannot be read."""
+        """Return [size in bytes, digest] of a file. Raises DAT001 if the file cannot be read."""
         try:
             state = _state_of(path)
             digest = self._remembered(path, state) or self._read(path, state)
@@ -79,7 +79,7 @@ class FileDigests:
         return digest
 
     def _remember(self, path: Path, entry: dict[str, Any]) -> None:
-        """Keep a digest; if it cannot be written, the file is read again next time."""
+        """Cache a digest; after a write error, the file is read again next time."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with NamedTemporaryFile("w", dir=self._folder, encoding="ascii", delete=False) as file:

@@ -1,6 +1,6 @@
-"""Datasets of the `datasets` library: a saved folder, a hub name, and a hub name as a stream.
+"""Datasets of the `datasets` library: saved folders, Hub datasets and streamed Hub datasets.
 
-One connection attempt decides whether the hub is reachable, because its client would retry a dozen times.
+A single connection attempt tests whether the Hub is reachable, because its client would retry a dozen times.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from datasets import Dataset, IterableDataset
 
 Result = TypeVar("Result")
-CUT_OFF = "no connection to the hub: set dataset.path to a file or folder, and dataset.name to null"
+CUT_OFF = "no connection to the Hub: set dataset.path to a file or folder, and dataset.name to null"
 CHECK_STREAM = "check dataset.name, dataset.config and the connection"
 CONNECT_TIMEOUT_S = 5.0
 PORTS = {"http": 80, "https": 443}
@@ -50,7 +50,7 @@ def is_out_of_reach() -> bool:
 
 @contextmanager
 def quiet(library: str = "huggingface_hub") -> Iterator[None]:
-    """Silence a library's warnings, by default the hub client's retries; an error still has the cause."""
+    """Suppress a library's log messages below ERROR, by default those of the Hub client about retries."""
     logger = logging.getLogger(library)
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -67,7 +67,10 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open a folder of `save_to_disk`; a dataset without splits is training text."""
+    """Return the splits of a folder of `save_to_disk`, as functions that open them, by name.
+
+    A dataset without splits becomes the split `train`. Raises DAT001 if the folder cannot be loaded.
+    """
     from datasets import DatasetDict, load_from_disk
 
     loaded = _attempt(lambda: load_from_disk(str(path)), str(path), "check dataset.path")
@@ -76,7 +79,10 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
 
 def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Open a dataset by name, as a stream if `dataset.streaming` is set."""
+    """Return the splits of a Hub dataset, as functions that open them, by name.
+
+    The splits are streams if `dataset.streaming` is set. Raises DAT001 if the dataset cannot be loaded.
+    """
     import datasets
 
     name = str(config.name)
@@ -97,8 +103,8 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
     """Return the splits by name of a dataset's only configuration, or of the first in `configurations`.
 
-    A name may be a local copy of the repository. Raises DAT001 with `hint` if there is neither a
-    connection nor a cached copy, else with the cause.
+    `name` may also be the path of a local copy of the repository. Raises DAT001, with a hint that ends with
+    `hint`, if the dataset cannot be loaded or has several configurations, none of them wanted.
     """
     import datasets
 
@@ -108,7 +114,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
         offered = _attempt(lambda: datasets.get_dataset_config_names(name), name, hint)
         chosen = [each for each in offered if each.lower() in configurations] or offered
         if len(offered) > 1 and chosen is offered:
-            message = f"has no configuration {' or '.join(configurations)}, but {listed(offered)}"
+            message = f"has no configuration {' or '.join(configurations)}, only {listed(offered)}"
             raise ProjectError("DAT001", message, hint, name)
         loaded: Any = _attempt(lambda: datasets.load_dataset(name, chosen[0]), name, hint)
     return {str(split): data for split, data in loaded.items()}
@@ -116,7 +122,7 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
 
 @contextmanager
 def _on_hub(name: str) -> Iterator[bool]:
-    """Use only the cache of `datasets` if the Hub is out of reach, and yield whether it is."""
+    """Make `datasets` use only its cache if the Hub is unreachable; yield True in that case."""
     is_cut_off = not Path(name).exists() and is_out_of_reach()
     with quiet(), _offline(is_cut_off):
         yield is_cut_off
@@ -124,7 +130,7 @@ def _on_hub(name: str) -> Iterator[bool]:
 
 @contextmanager
 def _offline(is_cut_off: bool) -> Iterator[None]:
-    """Make `datasets` use only its cache; it reads the switch at each load."""
+    """Make `datasets` use only its cache if `is_cut_off`; it reads HF_HUB_OFFLINE at each load."""
     from datasets import config as datasets_config
 
     before = datasets_config.HF_HUB_OFFLINE
@@ -154,7 +160,7 @@ def _streamed(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
 
 @dataclass(frozen=True)
 class StreamSource:
-    """A `datasets` stream. It cannot be counted; its position is the library's own state."""
+    """A streamed dataset of unknown length, whose positions are state dicts of the `datasets` library."""
 
     label: str
     data: IterableDataset
@@ -177,7 +183,7 @@ class StreamSource:
         """Return None: the length of a stream is unknown."""
 
     def identity(self) -> Any:
-        """Name the stream and its column; its content is unknown."""
+        """Return the label and columns of the stream; its content is unknown."""
         return [self.label, self.column]
 
 
@@ -196,7 +202,7 @@ class _StreamReader(Reader):
 
 
 def _attempt(action: Callable[[], Result], place: str, hint: str) -> Result:
-    """Call `datasets`; its errors for a bad name, folder or connection become DAT001."""
+    """Call `action`; raise DAT001 for errors of `datasets` about a name, folder or connection."""
     from datasets.exceptions import DatasetsError
 
     try:

@@ -14,7 +14,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class LinePiece(NamedTuple):
-    """A line with its end, or about `BLOCK_BYTES` of a longer one. `number` is that of the line, from 1."""
+    """A line with its line end, or a piece of about `BLOCK_BYTES` of a longer line; lines count from 1."""
 
     number: int
     text: str
@@ -41,7 +41,7 @@ def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
 
 
 def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, str]]:
-    """Yield (number, line). Raises DAT001 for a line longer than `MAX_LINE_CHARACTERS`."""
+    """Yield (number, line with its line end). Raises DAT001 for a line longer than `MAX_LINE_CHARACTERS`."""
     parts: list[str] = []
     size = 0
     for piece in pieces:
@@ -59,7 +59,7 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
 
 
 def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield (bytes, whether the line ends there), no piece much longer than two blocks."""
+    """Yield (bytes, True at the end of a line), in pieces of at most about two blocks."""
     block = handle.read(BLOCK_BYTES)
     end = b"\r" if b"\r" in block[:-1] and b"\n" not in block else b"\n"
     rest = b""

@@ -25,12 +25,15 @@ from neobert.runfiles.run_dir import MANIFEST, RESOLVED
 
 TABLES = {".csv", ".tsv", ".json", ".conll"}
 OUTPUTS = ({RESOLVED, MANIFEST}, {"manifest.json", "train.tokens"})
-"""Files by which a run directory, and a folder of prepared data, are known."""
-ALREADY_READ = "another name of a file that is read"
+"""Files that identify a run directory and a folder of prepared data."""
+ALREADY_READ = "link to a file that is read"
 
 
 def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[str, Callable[[], TextSource]]:
-    """Sort a file or the files of a folder into splits. Raises DAT001 if there is nothing to read."""
+    """Return the splits of a file or folder, as functions that open them, by name.
+
+    Raises DAT001 if there is no readable file, DAT004 for an empty file.
+    """
     if not path.exists():
         raise unreadable(path, "does not exist", "set dataset.path to a file or folder")
     if not path.is_dir():
@@ -68,10 +71,10 @@ def _check_file(path: Path) -> None:
 
 
 def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]:
-    """Return the files to read, sorted, each once, and the number of files of each kind that are not read.
+    """Return the sorted files to read, without duplicates, and the number of other files by kind.
 
-    Tables are read only if there is no other text: next to text they usually are metadata. A task that reads
-    several columns reads no plain text.
+    Tables are read only if there is no other text: next to text, they usually contain metadata. Plain text is
+    not read if the task needs several columns.
     """
     others: Counter[str] = Counter()
     found: dict[str, list[Path]] = {}
@@ -98,19 +101,19 @@ def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]
 def refuse_two_formats(files: Iterable[Path]) -> None:
     """Raise DAT001 for files that differ in format or compression only, such as train.jsonl and train.tsv.
 
-    One is usually a copy of the other: to read both repeats each text, and to choose one may be wrong.
+    One is usually a copy of the other: reading both would repeat each text, and the copy is unknown.
     """
     seen: dict[Path, Path] = {}
     for file in files:
         other = seen.setdefault(without_suffixes(file), file)
         if other != file:
             message = f"holds both {other.name} and {file.name}"
-            hint = f"remove {other.name} or {file.name}, or give one another name"
+            hint = f"remove {other.name} or {file.name}, or rename {file.name}"
             raise unreadable(file.parent, message, hint)
 
 
 def _kind_in_words(file: Path) -> str:
-    """Return the suffixes of format and compression; for a file without either, its name."""
+    """Return the format and compression suffixes of a file, or its name if it has neither."""
     suffix = suffix_of(file)
     is_packed = file.suffix.lower() in COMPRESSIONS
     return suffix + file.suffix * is_packed if suffix or is_packed else file.name
@@ -127,8 +130,8 @@ def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
 def _listed_files(root: Path) -> Iterator[Path]:
     """Yield the files of a folder and of the folders that it links to, each real folder once.
 
-    Run directories and prepared data below it are left out: a run next to its text would read its own records
-    as text when it resumes, and so find other text than it was started with.
+    Run directories and prepared data below `root` are skipped: otherwise the files of a run inside its data
+    folder would be read as text on a resume, and the text would differ from that of the first session.
     """
     pending, seen = deque([str(root)]), set()
     while pending:
@@ -145,7 +148,7 @@ def _listed_files(root: Path) -> Iterator[Path]:
 
 
 def _each_once(files: list[Path]) -> tuple[list[Path], int]:
-    """Sort files and keep one name of each, the real one; return the number of dropped names too."""
+    """Return the sorted files without duplicates, real files before links, and the number of duplicates."""
     real: dict[str, Path] = {}
     for file in sorted(files, key=lambda file: (file.is_symlink(), file)):
         real.setdefault(os.path.realpath(file), file)
@@ -153,25 +156,25 @@ def _each_once(files: list[Path]) -> tuple[list[Path], int]:
 
 
 def _holds_something(file: Path) -> bool:
-    """Return whether a file has bytes. Raises DAT001 for a truncated file of 0 bytes and a broken link."""
+    """Return whether a file is not empty. Raises DAT001 for a broken link or a truncated file of 0 bytes."""
     try:
         size = file.stat().st_size
     except OSError as error:
         fault = "is a broken link" if file.is_symlink() else "cannot be accessed"
         raise unreadable(
-            file, f"{fault}: {error.strerror}", "restore the file, or remove this name"
+            file, f"{fault}: {error.strerror}", f"restore the file, or remove {file.name}"
         ) from error
     if size == 0 and file.suffix.lower() in (*COMPRESSIONS, ".parquet"):
         raise unreadable(
             file,
-            f"is truncated: it has 0 bytes, and every {file.suffix} file has more",
+            f"is truncated: 0 bytes, which is not a valid {file.suffix} file",
             "copy the file again",
         )
     return size > 0
 
 
 def _listed(counts: Counter[str]) -> str:
-    """List the most frequent kinds."""
+    """Return the five most frequent kinds with their counts, as text."""
     return ", ".join(f"{count} x {kind}" for kind, count in _ranked(counts)[:5])
 
 

@@ -1,4 +1,4 @@
-"""Parts of sources: a slice, a share by hash, and several sources as one text."""
+"""Derived sources: a slice, a share by hash, and a concatenation of sources."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from neobert.data.sources.splits import SplitSlice
 
 @dataclass(frozen=True)
 class _Selection:
-    """Some documents of a source, with its fields and columns."""
+    """Base class of sources that select documents of another source."""
 
     source: TextSource
 
     @property
     def rows(self) -> RowFormat:
-        """The source's fields."""
+        """Row format of the underlying source."""
         return self.source.rows
 
     @property
     def column(self) -> str | None:
-        """The source's columns."""
+        """Columns of the underlying source; None for text without columns."""
         return self.source.column
 
 
@@ -37,7 +37,7 @@ class Part(_Selection):
 
     @property
     def label(self) -> str:
-        """Name of the source with the bounds."""
+        """Label of the source with the slice, such as `[:10%]`."""
         return f"{self.source.label}{self.wanted.bounds()}"
 
     @cached_property
@@ -46,16 +46,16 @@ class Part(_Selection):
 
     @property
     def start(self) -> int:
-        """Number of the first document."""
+        """Index of the first document."""
         return self._bounds[0]
 
     @property
     def stop(self) -> int | None:
-        """Number after the last document; None: the source's end."""
+        """Index after the last document; None for the end of the source."""
         return self._bounds[1]
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading; documents before the slice are read and skipped once."""
+        """Start reading at the slice or at `state`; documents before the slice are read and skipped."""
         return _PartReader(self, state)
 
     def count(self) -> int | None:
@@ -66,7 +66,7 @@ class Part(_Selection):
         return max(0, (total if self.stop is None else min(self.stop, total)) - self.start)
 
     def identity(self) -> Any:
-        """Return the source's identity with the bounds."""
+        """Return the identity of the source and the bounds of the slice."""
         return {"of": self.source.identity(), "slice": self.wanted.bounds()}
 
 
@@ -92,7 +92,7 @@ class _PartReader(Reader):
 
 @dataclass(frozen=True)
 class HashShare(_Selection):
-    """The share of a source whose text hashes below `share`, or the rest of it.
+    """Documents whose text hash, scaled to [0, 1), is below `share`, or all others if not `is_evaluation`.
 
     The assignment depends on the text alone, not on seed or order: copies of a document are in the same part.
     """
@@ -102,11 +102,11 @@ class HashShare(_Selection):
 
     @property
     def label(self) -> str:
-        """Name of the source with the share."""
+        """Label of the source with the share."""
         return f"{self.source.label} ({'' if self.is_evaluation else 'all but '}{self.share:.2%} by hash)"
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading."""
+        """Start reading at the beginning or at `state`."""
         return _ShareReader(self, self.source.open(state))
 
     def count(self) -> int | None:
@@ -136,31 +136,31 @@ class _ShareReader(Reader):
 
 @dataclass(frozen=True)
 class Joined:
-    """The documents of several sources, one source after the other."""
+    """Concatenation of sources."""
 
     parts: tuple[TextSource, ...]
 
     @property
     def label(self) -> str:
-        """Names of the parts."""
+        """Labels of the parts, joined with `+`."""
         return " + ".join(part.label for part in self.parts)
 
     @property
     def rows(self) -> RowFormat:
-        """The fields of every part's rows; the columns that they are read from may differ."""
+        """Row format of the first part; all parts have its fields, but their columns may differ."""
         return self.parts[0].rows
 
     @property
     def column(self) -> str | None:
-        """Columns of the parts that have columns."""
+        """Columns of all parts, comma-separated; None if no part has columns."""
         return ", ".join(dict.fromkeys(part.column for part in self.parts if part.column)) or None
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading; parts before the state's are not opened."""
+        """Start reading at the beginning or at `state`, without opening earlier parts."""
         return _JoinedReader(self.parts, state or {"part": 0, "inner": None})
 
     def count(self) -> int | None:
-        """Return the sum of the parts' counts."""
+        """Return the number of documents of all parts; None if a part cannot be counted."""
         counts = [part.count() for part in self.parts]
         return None if None in counts else sum(count for count in counts if count is not None)
 

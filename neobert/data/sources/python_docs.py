@@ -33,7 +33,7 @@ COLUMNS = ("text", "kind")
 
 
 def python_docs_label() -> str:
-    """Name the corpus, its Python version and its contents on this interpreter."""
+    """Return the corpus name with the Python version and the kinds of documents of this interpreter."""
     version = ".".join(map(str, sys.version_info[:3]))
     parts = (
         "language topics and docstrings"
@@ -44,14 +44,14 @@ def python_docs_label() -> str:
 
 
 def interpreter_build() -> str:
-    """Return the build of Python that the documentation belongs to."""
+    """Return the version and library path of this Python, which determine the documentation."""
     return f"{sys.version} {sysconfig.get_path('stdlib')}"
 
 
 def python_docs() -> list[tuple[str, str]]:
     """Collect the documents, each with its kind: topic, module, class or function.
 
-    No document occurs twice. They are in the order of their hashes, so any slice is a random sample.
+    Documents are unique and sorted by their hashes, so any slice is a random sample.
     Raises DAT001 if the interpreter has neither topics nor sources.
     """
     collected: dict[str, str] = {}
@@ -62,7 +62,7 @@ def python_docs() -> list[tuple[str, str]]:
         raise ProjectError(
             "DAT001",
             "this Python has neither pydoc_data nor the sources of its standard library",
-            "set dataset.path to text of your own",
+            "set dataset.path to a file or folder with text",
             NAME,
         )
     return documents
@@ -100,7 +100,7 @@ def _docstrings_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield nodes as `ast.walk` does, but no expressions: most nodes, and none holds a definition."""
+    """Yield nodes like `ast.walk`, but skip expressions, which contain no definitions."""
     waiting: deque[ast.AST] = deque([tree])
     while waiting:
         node = waiting.popleft()

@@ -27,15 +27,15 @@ class Reader(Iterator[Row], ABC):
 
     @abstractmethod
     def state(self) -> State:
-        """Return the position of the next document as JSON values."""
+        """Return the position of the next document as a JSON-serializable dict."""
 
 
 class TextSource(Protocol):
-    """Documents of one split."""
+    """Interface of a source: the documents of one split."""
 
     @property
     def label(self) -> str:
-        """Name for messages."""
+        """Name of the source, for messages."""
 
     @property
     def rows(self) -> RowFormat:
@@ -46,7 +46,7 @@ class TextSource(Protocol):
         """Names of the columns that are read; None for text without columns."""
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading at the beginning, or at the position of a reader's state."""
+        """Start reading at the beginning, or at a position that `Reader.state` returned."""
 
     def count(self) -> int | None:
         """Count the documents; None for a stream, whose length is unknown."""
@@ -57,7 +57,7 @@ class TextSource(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """Documents of several files, one file after the other."""
+    """Documents of several files, read in order."""
 
     label: str
     root: Path
@@ -66,12 +66,12 @@ class FileSource:
     describe: DescribeFile = described_by_ends
 
     def open(self, state: State | None = None) -> Reader:
-        """Start reading at a state, without opening earlier files; earlier documents are skipped."""
+        """Start reading at `state`, without opening earlier files; earlier documents are read and skipped."""
         return _FileReader(self, state or {"file": 0, "document": 0})
 
     @property
     def column(self) -> str | None:
-        """Columns and name of the first file that has columns; each file selects its own columns."""
+        """Columns and name of the first file with columns, or None; columns are chosen for each file."""
         found = ((column_of(path, self.rows), path.name) for path in self.files)
         return next((f"{column} (in {name})" for column, name in found if column is not None), None)
 
@@ -161,7 +161,7 @@ class _IndexedReader(Reader):
         return self._chunk[self._place - 1 - self._start]
 
     def _fetch(self) -> None:
-        """Fetch the next documents: `_FETCH_CHARACTERS` of them if they are as long as the last ones."""
+        """Fetch the next chunk; size the one after it to `_FETCH_CHARACTERS` by the mean document length."""
         stop = min(self._place + self._num_fetched, self._source.size())
         self._start, self._chunk = self._place, self._source.fetch(self._place, stop)
         fitting = _FETCH_CHARACTERS * len(self._chunk) // max(1, sum(map(characters, self._chunk)))

@@ -13,6 +13,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.data.sources.readers import Reader, State, TextSource
 from neobert.data.sources.rows import Row, characters
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.plurals import counted
 
 CHUNK_DOCUMENTS = 1024
 CHUNK_CHARACTERS = 1 << 23
@@ -25,12 +26,12 @@ _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError)
 class RetryingReader:
     """Reads documents of a source chunk by chunk; a chunk that fails is read again from its start.
 
-    The chunk after the last one is read with the same reader: opening a source in the middle may mean reading
-    everything before.
+    Consecutive chunks are read with the same reader, because opening a source in the middle may require
+    reading everything before.
 
     Attributes:
-        retries: attempts after a failed read.
-        first_pause_s: pause before the first of them; it doubles up to `longest_pause_s`.
+        retries: maximum number of retries per chunk.
+        first_pause_s: pause before the first retry; doubles with each retry, up to `longest_pause_s`.
         num_retries: number of retries since this reader was created.
         last_sign_s: `time.monotonic()` of the last progress, or of the end of a pause before a retry.
     """
@@ -66,9 +67,9 @@ class RetryingReader:
     def read(
         self, state: State | None, num_documents: int, num_characters: float = math.inf
     ) -> tuple[list[Row], State]:
-        """Return up to `num_documents` documents from `state` on, and the state after them.
+        """Return up to `num_documents` documents starting at `state`, and the state after them.
 
-        The document that reaches `num_characters` is the last.
+        Reading stops after the document with which the total reaches `num_characters`.
         Raises DAT010 if reading keeps failing, DAT001 for an error that a retry cannot fix.
         """
         attempt = 0
@@ -109,7 +110,7 @@ class RetryingReader:
         if attempt > self.retries:
             raise ProjectError(
                 "DAT010",
-                f"reading failed {attempt} times, the last time with {type(error).__name__}: {error}",
+                f"reading failed {counted(attempt, 'time')}, last with {type(error).__name__}: {error}",
                 "check the connection and resume; dataset.streaming_read_retries sets the number of retries",
                 self.source.label,
                 EXIT_TRAINING_FAILED,

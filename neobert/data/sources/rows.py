@@ -20,9 +20,9 @@ def choose_column(
     setting: str = TEXT_SETTING,
     candidates: tuple[str, ...] = CANDIDATES,
 ) -> str:
-    """Return the column to read: `wanted`, else the only one of `candidates`.
+    """Return the column to read: `wanted`, else the only one of `candidates` that exists.
 
-    Raises DAT011 if it is absent or ambiguous; `setting` is the key to change.
+    Raises DAT011 if the column is absent or ambiguous; `setting` is the config key that the hint names.
     """
     names = list(columns)
     if wanted is not None:
@@ -62,14 +62,14 @@ TEXT = "text"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One value of a row.
+    """One field of a task's rows.
 
     Attributes:
-        name: its key in the row.
+        name: key of the value in a row.
         setting: config key that names the column.
         column: the column to read; None: the only one of `candidates`.
-        read: turns a cell and its place into the value; None for a string, where null counts as empty.
-        is_text: whether the value is a text, by which examples are compared.
+        read: function of a cell and its location that returns the value; None: a string, or "" for null.
+        is_text: whether the value is a text; examples with equal texts are copies.
     """
 
     name: str
@@ -82,13 +82,13 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class RowFormat:
-    """The fields of a task's rows, and how tables without a header or with plain quotes are read.
+    """Fields of a task's rows, and settings for tables without a header or with literal quotes.
 
     Attributes:
         column_names: columns of CoNLL files, and of CSV and TSV files without a header line; None: their
             first line names them.
-        tsv_quotes: whether a field of a TSV file may be quoted; else a quote is a character.
-        check: raises `ProjectError` for a row, given its place, whose fields do not fit each other.
+        tsv_quotes: whether fields of a TSV file may be quoted; False: quotes are literal characters.
+        check: function of a row and its location that raises `ProjectError` for inconsistent fields.
     """
 
     fields: tuple[Field, ...]
@@ -98,11 +98,11 @@ class RowFormat:
 
     @property
     def is_plain_text(self) -> bool:
-        """Return whether a text alone is a row, so that files without columns can be read."""
+        """Return whether the text is the only field, so that files without columns can be read."""
         return tuple(field.name for field in self.fields) == (TEXT,)
 
     def columns(self, names: Iterable[str], place: str) -> dict[str, str]:
-        """Return the column of each field. Raises DAT011 if one is absent, ambiguous, or of two fields."""
+        """Return the column of each field. Raises DAT011 if it is absent, ambiguous, or used twice."""
         available = list(names)
         chosen = {
             field.name: choose_column(available, field.column, place, field.setting, field.candidates)
@@ -112,7 +112,7 @@ class RowFormat:
         for field in self.fields:
             column = chosen[field.name]
             if column in settings:
-                message = f"{settings[column]} and {field.setting} are both column {column!r}"
+                message = f"{settings[column]} and {field.setting} both name column {column!r}"
                 raise _column_error(message, available, place, field.setting)
             settings[column] = field.setting
         return chosen
@@ -126,13 +126,13 @@ class RowFormat:
             raise ProjectError("DAT011", f"several columns are named {name!r}", "rename all but one", place)
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:
-        """Return the format with these columns for its fields."""
+        """Return a copy that reads each field from its column in `columns`."""
         return replace(
             self, fields=tuple(replace(field, column=columns[field.name]) for field in self.fields)
         )
 
     def with_text_column(self, column: str | None) -> RowFormat:
-        """Return the format with the text read from another column."""
+        """Return a copy that reads the text from `column`."""
         fields = (replace(field, column=column) if field.name == TEXT else field for field in self.fields)
         return replace(self, fields=tuple(fields))
 
@@ -182,5 +182,5 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
 
 
 def text_digest(text: str) -> bytes:
-    """Return an 8-byte digest that is equal for equal texts."""
+    """Return the 8-byte BLAKE2b digest of a text."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -1,4 +1,4 @@
-"""Splits and their slices: `train`, `train[:1%]`, `train[100:200]`; the evaluation split."""
+"""Splits and their slices: `train`, `train[:1%]`, `train[100:200]`; choice of the evaluation split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SPLIT = re.compile(r"^(?P<name>[\w.\-]+)(?:\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+
 
 @dataclass(frozen=True, slots=True)
 class SplitSlice:
-    """A split and a slice of it; bounds are (number, is_percent) or None for the end."""
+    """A split name and a slice; a bound is (number, is_percent), or None if the slice is open."""
 
     name: str
     start: tuple[int, bool] | None = None
@@ -47,14 +47,17 @@ class SplitSlice:
         return f"[{':'.join(spelled)}]"
 
     def resolve(self, total: int | None) -> tuple[int, int | None]:
-        """Return (first document, end or None); percentages round to the nearest document."""
+        """Return (start, stop) as document indices, with stop None for the end.
+
+        Percentages round to the nearest document; `total` may be None unless `needs_total`.
+        """
         start = _place(self.start, total) if self.start else 0
         stop = _place(self.stop, total) if self.stop else None
         return start, stop
 
 
 def parse_split(text: str, key: str) -> SplitSlice:
-    """Read a split as `datasets` spells it. Raises DAT001 naming the config key."""
+    """Parse a split in the syntax of `datasets`. Raises DAT001 with `key` as the location."""
     match = _SPLIT.match(text.strip())
     if match is None:
         raise ProjectError(
@@ -78,7 +81,7 @@ def all_but_head(count: int) -> SplitSlice:
 
 
 def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
-    """Return the split that is an evaluation split by its name, or None."""
+    """Return the first of `EVALUATION_NAMES` that is a split other than `training`, or None."""
     return next((name for name in EVALUATION_NAMES if name in names and name != training), None)
 
 

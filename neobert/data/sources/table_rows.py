@@ -22,6 +22,7 @@ from neobert.data.sources.unreadable import (
     other_delimiter,
     unreadable,
 )
+from neobert.plurals import counted
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
@@ -43,7 +44,7 @@ _SEPARATORS = {
 
 
 def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
-    """Yield (place for messages, all columns of a row). Raises DAT001 for a malformed file.
+    """Yield (location for messages, values of a row by column). Raises DAT001 for a malformed file.
 
     `.json` holds one array of objects, or an object per line.
     """
@@ -93,9 +94,9 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
 
 
 def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowFormat) -> Rows:
-    """Yield (place for messages, all columns of a row) from the lines of a table.
+    """Yield (location for messages, values of a row by column) from the lines of a CSV or TSV file.
 
-    Raises DAT001 for a malformed one.
+    Raises DAT001 for a malformed line, DAT011 for repeated column names.
     """
     csv.field_size_limit(MAX_LINE_CHARACTERS)
     has_quotes = delimiter == "," or rows.tsv_quotes
@@ -110,7 +111,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
             place = f"{path}:{reader.line_num}"
             if len(fields) != len(header):
                 named = "the header" if rows.column_names is None else "dataset.column_names"
-                message = f"has {len(fields)} fields, and {named} has {len(header)}"
+                message = f"has {counted(len(fields), 'field')}, but {named} has {len(header)}"
                 raise unreadable(place, message, hint)
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
@@ -118,7 +119,7 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
 
 
 def _header(reader: Iterator[list[str]], path: Path, delimiter: str) -> list[str]:
-    """Read the first line. Raises DAT001 if it is one field that holds another delimiter."""
+    """Read the header line. Raises DAT001 if it is a single field that contains a different delimiter."""
     header = next(reader, [])
     if len(header) == 1 and (found := _SEPARATING.search(header[0])):
         raise other_delimiter(path, header[0], found[0], delimiter)
@@ -126,7 +127,7 @@ def _header(reader: Iterator[list[str]], path: Path, delimiter: str) -> list[str
 
 
 class _Taken(NamedTuple):
-    """Complete objects, the text after them, what is expected there, and the error of parsing that text."""
+    """Parsed objects, the unparsed rest, the token expected next, and the error of parsing the rest."""
 
     objects: list[dict[str, Any]]
     rest: str
@@ -135,7 +136,7 @@ class _Taken(NamedTuple):
 
 
 def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[str, Any]]:
-    """Yield the objects of the array that the chunks join to.
+    """Yield the objects of a JSON array that is given as chunks of text.
 
     Raises ValueError for anything but one array of objects, each of at most `most_characters`.
     """
@@ -158,7 +159,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
 
 
 def _take(text: str, expected: str) -> _Taken:
-    """Parse all complete objects."""
+    """Parse all complete objects of `text`, which starts where the token `expected` is due."""
     decoder = json.JSONDecoder()
     objects: list[dict[str, Any]] = []
     place = _after_space(text, 0)
@@ -185,7 +186,7 @@ def _after_space(text: str, place: int) -> int:
 
 
 def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row]:
-    """Yield the rows. Raises DAT001 for a damaged file, DAT011 for its columns."""
+    """Yield the rows of a parquet file. Raises DAT001 if it is damaged, DAT011 for unsuitable columns."""
     with _parquet(handle, path) as table:
         columns = rows.columns(table.schema_arrow.names, str(path))
         names = list(dict.fromkeys(columns.values()))
@@ -198,7 +199,7 @@ def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row
 
 
 def whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
-    """Yield (place for messages, all columns of a row). Raises DAT001 for a damaged file."""
+    """Yield (location for messages, values of a row by column). Raises DAT001 for a damaged file."""
     with _parquet(handle, path) as table:
         number = 0
         for batch in table.iter_batches(batch_size=_batch_rows(table.metadata)):
@@ -216,7 +217,7 @@ def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str,
 
 
 def _batch_rows(metadata: Any) -> int:
-    """Return the rows read at once: about `MOST_BYTES` of the row group with the longest rows."""
+    """Return the number of rows per read: about `MOST_BYTES` in the row group with the longest rows."""
     groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
     longest = max((group.total_byte_size / max(1, group.num_rows) for group in groups), default=1)
     return max(1, min(MOST_ROWS, int(MOST_BYTES / max(1, longest))))

@@ -34,7 +34,7 @@ _SEARCHED_CHARACTERS = 1 << 16
 def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     """Yield the rows of a file in order.
 
-    Raises DAT001 for a file that cannot be read, DAT011 for its columns.
+    Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
     """
     kind = kind_of(path)
     assert kind is not None, path
@@ -51,7 +51,7 @@ def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
 def column_of(path: Path, rows: RowFormat) -> str | None:
     """Return the column names of the row's fields, comma-separated; None for a file without columns or rows.
 
-    Raises DAT001 for a file that cannot be read, DAT011 for its columns.
+    Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
     """
     kind = kind_of(path)
     if kind is None or kind == TEXT:
@@ -86,7 +86,7 @@ def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
 
 
 def _cut_at_spaces(run: str) -> Iterator[str]:
-    """Cut a run inside a line; the white space at a cut is dropped, as line ends are."""
+    """Split text into pieces of at most `MAX_RUN_CHARACTERS`; white space at a cut is dropped."""
     start = 0
     while len(run) - start > MAX_RUN_CHARACTERS:
         stop = start + MAX_RUN_CHARACTERS
@@ -111,7 +111,7 @@ def _table_rows(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> It
 
 
 def _encodable(text: str) -> str:
-    """Replace half of a surrogate pair, which JSON can contain and UTF-8 cannot encode."""
+    """Replace lone surrogates, which JSON can contain and UTF-8 cannot encode."""
     if text.isascii():
         return text
     try:

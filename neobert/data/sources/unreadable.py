@@ -87,7 +87,7 @@ def unreadable(place: Path | str, message: str, hint: str) -> ProjectError:
 
 
 def unopened(path: Path, error: OSError) -> ProjectError:
-    """Return DAT001 for a file that the system does not let this process read."""
+    """Return DAT001 for a file that cannot be opened or read, with the reason of the operating system."""
     return unreadable(path, f"cannot be read: {error.strerror or error}", "check path and permissions")
 
 
@@ -98,7 +98,7 @@ def way_to_text(suffix: str, path: Path) -> tuple[str, str] | None:
 
 
 def other_delimiter(path: Path, column: str, found: str, expected: str) -> ProjectError:
-    """Return DAT001 for a table whose fields another character separates than its suffix says."""
+    """Return DAT001 for a table whose delimiter does not match its suffix."""
     program = (
         "import csv, sys; csv.field_size_limit(2**26); "
         f"csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, delimiter={json.dumps(found)}))"
@@ -120,13 +120,13 @@ def check_start(start: bytes, path: Path, expected_mark: bytes | None = None) ->
 
 
 def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> ProjectError:
-    """Return DAT001 for bytes that are not UTF-8; `raw` starts at `column` bytes of the line."""
+    """Return DAT001 for bytes that are not UTF-8; `raw` starts `column` bytes into the line."""
     where = f"{path}:{line}"
     if _is_binary(raw):
         return unreadable(
             where,
             "is binary data, not text",
-            "check dataset.path: the file is damaged, or its format is not that of its name",
+            "check dataset.path: the file is damaged, or its suffix does not match its format",
         )
     return unreadable(
         where,
@@ -142,7 +142,7 @@ def _is_binary(raw: bytes) -> bool:
 
 
 def _for_file(hint: str, path: Path) -> str:
-    """Insert the path, whole and without suffixes, quoted for a shell, so that none is read as an option."""
+    """Fill the path and its stem into a hint, quoted for a shell and with `./` before a leading dash."""
     stem = path.with_name(path.name.partition(".")[0] or "text")
     words = (f"./{word}" if word.startswith("-") else word for word in map(str, (path, stem)))
     return hint.format_map(dict(zip(("name", "stem"), map(shlex.quote, words), strict=True)))

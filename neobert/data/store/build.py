@@ -68,7 +68,7 @@ class Request:
         }
 
     def key(self) -> str:
-        """Return the sha256 hex of the content: the name of the folder."""
+        """Return the SHA-256 of `content` in hex, the name of the cache folder."""
         return hash_of(self.content())
 
     def splits(self) -> Iterator[tuple[str, TextSource, int | None]]:
@@ -96,9 +96,9 @@ def evaluation_budget(config: RunConfig) -> int | None:
 
 
 def build(folder: Path, request: Request, key: str, report_progress: Callable[[], None]) -> None:
-    """Write the folder of a request, whose key is `key`; the caller holds its lock.
+    """Write the prepared data of a request with this `key` to `folder`; the caller holds the build lock.
 
-    An error leaves no files.
+    After an error, the partial folder is removed. `report_progress` is called after each batch.
     """
     _check_documents(request)
     partial = folder.with_name(f".{folder.name}.partial")
@@ -127,7 +127,7 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
 
 
 def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
-    """Make the partial folder, and remove what is in the way of its new name."""
+    """Create the partial folder; remove an incomplete cache folder or an empty output folder at `folder`."""
     shutil.rmtree(partial, ignore_errors=True)  # left over from a killed process
     if partial.is_symlink():
         partial.unlink()
@@ -140,7 +140,7 @@ def _make_room(folder: Path, partial: Path, *, is_cache: bool) -> None:
 
 @dataclass(frozen=True)
 class _Writing:
-    """Writing of the splits of one request."""
+    """Writer of the splits of one request."""
 
     folder: Path
     request: Request
@@ -149,7 +149,7 @@ class _Writing:
     report_progress: Callable[[], None]
 
     def split(self, name: str, source: TextSource, budget: int | None) -> dict[str, Any]:
-        """Write a split, and return its entry in the manifest with its counts."""
+        """Write a split; return its manifest entry with counts. Raises DAT004 for a part without text."""
         total = Counts()
         writer = SplitWriter(self.folder, name, self.encoder.dtype, self.encoder.columns)
         progress = Progress(f"preparing the {SPLIT_NAMES[name]} text", "documents", known_count(source))
@@ -242,7 +242,7 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
     if isinstance(source, HashShare) and (total := source.source.count()) != 0:
         return ProjectError(
             "DAT004",
-            f"none of its {counted(total or 0, 'document')} falls into this share "
+            f"none of its {counted(total or 0, 'document')} is in this share "
             f"(dataset.validation_split {source.share})",
             _hint_no_share(request.config.dataset),
             source.label,
@@ -252,7 +252,7 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
 
 
 def _hint_no_share(dataset: DatasetConfig) -> str:
-    """Return the way to more documents for a text file, else the keys that hold out others."""
+    """Return the hint for an empty `validation_split` share."""
     if dataset.path is not None and dataset.path.lower().endswith(".txt"):
         return LINES_TO_DOCUMENTS.format(quote(dataset.path))
     return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
@@ -265,7 +265,7 @@ def _empty(label: str, counts: Counts) -> ProjectError:
         )
     return ProjectError(
         "DAT004",
-        f"no text is left of {counts.documents:,} documents ({counts.empty:,} empty, "
+        f"no text is left of {counted(counts.documents, 'document')} ({counts.empty:,} empty, "
         f"{counts.too_short:,} too short, {counts.dropped:,} dropped as too long)",
         "check the source, dataset.min_length and dataset.long_documents",
         label,

@@ -24,10 +24,10 @@ _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 
 @contextmanager
 def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
-    """Hold the lock file; yields a function that shows waiting processes progress.
+    """Wait for the lock and hold it; yields a function that reports progress to waiting processes.
 
-    The kernel frees the lock of a process that dies. Raises DAT009 if the owner shows no progress for too
-    long, if the file system has no locks, or if something else has the name of the lock file.
+    The kernel releases the lock of a process that dies. Raises DAT009 if the owner shows no progress for too
+    long, if the file system has no locks, or if the path of the lock file is not a regular file.
     """
     with writing(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,9 +46,10 @@ def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator
 
 
 def _open(path: Path) -> int:
-    """Open the lock file, and no link: other users may write to a shared cache.
+    """Open or create the lock file. Raises DAT009 for a link and for anything but a regular file.
 
-    Through a symbolic or hard link of that name, this process would truncate another file of its user.
+    Other users may write to a shared cache: through a symbolic or hard link at this path, this process would
+    truncate another file of its user.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
@@ -101,7 +102,7 @@ class _Owner:
         self._sign, self._heard_at_s = self._touched(), time.monotonic()
 
     def check(self, silence_limit_s: float) -> None:
-        """Raise DAT009 if it has made no progress for longer than the limit."""
+        """Raise DAT009 if the owner has made no progress for longer than the limit."""
         if (sign := self._touched()) != self._sign:
             self._sign, self._heard_at_s = sign, time.monotonic()
         if time.monotonic() - self._heard_at_s > silence_limit_s:

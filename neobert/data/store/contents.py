@@ -68,7 +68,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
 
 
 def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the facts that rules judge about each corpus of a mixture."""
+    """Return the label, share, tokens and epochs of each corpus of a mixture."""
     needed = ("share", "tokens", "epochs")
     return [{"label": label} | {name: each[name] for name in needed} for label, each in report.items()]
 
@@ -94,7 +94,7 @@ class Shares:
 
     @classmethod
     def of(cls, config: RunConfig, prepared: PreparedData) -> Shares:
-        """Read equally many microbatches for every rank, and the same total for a single process."""
+        """Read the same number of microbatches for every rank, and their total for a single process."""
         world_size = num_processes(config)
         rounds = max(1, MOST_MICROBATCHES // world_size)
         by_rank = [list(_first(config, prepared, rank, world_size, rounds)) for rank in range(world_size)]
@@ -103,7 +103,7 @@ class Shares:
         return cls([share[:rounds] for share in by_rank], alone)
 
     def summary(self) -> dict[str, Any]:
-        """Compare the samples of all ranks with those of a single process."""
+        """Return the repeated and missing samples of all ranks, compared with a single process."""
         got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
         expected = (
             {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()
@@ -144,7 +144,7 @@ class MaskCount:
         self.max_id = self._maskable = self._targets = self._special = self._padding = self._wrong = 0
 
     def add(self, batch: Microbatch) -> None:
-        """Count one microbatch."""
+        """Add the tokens, targets and wrong labels of one microbatch."""
         is_token = _is_token(batch)
         labels, ids = batch.labels.flatten(), batch.input_ids.flatten()
         is_target = labels != IGNORED
@@ -177,7 +177,7 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
 
 
 def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
-    """Read the batch's segments from the store again, [num_tokens]."""
+    """Return the original token ids of a microbatch, read from the store again, int64 [num_tokens]."""
     segments = batch.sample_ids.numpy() % len(store)  # each pass over a corpus of a mixture has its own ids
     pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
     return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)

@@ -19,7 +19,7 @@ NO_REFUSAL = {"code": "", "message": "", "hint": ""}
 
 
 def inspect(config: RunConfig) -> dict[str, Any]:
-    """Prepare and inspect; an error of the data becomes a fact."""
+    """Prepare and describe a run's text; return a `ProjectError` as `refusal` instead of raising it."""
     try:
         prepared = prepare(config)
         # The text is tokenized before torch is imported: a first launch waits for it.

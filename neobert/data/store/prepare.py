@@ -1,4 +1,4 @@
-"""Preparation of text: tokenized, cut to the context, stored once, and opened as a memory map.
+"""Preparation of text: tokenize, split to the context length, store once, open as a memory map.
 
 `python -m neobert.data.store.prepare RESOLVED.json [FOLDER]` prepares the text of a resolved config and
 prints a JSON report.
@@ -38,6 +38,7 @@ from neobert.data.tokenize.tokenizers import (
 )
 from neobert.errors import ProjectError
 from neobert.json_program import serve
+from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
 
 TrainingText = TokenStore | DocumentStream | MixedText
@@ -48,13 +49,13 @@ class PreparedData:
     """Text that is ready to train on.
 
     Attributes:
-        folder: its folder, named by a hash of everything that it depends on.
+        folder: folder of the prepared data; in the cache, named by a hash of everything that it depends on.
         train: memory map, or the stream if `dataset.streaming` is set.
         mixture: the corpora that share the memory map; None for a single text.
         eval: evaluation segments, or None.
         fingerprint: sha256 hex of the content, independent of folder and time. For a stream, whose content is
             unknown, sha256 of the request.
-        report: JSON-able: counts, lengths, fill.
+        report: JSON-serializable counts, lengths and fill.
     """
 
     folder: Path
@@ -81,8 +82,8 @@ def prepare(
 ) -> PreparedData:
     """Prepare the text that a config names, or open what was prepared before.
 
-    It is stored in `output`, a new folder, else in the cache. A cache folder that was an `output` is opened.
-    The first process does the work and calls `on_progress` during it; the others wait.
+    The text is stored in `output`, a new folder, else in the cache. If the cache folder itself is an earlier
+    `output`, that is opened. The first process prepares and calls `on_progress`; other processes wait.
     Raises ProjectError with a DAT or TOK code, or CKP010.
     """
     cache = cache_folder(config.dataset)
@@ -111,10 +112,10 @@ def prepare(
 
 
 def _check_evaluation(config: RunConfig, corpus: Corpus) -> None:
-    """Raise an error for an evaluation that is missing, or that has no end.
+    """Raise CKP010 for missing evaluation text, DAT001 for a streamed evaluation without a limit.
 
-    A stream has no end, so its evaluation needs a limit. Evaluation text is optional, unless the best
-    checkpoint is chosen by evaluations.
+    Evaluation text is optional, unless the best checkpoint is chosen by evaluations. A stream may have no
+    end, so its evaluation needs a limit.
     """
     if corpus.evaluation is None and config.trainer.metric_for_best_model is not None:
         raise ProjectError(
@@ -186,7 +187,7 @@ def _name_of(corpus: MixtureCorpus) -> str:
 
 
 def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
-    """Add the column that is read: rows may have several columns of text."""
+    """Add the columns that training reads to the counts of a split."""
     column = corpus.train.column
     return counts if column is None else {"source": counts["source"], "column": column} | counts
 
@@ -204,13 +205,13 @@ def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:
 
 
 def _check_enough(train: TokenStore | MixedText, shape: BatchShape) -> None:
-    """Raise ProjectError if the data does not fill one microbatch."""
+    """Raise DAT004 if the training text does not fill one microbatch."""
     has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
     if has < holds:
-        unit = "tokens" if shape.is_packed else "documents"
+        unit = "token" if shape.is_packed else "document"
         raise ProjectError(
             "DAT004",
-            f"the training text has {has:,} {unit}, but one microbatch holds {holds:,}",
+            f"the training text has {counted(has, unit)}, but one microbatch holds {holds:,}",
             "add text, or lower trainer.per_device_train_batch_size",
             "dataset",
         )
@@ -224,15 +225,15 @@ def _check_tokenizer_is_there(folder: Path) -> None:
 
 
 def _check_request(folder: Path, manifest: dict[str, Any], request: Request) -> None:
-    """Raise DAT002 for a folder of a chosen name that was prepared from other text or settings."""
+    """Raise DAT002 for an output folder that was prepared from different text or settings."""
     there, here = manifest["request"], request.content()
     if hash_of(there) == hash_of(here) or folder.name == hash_of(here):
         return
     raise ProjectError(
         "DAT002",
-        "was prepared with other values of "
+        "was prepared with different values of "
         + ", ".join(name for name in here if there.get(name) != here[name]),
-        "set dataset.cache_dir to another folder, or prepare this text: data prepare --output NEW",
+        "set dataset.cache_dir to another folder, or pass a new folder to data prepare --output",
         str(folder),
     )
 

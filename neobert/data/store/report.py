@@ -28,7 +28,7 @@ def split_report(label: str, counts: Counts) -> dict[str, Any]:
 
 
 def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> dict[str, Any]:
-    """Describe the shape of the microbatches."""
+    """Return the size of the microbatches in tokens and slots, its reason, and segment length statistics."""
     return {
         "tokens": shape.value.capacity,
         "slots": shape.value.num_slots,
@@ -38,7 +38,7 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
 
 
 def fill_of(store: MeasuredText, shape: BatchShape) -> float:
-    """Measure the share of microbatches that holds tokens, on a sample of segments."""
+    """Return the share of the microbatches' positions that hold tokens, measured on a sample of segments."""
     lengths = store.sample_lengths()
     if shape.is_packed:
         return round(pack_evenly(lengths, shape.capacity, shape.max_segments).fill, 4)
@@ -56,12 +56,12 @@ def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchSha
 
 
 def _histogram(counts: list[int]) -> list[list[int]]:
-    """Pair each bin's longest length with its documents; leave out the empty ones."""
+    """Return [maximum length, number of documents] of each non-empty bin."""
     return [[1 << power, count] for power, count in enumerate(counts) if count]
 
 
 class Copies:
-    """Counts documents that are in both splits, ignoring case and white space; empty ones do not count.
+    """Counts non-empty documents that are in both splits, ignoring case and white space.
 
     Attributes:
         in_training: training documents that are copies of an evaluation document.

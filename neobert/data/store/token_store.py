@@ -5,7 +5,7 @@ A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<sp
 is ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder with a
 manifest is complete.
 
-    T tokens, N segments
+Shapes: T tokens, N segments.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CACHE_ELSEWHERE = "set dataset.cache_dir or NEOBERT_CACHE to a folder on another
 
 @dataclass(frozen=True, slots=True)
 class LengthStatistics:
-    """Lengths of segments in tokens."""
+    """Mean, standard deviation and maximum of segment lengths, in tokens."""
 
     mean: float
     std: float
@@ -50,7 +50,7 @@ class LengthStatistics:
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """Segments: number i is `tokens[offsets[i]:offsets[i + 1]]`.
+    """Segments of token ids: segment i is `tokens[offsets[i]:offsets[i + 1]]`.
 
     `columns` are side columns by name, [T] for those in `token_columns`, else [N].
     """
@@ -74,7 +74,7 @@ class TokenStore:
         return self.offsets[segments + 1] - self.offsets[segments]
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of at most `SAMPLE_SEGMENTS` random segments, always the same ones."""
+        """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` segments."""
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
 
     def is_per_token(self, column: str) -> bool:
@@ -134,7 +134,7 @@ class SplitWriter:
         self._longest = max(self._longest, int(encoded.lengths.max(initial=0)))
 
     def finish(self) -> dict[str, Any]:
-        """Flush to the disk and describe the split for the manifest."""
+        """Sync the files to disk and return the split's manifest entry."""
         with writing(self._folder):
             written = (self._tokens, self._offsets, *self._columns.values())
             files = {file.name: file.finish() for file in written}
@@ -180,7 +180,7 @@ class _HashedFile:
 
 
 def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
-    """Map a split into memory. Raises DAT001 for a file that is missing or of another size than recorded."""
+    """Map a split into memory. Raises DAT001 for a missing file or a file of the wrong size."""
     for name, file in described["files"].items():
         _check_size(folder / name, file["bytes"])
     tokens = np.memmap(folder / f"{split}.tokens", np.dtype(described["dtype"]).newbyteorder("<"), mode="r")
@@ -202,7 +202,7 @@ def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStor
 
 
 def column_file(split: str, column: str) -> str:
-    """Name the file of a side column."""
+    """Return the file name of a side column."""
     return f"{split}.{column}.column"
 
 
@@ -219,7 +219,7 @@ def write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read a manifest. Raises DAT001 for one that is broken or of another format."""
+    """Read a manifest. Raises DAT001 for a broken manifest or another format version."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -235,7 +235,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
-    """Convert errors of the file system to DAT009."""
+    """Convert an `OSError` in the `with` block to DAT009; the hint suggests `elsewhere`."""
     try:
         yield
     except OSError as error:
@@ -243,7 +243,7 @@ def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
         raise ProjectError(
             "DAT009",
             "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
-            f"free space, or {elsewhere}",
+            f"{'free space' if is_full else 'make the folder writable'}, or {elsewhere}",
             str(folder),
         ) from error
 

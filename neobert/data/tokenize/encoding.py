@@ -30,10 +30,10 @@ Item = TypeVar("Item")
 class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
-    `histogram` counts documents by length: entry k holds those from 2**(k-1)+1 to 2**k tokens. `unknown`
+    `histogram` counts documents by length: entry k counts documents of 2**(k-1)+1 to 2**k tokens. `unknown`
     counts unknown tokens, `special` counts special tokens that the text itself contains, such as "[MASK]".
-    `labels` counts segments, or words, by their label, where the task has labels. `words` counts labelled
-    words: `total`, those `without_token` and those `cut` off; their labels are lost.
+    `labels` counts segments, or words, by label if the task has labels. `words` counts labelled words: all
+    (`total`), words `without_token`, and words `cut` off; the labels of the latter two are lost.
     """
 
     documents: int = 0
@@ -88,8 +88,8 @@ class Column:
 class Encoded:
     """Segments of one batch: concatenated `tokens` [n], `lengths` int64 [segments].
 
-    `too_long` is (document in the batch, its length) if documents longer than the context are errors.
-    `columns` are side columns by name, [n] or [segments], as the encoder declares them.
+    `too_long` is (index in the batch, length) of the first document longer than the context if that is
+    an error, else None. `columns` are side columns by name, [n] or [segments], as the encoder declares them.
     """
 
     tokens: NDArray[np.unsignedinteger]
@@ -108,11 +108,11 @@ class Encoder(Protocol):
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """Type of the stored tokens."""
+        """NumPy type of the stored token ids."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """The side columns of every batch."""
+        """Side columns of every encoded batch."""
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch. Raises `ProjectError` for a row that is not an example of the task."""
@@ -120,7 +120,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncoder:
-    """Encoder of texts as segments `start ids end` of at most `max_length` tokens."""
+    """Encoder of texts as segments `[start_id, *ids, end_id]` of at most `max_length` tokens."""
 
     backend: Tokenizer
     start_id: int
@@ -154,7 +154,7 @@ class SegmentEncoder:
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
-        """Yield the token ids of each document; about `TOKENISED_CHARACTERS` are tokenized at once."""
+        """Yield the token ids of each text; about `TOKENISED_CHARACTERS` characters are tokenized at once."""
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
@@ -168,16 +168,16 @@ class SegmentEncoder:
                     ids = array("I")
 
     def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
-        """Yield the pieces of a document, and whether each is the last."""
+        """Yield (piece, True for the last one) of a document."""
         length = 0
         for piece in pieces_of(text, self._joins):
             length += len(piece)
             yield piece, length == len(text)
 
     def _joins(self, left: str, right: str) -> bool:
-        """Return whether two texts have the same tokens separately and joined.
+        """Return whether two texts have the same tokens when they are tokenized separately and joined.
 
-        They have if the tokenizer splits at the cut, and not if it adds a prefix to each text.
+        True if the tokenizer splits at the cut; False if, for example, it adds a prefix to each text.
         """
         encoded = self.backend.encode_batch_fast([left, right, left + right], add_special_tokens=False)
         before, after, whole = (encoding.ids for encoding in encoded)

@@ -74,10 +74,10 @@ def encode_in_processes(
 
 
 def check_not_a_child() -> None:
-    """Raise DAT009 in a process that is still importing the program of its parent.
+    """Raise DAT009 in a tokenizer worker that is still importing the main program.
 
-    A program without a main guard calls this again in each tokenizer worker, which would wait for the lock
-    that its parent holds while the parent waits for the worker.
+    Without an `if __name__ == "__main__"` guard, each worker would prepare the data again, which is a
+    deadlock: the worker waits for the lock of its parent, and the parent for the worker.
     """
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         message = "a tokenizer worker imported this program, which started to prepare data again"

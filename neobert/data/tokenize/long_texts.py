@@ -19,10 +19,10 @@ MayCut = Callable[[str, str], bool]
 
 
 def pieces_of(text: str, may_cut: MayCut) -> Iterator[str]:
-    """Yield pieces that join to the text, most of at most `PIECE_CHARACTERS`.
+    """Yield consecutive pieces of a text, most of at most `PIECE_CHARACTERS` characters.
 
-    `may_cut` gets the text before and after a possible cut, up to 256 characters of each. If it
-    rejects all of them, a piece is cut at `MAX_PIECE_CHARACTERS`.
+    `may_cut` gets up to 256 characters before and after a possible cut, and returns whether to cut there. If
+    `may_cut` rejects all cuts, a piece ends after `MAX_PIECE_CHARACTERS`.
     """
     start = 0
     while len(text) - start > PIECE_CHARACTERS:
@@ -48,6 +48,6 @@ def _end_of_piece(text: str, start: int, may_cut: MayCut) -> int:
 
 
 def _gaps_before(text: str, start: int, stop: int) -> list[int]:
-    """Return the last places of single white-space characters between words, the nearest to `stop` first."""
+    """Return the offsets of the last single white-space characters before `stop`, in decreasing order."""
     searched = _GAP.finditer(text, max(start + 1, stop - _SEARCHED_CHARACTERS), stop)
     return [gap.start() for gap in searched][: -_MAX_CANDIDATES - 1 : -1]

@@ -40,7 +40,7 @@ class TokenizerBundle:
         vocab_size: size of the vocabulary, a multiple of 128.
         num_tokens: tokens that text can contain; the others are inert.
         random_ids: int64 [n], ids from which random replacements are drawn: neither special nor inert tokens.
-        is_maskable: bool [vocab_size], which of all ids these are.
+        is_maskable: bool [vocab_size], True for the ids in `random_ids`.
     """
 
     tokenizer: PreTrainedTokenizerFast
@@ -113,7 +113,7 @@ def trained_size(config: TokenizerConfig) -> int:
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
-    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; derive the rest.
+    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; bundle the result.
 
     Raises TOK001 for a vocabulary without words or with gaps between its ids.
     """
@@ -122,7 +122,8 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     special = {*tokenizer.all_special_ids, *added}
     if max(ids) >= len(ids) or special >= ids:
-        fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if max(ids) >= len(ids) else "has no words"
+        has_gaps = max(ids) >= len(ids)
+        fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if has_gaps else "has only special tokens"
         raise _unreadable(place, fault, "use a complete tokenizer whose ids have no gaps")
     is_maskable = np.ones(len(ids), dtype=np.bool_)
     is_maskable[list(special)] = False
@@ -141,9 +142,9 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
 
 
 def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
-    """Raise TOK002 if the padding token is the mask or the unknown token too, which training could not learn.
+    """Raise TOK002 if the padding token is also the mask or the unknown token.
 
-    The embedding of padding stays zero and has no gradient.
+    The embedding of padding stays zero and has no gradient, so the shared token could not be learned.
     """
     tokenizer = bundle.tokenizer
     others = {"mask": tokenizer.mask_token_id, "unknown": tokenizer.unk_token_id}
@@ -152,16 +153,16 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
         raise ProjectError(
             "TOK002",
             f"has {printable(tokenizer.pad_token)} as both padding and {shared[0]} token",
-            "set pad_token in tokenizer_config.json to a token of its own, such as [PAD]",
+            "set pad_token in tokenizer_config.json to a separate token, such as [PAD]",
             place,
         )
 
 
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
-    """Return the number of tokens whose id in a tokenizer.json is different or missing, and of all tokens.
+    """Return the number of tokens of a tokenizer.json with another id or none in `bundle`, and of all tokens.
 
-    Inert tokens do not count. If no common token has another id and less than half are missing, tokens were
-    only renamed, and the first count is 0. Raises TOK001 for a file that is not a tokenizer.
+    Inert tokens are ignored. If all common tokens have the same id and at most half are missing, tokens were
+    only renamed, and the first number is 0. Raises TOK001 for a file that is not a tokenizer.
     """
     here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
     is_moved = any(here[token] != number for token, number in there.items() if token in here)
@@ -206,7 +207,7 @@ def _from_file(file: Path) -> PreTrainedTokenizerFast:
 def _from_hub(name: str, config: TokenizerConfig) -> Any:
     """Load by name; without a connection, from the local cache and without retries."""
     is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
-    no_connection = "no connection to the hub: set tokenizer.path to a folder"
+    no_connection = "no connection to the Hub: set tokenizer.path to a folder"
     hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
     with hub.quiet():
         return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
@@ -226,7 +227,10 @@ def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: b
 
 
 def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
-    """Return a clear error for a folder without a tokenizer: the library reports a failed conversion."""
+    """Return TOK001 for a tokenizer that transformers failed to load.
+
+    For a folder without a tokenizer, the message says so; transformers reports a failed conversion.
+    """
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():
         hint = "use a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
@@ -267,16 +271,19 @@ def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: 
 
 
 def _added_token(role: str) -> AddedToken:
-    """Build a token for a role. The mask takes the space before it, as a word's own first token would.
+    """Build an added token for a role. The mask token includes the space before it, like a word does.
 
-    Otherwise `a [MASK] b` has a token for the space, which masked training text never has.
+    Otherwise `a [MASK] b` would have a separate token for the space, which masked training text never has.
     """
     name = ROLE_SPELLINGS[role][0]
     return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
 
 
 def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
-    """Check that the tokenizer gives `start text end`: training text must equal `tokenizer(text)`."""
+    """Check that the tokenizer encodes a text as `[CLS] text [SEP]`, as training does, or make it do so.
+
+    Raises TOK002 if that requires a change and `may_rewrite` is False.
+    """
     backend = tokenizer.backend_tokenizer
     bare = backend.encode("a", add_special_tokens=False).ids
     if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:

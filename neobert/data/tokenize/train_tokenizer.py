@@ -1,7 +1,7 @@
 """Training of a WordPiece tokenizer on a run's corpus.
 
 Usage: `python -m neobert.data.tokenize.train_tokenizer RESOLVED.json FOLDER`.
-The folder is a Hugging Face tokenizer, for `tokenizer.path`; a JSON report goes to standard output.
+Writes a Hugging Face tokenizer to FOLDER, for `tokenizer.path`, and a JSON report to standard output.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     corpus = open_corpus(config.dataset, examples_of(config).rows)
     tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
-    with writing(folder, "name a folder on another disk"):
+    with writing(folder, "choose a folder on another disk"):
         save_whole(tokenizer, folder)
     return {"folder": str(folder), "corpus": corpus.label, "tokenizer": tokenizer.summary()}
 
 
 def save_whole(tokenizer: TokenizerBundle, folder: Path) -> None:
-    """Save to an empty or new folder; on a full disk no file is left. Raises OSError."""
+    """Save a tokenizer to an empty or new folder, without partial files on a full disk. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".partial-", dir=folder) as partial:
         tokenizer.save(Path(partial))

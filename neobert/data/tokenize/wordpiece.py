@@ -23,14 +23,15 @@ MAX_ALPHABET = 1000
 MAX_WORD, PART_OF_WORD = 2000, 100
 _LETTER = r"[^\s!-/:-@\[-`{-~]"
 _LONG_WORD = re.compile(f"(?<!{_LETTER}){_LETTER}{{{MAX_WORD + 1},}}")
-"""A word without white space and ASCII punctuation: each merge of a pair reads the whole word."""
+"""A word of more than `MAX_WORD` characters: each merge of a pair reads the whole word."""
 
 
 def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None) -> PreTrainedTokenizerFast:
-    """Train a lower-cased WordPiece of at most `vocab_size` tokens on the head of `texts`; save to `out_dir`.
+    """Train a lower-cased WordPiece of at most `vocab_size` tokens; save it to `out_dir` if given.
 
-    `texts` is read twice. The same texts give the same tokenizer: the trainer numbers continuation letters in
-    the order of a hash map and breaks ties by those numbers, so they are numbered here first.
+    About the first `MAX_CHARACTERS` characters of `texts` are read, twice. The result is deterministic: the
+    trainer of the library numbers continuation letters in the order of a hash map and breaks ties by these
+    numbers, so the letters are numbered here first.
     Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     _check_size(vocab_size)
@@ -63,7 +64,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, out_dir: Path | None)
 
 
 def marker_template(start: str, end: str, backend: Tokenizer) -> processors.TemplateProcessing:
-    """Build the template that puts `start` before a sequence and `end` after it and after a second one."""
+    """Build the post-processor for `start A end` and, for a pair of sequences, `start A end B end`."""
     return processors.TemplateProcessing(
         single=f"{start} $A {end}",
         pair=f"{start} $A {end} $B:1 {end}:1",
@@ -110,7 +111,7 @@ def _continues_words(letter: str, backend: Tokenizer) -> bool:
 
 
 def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
-    """Build a new tokenizer of the vocabulary: in the trainer's, continuation letters are special tokens."""
+    """Build a tokenizer from a vocabulary; in the trained one, continuation letters are special tokens."""
     backend = _bert_backend(models.WordPiece(vocabulary, unk_token=UNKNOWN))
     backend.add_special_tokens(list(SPECIAL_TOKENS))
     backend.post_processor = marker_template(START, END, backend)
@@ -125,7 +126,7 @@ def _finished(vocabulary: dict[str, int]) -> PreTrainedTokenizerFast:
 
 
 def _counted(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
-    """Yield the texts and count them; log what follows after the last one."""
+    """Yield and count the texts; after the last text, log `following`, the name of the next phase."""
     for text in texts:
         yield text
         progress.advance()
@@ -134,12 +135,12 @@ def _counted(texts: Iterable[str], progress: Progress, following: str = "") -> I
 
 
 def _in_parts(word: re.Match[str]) -> str:
-    """Cut a word of thousands of letters, which trains for hours and is unknown as a whole anyway."""
+    """Split a long word into parts: as a whole, it takes hours to train on and is an unknown token anyway."""
     return " ".join(word[0][at : at + PART_OF_WORD] for at in range(0, len(word[0]), PART_OF_WORD))
 
 
 def _head(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the head of the texts, long ones in pieces: no word is cut but one of thousands of letters."""
+    """Yield about the first `MAX_CHARACTERS` characters of the texts; only long texts and words are split."""
     characters = 0
     for text in texts:
         for piece in pieces_of(text, lambda _, after: after[:1].isspace()):
