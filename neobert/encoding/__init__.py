@@ -1,4 +1,4 @@
-"""Embeddings of texts. `Encoder` imports torch, and is loaded when it is asked for."""
+"""Embeddings of texts. `Encoder` imports torch, and is itself imported on first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Encoder"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the encoder. Unusable texts are refused before, without the seconds that torch takes."""
+    """Import `Encoder` on first use: invalid texts are rejected without waiting for the import of torch."""
     if name != "Encoder":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from neobert.encoding.encoder import Encoder

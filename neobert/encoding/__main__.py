@@ -1,4 +1,4 @@
-"""`python -m neobert.encoding REQUEST.json`: prints the report as JSON, and progress to standard error."""
+"""Entry point of `python -m neobert.encoding REQUEST.json`: prints a JSON report; progress is on stderr."""
 
 from __future__ import annotations
 

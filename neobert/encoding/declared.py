@@ -12,7 +12,7 @@ from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
 POOLINGS = {"mean": "avg", "cls": "cls", "max": "max"}
-"""Names of sentence-transformers, and those of `config.pooling`."""
+"""Pooling names of sentence-transformers, and the equivalent values of `config.pooling`."""
 KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -36,8 +36,8 @@ def read_declared(folder: Path) -> Declared:
     if own is not None and pooled is not None and own != pooled:
         raise ProjectError(
             CODE,
-            f"config.json declares pooling {printable(str(own))}, and its Pooling module {pooled}",
-            "make them equal",
+            f"config.json declares pooling {printable(str(own))}, but the Pooling module declares {pooled}",
+            f"set the same pooling in config.json and {modules['Pooling']}/config.json",
             str(folder),
         )
     limits = read_json(folder / "sentence_bert_config.json", may_lack=True)
@@ -71,9 +71,8 @@ def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
         return None
     place = modules["Pooling"]
     if Path(place).name != place:
-        raise ProjectError(
-            CODE, "modules.json names a folder outside of its own", place=str(folder / "modules.json")
-        )
+        message = f"the path of the Pooling module, {printable(place)}, is not a folder next to modules.json"
+        raise ProjectError(CODE, message, place=str(folder / "modules.json"))
     settings = read_json(folder / place / "config.json")
     named = settings.get("pooling_mode")
     names = [named] if isinstance(named, str) else named if isinstance(named, list) else _older(settings)
@@ -88,7 +87,7 @@ def _pooling(folder: Path, modules: Mapping[str, str]) -> str | None:
 
 
 def _older(settings: Mapping[str, Any]) -> list[str]:
-    """Return the poolings enabled in the keys of releases before 6."""
+    """Return the poolings enabled by the `pooling_mode_*` keys of sentence-transformers before release 6."""
     prefix = "pooling_mode_"
     spelled = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max"}
     chosen = [key.removeprefix(prefix) for key, value in settings.items() if key.startswith(prefix) and value]

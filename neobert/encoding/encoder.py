@@ -1,6 +1,6 @@
-"""Embeddings of texts, computed in packed runs.
+"""Embeddings of texts, computed in packed batches (runs).
 
-Shapes: N texts, T tokens of a run, K texts in it, D hidden size.
+Shapes: N texts, T tokens and K texts of a run, D hidden size.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Encoder:
     ```
 
     Attributes:
-        counts: texts and tokens so far, and how many texts were truncated.
+        counts: number of texts, tokens and truncated texts so far.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Encoder:
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
             tokens_per_run: tokens per forward pass.
 
-        Raises `ProjectError`, also if the folder declares no pooling and none is given.
+        Raises `ProjectError` for an unusable folder, or if the folder declares no pooling and none is given.
         """
         path = model_folder(Path(folder))
         declared = read_declared(path)
@@ -106,7 +106,7 @@ class Encoder:
         """Return the embeddings [N, D] of texts, fp32, in their order.
 
         Args:
-            on_progress: called with the number of texts of each run that was queued.
+            on_progress: called with the number of texts of each run after the run was queued.
         """
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
         waiting: tuple[NDArray[np.int64], Tensor] | None = None
@@ -123,7 +123,7 @@ class Encoder:
         return embeddings
 
     def _tokenized(self, texts: Sequence[str]) -> Iterator[list[Tokens]]:
-        """Yield the tokens of each chunk; a thread tokenizes the next one meanwhile."""
+        """Yield the token ids of each chunk, while a thread tokenizes the next chunk."""
         chunks = [texts[start : start + TEXTS_PER_CHUNK] for start in range(0, len(texts), TEXTS_PER_CHUNK)]
         with ThreadPoolExecutor(1) as thread:
             ahead = [thread.submit(self.tokenizer.tokenize, chunk) for chunk in chunks[:1]]
@@ -139,7 +139,7 @@ class Encoder:
     def _start(
         self, sequences: Sequence[Tokens], on_progress: OnProgress
     ) -> tuple[NDArray[np.int64], Tensor]:
-        """Queue the work of a chunk; return the order of its embeddings and these, on the device."""
+        """Queue a chunk; return the text index of each embedding [n], and the embeddings [n, D]."""
         order: list[NDArray[np.int64]] = []
         parts: list[Tensor] = []
         for indices in cut_into_runs([len(each) for each in sequences], self.tokens_per_run):
@@ -166,5 +166,5 @@ def _one_pooling(pooling: str | None, folder: Path) -> str:
         if pooling is None
         else f"pooling {pooling} is not supported (supported: {', '.join(choices)})"
     )
-    hint = f"pass --pooling with one of {', '.join(choices)}: the one that the model was trained with"
+    hint = f"pass --pooling with the pooling of the model's training: {', '.join(choices)}"
     raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -90,6 +90,6 @@ def _shares(request: Request) -> list[Share]:
         with worker_pool(size, report_to_launcher) as ranks:
             return list(ranks.map(encode_share, [request] * size, range(size), [size] * size))
     except BrokenProcessPool as error:
-        message = "a process was killed, probably because memory ran out"
+        message = "an encoding process was killed, probably because memory ran out"
         hint = "lower --processes or --max-length; the same command continues the job"
         raise ProjectError("encode-killed", message, hint, exit_code=EXIT_TRAINING_FAILED) from error

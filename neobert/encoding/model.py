@@ -37,7 +37,7 @@ from neobert.runfiles.model_folder import CODE, NEOBERT_FOLDER, read_json
 
 ENCODER = "model."
 KERNEL_MULTIPLE = 128
-"""Tokens of which runs on a GPU are a multiple: shapes then repeat."""
+"""Runs on a GPU are padded to a multiple of this many tokens, so that shapes repeat."""
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
@@ -49,8 +49,9 @@ class InferenceModel(ABC):
         device: device that runs must be on.
         hidden_size: D.
         max_length: longest sequence in tokens.
+        num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
-        multiple: number that divides the length of each run.
+        multiple: number of tokens of which the length of each run must be a multiple.
     """
 
     device: torch.device
@@ -70,7 +71,7 @@ class InferenceModel(ABC):
 
 
 class PackedModel(InferenceModel):
-    """A NeoBERT over packed runs."""
+    """A NeoBERT with rotary positions, over packed runs."""
 
     def __init__(self, model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> None:
         settings = model.config
@@ -141,7 +142,7 @@ class PaddedModel(InferenceModel):
 
 @contextmanager
 def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """Compute in a type, on a device: Triton launches on the current GPU, wherever its tensors are."""
+    """Set autocast to `dtype` and the current GPU to `device`: Triton ignores the device of its tensors."""
     in_type = nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with on_device, in_type:
@@ -157,7 +158,7 @@ def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torc
 def load_model(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
 ) -> InferenceModel:
-    """Load a checkpoint of this project, or a transformers BERT or ModernBERT. Its own code is not run.
+    """Load a NeoBERT checkpoint, or a transformers BERT or ModernBERT, without running code from the folder.
 
     Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
     """
@@ -178,9 +179,9 @@ def load_model(
 
 
 def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
-    """Raise EXP005 for a fine-tuned model.
+    """Raise EXP005 for a model with the head of a fine-tuning task.
 
-    With a tied embedding it has all weights of a decoder, for hidden states that no longer predict tokens.
+    With tied embeddings, such a model has all decoder weights, but its hidden states do not predict tokens.
     """
     names = settings.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
@@ -190,9 +191,9 @@ def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
 
 
 def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
-    """Load a NeoBERT strictly, in fp32. Without `needs_decoder` its decoder is the embedding.
+    """Load a NeoBERT in fp32 with all its weights. Without `needs_decoder`, the decoder is the embedding.
 
-    Raises `ProjectError` if the config is another model's, or EXP004 and EXP005 for unusable weights.
+    Raises `ProjectError` if config.json is not a NeoBERT config, or EXP004 and EXP005 for unusable weights.
     """
     state = join_gates(read_weights(folder))
     if not any(name.startswith(ENCODER) for name in state):
@@ -200,7 +201,7 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
     try:
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError, TypeError) as error:
-        message = f"config.json is not that of a NeoBERT: {printable(str(error))}"
+        message = f"config.json is not a NeoBERT config: {printable(str(error))}"
         raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
     is_tied = bool(settings.tie_word_embeddings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
@@ -217,9 +218,9 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     missing = sorted(wanted.keys() - state.keys())
     other = sorted(name for name in state.keys() & wanted.keys() if state[name].shape != wanted[name].shape)
     if missing or other:
-        hint = "the checkpoint has no decoder: pass one of a pretraining run" if DECODER in missing else ""
+        hint = "the checkpoint has no decoder: pass one from a pretraining run" if DECODER in missing else ""
         message = f"weights are missing or have another shape: {listed([*missing, *other])}"
-        raise ProjectError("EXP005", message, hint or "take a complete checkpoint", str(folder))
+        raise ProjectError("EXP005", message, hint or "pass a complete checkpoint", str(folder))
     model.load_state_dict(state, strict=False, assign=True)
     model.tie_weights()
 
@@ -230,7 +231,7 @@ def _load_transformers(
     model, absent = read_masked_lm(folder, "pass a folder with model.safetensors")
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
-    refuse_absent(needed, folder, "take a complete checkpoint")
+    refuse_absent(needed, folder, "pass a complete checkpoint")
     limit = int(model.config.max_position_embeddings)
     return PaddedModel(model, PARTS[kind].head(model), limit, device, dtype)
 

@@ -11,8 +11,8 @@ class Request:
 
     Attributes:
         output: .npy or .parquet file.
-        split: split of a dataset.
-        processes: None: one per GPU, or one.
+        split: split to read from a folder or dataset.
+        processes: number of processes; None: one per GPU, or one on the CPU.
         texts_per_shard: texts per saved shard, the most that a killed process encodes again.
     """
 

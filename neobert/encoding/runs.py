@@ -23,7 +23,7 @@ class Run:
     Attributes:
         input_ids: int64 [T]; the tokens after the last sequence are filler.
         position_ids: int64 [T], from 0 in each sequence.
-        cu_seqlens: int32 [K + 1] bounds of the sequences; one more where there is filler.
+        cu_seqlens: int32 [K + 1] cumulative lengths of the sequences; [K + 2] with filler at the end.
         lengths: tokens of each of the K sequences.
     """
 
@@ -72,7 +72,7 @@ def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArr
 
 
 def pack(sequences: Sequence[Tokens], filler_id: int = 0, multiple: int = 1) -> Run:
-    """Join sequences, none of them empty, to a run whose length is a multiple of `multiple`."""
+    """Concatenate non-empty sequences to a run, filled up to a multiple of `multiple` tokens."""
     lengths = tuple(map(len, sequences))
     total = sum(lengths)
     filler = -total % multiple

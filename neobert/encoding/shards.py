@@ -1,8 +1,8 @@
 """Embeddings on disk: shards while a job runs, merged into one file when it ends.
 
-OUTPUT.parts/manifest.json   what is encoded and how; another job does not continue these shards
+OUTPUT.parts/manifest.json   texts, model and settings; a job with others is rejected
 OUTPUT.parts/00000.npy       embeddings of the first texts, written atomically
-OUTPUT.parts/00000.json      their counts, written before them
+OUTPUT.parts/00000.json      counts of the same texts, written before the embeddings
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Shards:
 
     @contextmanager
     def begin(self, identity: Mapping[str, Any]) -> Iterator[None]:
-        """Create the folder, or continue the shards of the same job; no other process writes them meanwhile.
+        """Lock the shard folder, which is new or has shards of the same job, in the `with` block.
 
-        Raises `ProjectError` for shards of another job, and if another process holds the folder. A job that
-        wrote no shard leaves nothing to continue.
+        Raises `ProjectError` for shards of another job, or if another process holds the lock. A folder
+        without shards is removed at the end.
         """
         try:
             with held(self.folder):
@@ -79,14 +79,14 @@ class Shards:
         return values
 
     def counts(self, num_shards: int) -> TextCounts:
-        """Add up the counts of all shards."""
+        """Return the summed counts of the first `num_shards` shards."""
         total = TextCounts()
         for number in range(num_shards):
             total.add(TextCounts(**json.loads(self._file(number, ".json").read_text(encoding="utf-8"))))
         return total
 
     def merge(self, num_shards: int, hidden_size: int) -> None:
-        """Write the output atomically, and remove the shards."""
+        """Merge the shards into the output file atomically, then remove them."""
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
         try:
             writes = _write_npy if self.output.suffix == NPY else _write_parquet

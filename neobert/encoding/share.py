@@ -1,4 +1,4 @@
-"""Share of a job that one process encodes."""
+"""Encoding of the shards that one process of a job is responsible for."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Share:
     Attributes:
         num_shards: shards of the whole job.
         tokens: tokens that this process encoded, without those of earlier sessions.
+        seconds: encoding time, without loading the model.
     """
 
     num_shards: int
@@ -36,12 +37,12 @@ class Share:
 
 
 def default_processes() -> int:
-    """Return one process per GPU, or one."""
+    """Return the number of GPUs, or 1 without a GPU."""
     return max(1, torch.cuda.device_count())
 
 
 def encode_share(request: Request, rank: int, size: int) -> Share:
-    """Encode the missing shards among rank, rank + size, rank + 2 size, ..."""
+    """Encode the missing ones of the shards `rank`, `rank + size`, `rank + 2 * size`, ..."""
     shards, device = Shards(Path(request.output)), _device(rank, size)
     encoder = Encoder.load(
         request.folder,

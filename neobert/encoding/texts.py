@@ -26,7 +26,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Texts(Protocol):
-    """Texts in a fixed order."""
+    """Interface of texts in a fixed order."""
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts from the beginning."""
@@ -41,7 +41,7 @@ class Texts(Protocol):
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
     """Open a file, or one split of a folder, of a saved dataset, or of a Hub dataset.
 
-    Raises `ProjectError`.
+    Raises `ProjectError` for a path that cannot be opened, or a column of plain text.
     """
     if path.is_dir():
         return _data_set(DatasetConfig(path=str(path), text_column=column, train_split=split))
@@ -50,7 +50,7 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     if not path.is_file():
         message, hint = "does not exist", "pass a file or a folder"
         if path.exists():
-            message, hint = "is not a regular file", "write its texts to a file: they are read more than once"
+            message, hint = "is not a regular file", "write the texts to a file: texts are read repeatedly"
         raise _unusable(path, message, hint)
     kind = kind_of(path)
     if kind is None:
@@ -72,7 +72,7 @@ def _unusable(path: Path, message: str, hint: str) -> ProjectError:
 
 
 def _data_set(config: DatasetConfig) -> Texts:
-    """Open a folder or a Hub dataset. Errors name what to pass to the command, not the keys of a run file."""
+    """Open a folder or a Hub dataset; hints name command-line options instead of config keys."""
     try:
         return _DataSet(config)
     except ProjectError as error:
@@ -81,7 +81,7 @@ def _data_set(config: DatasetConfig) -> Texts:
 
 
 def _for_command(hint: str) -> str:
-    """Replace keys of a run file by arguments. The name alone finds a Hub dataset: there is no other key."""
+    """Replace config keys in a hint by command-line options; the command has no options for a Hub dataset."""
     if "dataset.name" in hint:
         return "no such local path: pass an existing one, or check the name"
     hint = hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
@@ -89,7 +89,7 @@ def _for_command(hint: str) -> str:
 
 
 class _Lines:
-    """Each line is a text, also an empty one."""
+    """Lines of a text file; an empty line is an empty text."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -113,7 +113,7 @@ class _Lines:
 
 
 class _Table:
-    """One column. A quote in a TSV file is a character."""
+    """One column of a table. Quotes in a TSV file are literal characters."""
 
     def __init__(self, path: Path, column: str | None) -> None:
         self._path, self._column = path, column
@@ -123,19 +123,19 @@ class _Table:
         return (row[TEXT] for row in read_rows(self._path, rows))
 
     def known_count(self) -> None:
-        """Give no count."""
+        """Return None: counting would require reading the table."""
 
     def identity(self) -> Any:
         return [whole_digest(self._path), self._column]
 
 
 def _text_field(column: str | None) -> Field:
-    """Return the column of texts, which errors call by the option of the command."""
+    """Return the text field, whose column errors name as the option `--column`."""
     return Field(TEXT, COLUMN_OPTION, column, CANDIDATES)
 
 
 class _DataSet:
-    """The rows of one split, as training reads them."""
+    """Texts of one split of a dataset, read in the same way as training text."""
 
     def __init__(self, config: DatasetConfig) -> None:
         rows = RowFormat((_text_field(config.text_column),), config.column_names, config.tsv_quotes)
@@ -147,7 +147,7 @@ class _DataSet:
         return (row[TEXT] for row in self._source.open())
 
     def known_count(self) -> int | None:
-        """Count where the source has an index, or was counted before."""
+        """Return the number of rows if the source has an index or was read before; else None."""
         return known_count(self._source)
 
     def identity(self) -> Any:
@@ -155,7 +155,7 @@ class _DataSet:
 
 
 def whole_digest(path: Path) -> list[Any]:
-    """Return size and digest of a file. Raises DAT001 if it cannot be read."""
+    """Return [size in bytes, digest] of a file. Raises DAT001 if it cannot be read."""
     try:
         with path.open("rb") as file:
             return [path.stat().st_size, hashlib.file_digest(file, "blake2b").hexdigest()[:32]]

@@ -17,10 +17,10 @@ from neobert.runfiles.model_folder import CODE
 
 
 class TextTokenizer:
-    """Tokenizer of texts as `start text end`, truncated to `max_length` tokens.
+    """Tokenizer of texts as `[start_id, *ids, end_id]`, truncated to `max_length` tokens.
 
-    `num_rows` is the number of rows of the model's embedding. An inert token that a text spells out may have
-    no row there, and becomes the unknown token.
+    `num_rows` is the number of rows of the model's embedding. If a text contains the name of an inert token
+    (vocabulary padding) without a row, that is replaced by the unknown token.
     """
 
     def __init__(self, bundle: TokenizerBundle, max_length: int, num_rows: int) -> None:
@@ -34,12 +34,13 @@ class TextTokenizer:
     def load(cls, folder: Path, max_length: int, num_rows: int) -> TextTokenizer:
         """Load the tokenizer of a model folder.
 
-        Raises `ProjectError` as `load_tokenizer`, and for more tokens than the model has rows: most texts
-        would be unknown tokens.
+        Raises `ProjectError` like `load_tokenizer`, and if the tokenizer has more tokens than the model has
+        embedding rows, because most texts would then become unknown tokens.
         """
         bundle = load_tokenizer(TokenizerConfig(path=str(folder)))
         if bundle.num_tokens > num_rows:
-            message = f"the tokenizer has {bundle.num_tokens:,} tokens, but the model has {num_rows:,} rows"
+            has = f"the tokenizer has {bundle.num_tokens:,} tokens"
+            message = f"{has}, but the model has {num_rows:,} embedding rows"
             hint = "copy the tokenizer that the model was trained with into the folder"
             raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
         return cls(bundle, max_length, num_rows)

@@ -114,7 +114,7 @@ def test_modules_of_sentence_transformers_are_read(model_folder, pooling):
     ("names", "pooling", "message"),
     [
         (("Transformer", "Pooling", "Dense"), {"pooling_mode": "mean"}, "a module Dense"),
-        (("Transformer", "Pooling"), {"pooling_mode": "cls"}, "declares pooling avg, and its Pooling"),
+        (("Transformer", "Pooling"), {"pooling_mode": "cls"}, "declares pooling avg, but the Pooling"),
         (("Transformer", "Pooling"), {"pooling_mode_weightedmean_tokens": True}, "pooling weightedmean"),
         (("Transformer", "Pooling"), {}, "pooling none"),
     ],
@@ -153,5 +153,7 @@ def test_a_tokenizer_with_more_tokens_than_rows_is_refused(model_folder):
     assert Encoder.load(model_folder).encode(["the model"]).shape == (1, 32)
     tokenizer.add_tokens(["another"])
     tokenizer.save_pretrained(model_folder)
-    with pytest.raises(ProjectError, match="the tokenizer has 65 tokens, but the model has 64 rows"):
+    with pytest.raises(
+        ProjectError, match="the tokenizer has 65 tokens, but the model has 64 embedding rows"
+    ):
         Encoder.load(model_folder)
