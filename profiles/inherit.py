@@ -31,7 +31,7 @@ class Layers:
 
 
 def profile_files() -> dict[str, Path]:
-    """Return a mapping from name to file, of shipped profiles and of those in NEOBERT_PROFILE_PATH."""
+    """Return the files of all profiles by name: shipped profiles, and profiles in NEOBERT_PROFILE_PATH."""
     files: dict[str, Path] = {}
     for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
         first = files.setdefault(path.stem, path)

@@ -48,7 +48,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named profile, resolved on its own.
+    """A named profile, resolved without a run file.
 
     Attributes:
         config: configuration of the profile without any run file; rules compare runs with it.
@@ -75,7 +75,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
-    """A requested run, with the origin of every value.
+    """Resolved config of a requested run, with the origin of every value.
 
     Attributes:
         digest: SHA-256 of the canonical configuration.

@@ -32,7 +32,7 @@ class GpuProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHealthFacts:
-    """Condition of a device, as reported by the driver. None: this model does not report it.
+    """Health of a GPU, as reported by the driver. None: not reported for this GPU model.
 
     `retired_pages` is for models before Ampere, `remap_*` for later ones. `recovery_action` is `none` or the
     action that the driver recommends. Link bandwidths are nominal and one way.
@@ -57,7 +57,7 @@ class GpuHealthFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XidFacts:
-    """One error of a device in the kernel log."""
+    """One Xid error of a GPU in the kernel log."""
 
     code: int
     pci_bus_id: str
@@ -66,7 +66,7 @@ class XidFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLogFacts:
-    """Errors in the kernel log, as far back as it is kept."""
+    """Xid errors in the kernel log, as far back as the log is kept. `source`: program that read it."""
 
     source: str
     xids: tuple[XidFacts, ...]
@@ -74,7 +74,7 @@ class GpuLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLoadFacts:
-    """A device under a matrix-product load: all throttle reasons seen in any sample."""
+    """A GPU under a load of matrix products, with the throttle reasons of all samples."""
 
     index: int
     uuid: str

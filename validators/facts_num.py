@@ -84,7 +84,7 @@ class RepeatFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFacts:
-    """Measurements of each probe."""
+    """Measurements of each numerics probe; None for a probe that did not run."""
 
     isolation: IsolationFacts | None = None
     padding: IsolationFacts | None = None
@@ -105,10 +105,11 @@ class MutantFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathFacts:
-    """One implementation of forward and backward.
+    """Probe results for one implementation of the forward and backward pass, called a path.
 
     Attributes:
-        attention: resolved kernel; `dispatched` is the one that reported that it ran.
+        attention: resolved attention kernel.
+        dispatched: attention kernel that reported that it ran.
         is_resolved: whether the run uses these kernels.
         declared: attention direction that the model declares.
         error: exception that stopped the probes; empty if none did.
@@ -131,13 +132,13 @@ class PathFacts:
 
     @property
     def label(self) -> str:
-        """Short name of the path."""
+        """Return the path's kernels and attention kernel as text."""
         return f"{self.kernels}, {self.attention}{', compiled' if self.is_compiled else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericsFacts:
-    """Results of the suite: one microbatch of representative document lengths over every path.
+    """Results of the numerics probes on every path, for one microbatch of representative document lengths.
 
     Attributes:
         is_full: whether every installed backend was probed, not only the resolved one.
@@ -160,7 +161,7 @@ class NumericsFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFacts:
-    """Known products and throughput of one device: dense bf16 products, copies within it and to it.
+    """Results of known matrix products on one GPU, and the speed of bf16 products and of copies.
 
     Attributes:
         gemm_flops: under sustained load, at the power limit if the device reaches it.

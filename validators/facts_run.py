@@ -23,7 +23,7 @@ class ImportFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
-    """One rank of the run, as it reported itself."""
+    """Identity of one rank, as the rank reported it: host, device, config, code and versions."""
 
     rank: int
     hostname: str

@@ -23,7 +23,7 @@ CODE = re.compile(r"^[A-Z]{3}\d{3}$")
 
 
 class CannotTellError(Exception):
-    """Facts that are present but inconclusive: the check is unknown, never a pass."""
+    """Raised by a rule if its facts are present but inconclusive: the check is unknown, never a pass."""
 
 
 class RaisedBy(StrEnum):

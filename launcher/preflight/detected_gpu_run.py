@@ -1,4 +1,4 @@
-"""Run for the visible GPU: its profile, or the nearest one adapted to this GPU."""
+"""Run for the visible GPU, with the profile for this GPU or the closest profile, adapted to it."""
 
 from __future__ import annotations
 

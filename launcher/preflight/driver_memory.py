@@ -62,7 +62,7 @@ def _taken(gpu: GpuFacts, pid: int | None, before: GpuFacts | None) -> tuple[int
         if process.pid == pid and process.memory_mib is not None:
             return process.memory_mib, ""
     if _others_changed(gpu, pid, before):
-        return None, "other processes on the device started, ended or changed their memory meanwhile"
+        return None, "other processes on the device started, ended or changed their memory since the start"
     return gpu.memory_used_mib - _used_mib(before), ""
 
 

@@ -143,9 +143,9 @@ def load_facts(path: Path) -> Facts:
 
 
 def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
-    """Create the folder for the results; the default one is ignored by version control.
+    """Create the folder for the results and return its path; git ignores the default folder.
 
-    Raises ProjectError for a folder that is not writable, before minutes of probing.
+    Raises ProjectError if the folder is not writable, before the probes, which take minutes.
     """
     folder = make_folder(chosen or DEFAULT_FOLDER / run.digest[:12], ELSEWHERE)
     require_writable(folder / REPORT, ELSEWHERE)

@@ -36,7 +36,7 @@ COUNTED = (Status.PASS, Status.WARN, Status.FAIL, Status.SKIP, Status.UNKNOWN)
 
 
 def preflight_text(examination: Examination, *, verbose: bool) -> str:
-    """Return the report on one run in a few lines, or with all checks and the reason of each value."""
+    """Return the report of a preflight as text: a summary, or with `verbose` all checks and reasons."""
     unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
     findings = [finding_text(finding) for finding in examination.report.findings]
     causes = "\n".join(_unjudged(unjudged, verbose=verbose))

@@ -135,7 +135,7 @@ def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
 def compiles_static_graphs(config: RunConfig) -> bool:
     """Return whether every process of the run compiles the same graphs.
 
-    Without static shapes, the first shapes that a process sees decide what it compiles.
+    Without static shapes, the compiled graphs depend on the shapes of the first microbatches.
     """
     return config.trainer.torch_compile and config.datacollator.pack_sequences
 
@@ -197,7 +197,7 @@ def start_part(stage: Stage, name: str) -> subprocess.Popen[bytes]:
 def wait_for(
     stage: Stage, part: str, child: subprocess.Popen[bytes], result: str = "", *, is_announced: bool = True
 ) -> list[Record]:
-    """Wait until every rank of a part has written its result, or one is out of memory; return the results.
+    """Return the results of a part once all ranks have written theirs or a rank is out of memory.
 
     Args:
         result: name of the result files; empty for the name of the part.

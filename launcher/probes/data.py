@@ -66,7 +66,7 @@ def _text(dataset: DatasetConfig) -> Text:
     if not name or name.startswith(BUILTIN):
         return _named(name, is_there=bool(name), otherwise="neither dataset.path nor dataset.name is set")
     is_there = is_available("datasets", name, os.environ)
-    return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the hub")
+    return _named(name, is_there=is_there, otherwise="neither in the local cache nor available from the Hub")
 
 
 def _named(name: str, *, is_there: bool, otherwise: str) -> Text:

@@ -33,7 +33,7 @@ XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
 
 
 class Named(Protocol):
-    """Facts of one device."""
+    """Interface of facts that belong to a single GPU."""
 
     @property
     def index(self) -> int:
@@ -148,7 +148,7 @@ def probe_gpu_log() -> GpuLogFacts:
             continue
         if DRIVER.search(text):
             return GpuLogFacts(source=command[0], xids=parse_xids(text, uptime_s()))
-        reasons.append(f"{command[0]} shows no NVIDIA driver: it may be another kernel's log")
+        reasons.append(f"{command[0]} shows no NVIDIA driver message: this may be another kernel's log")
     raise IncompleteError("; ".join(dict.fromkeys(reasons)))
 
 

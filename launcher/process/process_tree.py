@@ -143,7 +143,7 @@ def _append(path: Path, text: str) -> int:
 def end(child: subprocess.Popen[bytes], workers: Mapping[int, psutil.Process], grace_s: float) -> None:
     """Ask the workers to stop, wait up to `grace_s`, then kill all descendants of the child.
 
-    torchrun ends its other ranks after one is killed, so the process tree is looked up before.
+    The process tree is looked up first, because torchrun ends its other ranks once one is killed.
     """
 
     family = [each for each in tree_of(child) if each.pid != child.pid]

@@ -52,7 +52,7 @@ class Forwarder:
             self._pass_on(self.seen[-1])
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Forward one signal; the trainer receives SIGTERM for every signal to save and stop."""
+        """Forward one signal; every signal that asks to save and stop reaches the trainer as SIGTERM."""
         if not self._is_in_charge:
             self._end_early(number, frame)
             return

@@ -114,7 +114,7 @@ class WaitingChild:
 
 @contextmanager
 def waiting(module: str, config: RunConfig, more: Sequence[str] = ()) -> Iterator[WaitingChild]:
-    """Start a waiting process for a module that trains; end it after the block if it was not used.
+    """Start an idle process that will run `module`; kill the process after the `with` block if unused.
 
     `more`: packages to import in addition to those of the trainer.
     """

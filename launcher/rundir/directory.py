@@ -62,7 +62,7 @@ def created(folder: Path) -> Iterator[int]:
         if any(folder.iterdir()):
             raise ProjectError(
                 code="run-in-progress",
-                message="another launch created a run here during the checks of this one",
+                message="another launch created a run in this directory during these checks",
                 hint=f"see `neobert-launch status {folder}`, or choose another trainer.output_dir",
                 place=str(folder),
             )

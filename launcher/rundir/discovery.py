@@ -53,7 +53,7 @@ def _search(folder: Path, seen: set[tuple[int, int]], deeper: int) -> Iterator[F
         return
     seen.add((status.st_dev, status.st_ino))
     if len(seen) > MOST_FOLDERS:
-        message = f"more than {MOST_FOLDERS:,} folders, of which {folder} is the last that was searched"
+        message = f"more than {MOST_FOLDERS:,} folders to search (stopped at {folder})"
         raise ProjectError("no-runs", message, "pass the folder that holds the runs", exit_code=EXIT_USAGE)
     if any(entry.name in TRACES for entry in entries):
         yield Found(folder, problem_of(folder))

@@ -147,7 +147,7 @@ def last_record(path: Path) -> Record:
 def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
     """Return the lines within the last bytes of a file, and whether they are the whole file.
 
-    The first line may be the end of a longer one, and the last line may be torn.
+    The first and the last line may be incomplete.
     """
     try:
         with open_regular(path) as file:
@@ -159,7 +159,7 @@ def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
 
 
 def last_beat(folder: Path, rank: int) -> Record:
-    """Return the newest heartbeat of a rank, also while its file is being renamed."""
+    """Return the newest heartbeat of a rank, from the previous file `.1` if the current file has none."""
     path = heartbeat_path(folder, rank)
     beat = last_record(path) or last_record(path.with_name(f"{path.name}.1"))
     return sound_values(beat, BEAT_VALUES)
@@ -173,7 +173,7 @@ def read_metrics(path: Path) -> list[Record]:
 def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
     """Return the first and the last line of metrics that have this metric; empty if there are none.
 
-    Memory is constant for a file of any length: only lines that may be one of the two are parsed.
+    Memory use does not depend on the length of the file.
     """
     naming = (line for line in iterate_lines(path) if json.dumps(name).encode() in line)
     first = next((record for line in naming if _has(record := metrics_of(line), name)), None)
@@ -207,7 +207,10 @@ def _has(record: Record | None, name: str) -> bool:
 
 @dataclass(slots=True)
 class MetricsTail:
-    """Follow a metrics file from a step on. The trainer may truncate the file when it resumes."""
+    """Incremental reader of a metrics file, for lines after a step.
+
+    The trainer may truncate the file when it resumes.
+    """
 
     path: Path
     after_step: int = -1

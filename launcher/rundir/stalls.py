@@ -111,9 +111,9 @@ class Watchdog:
         return None
 
     def limit_s(self, beat: Record) -> float:
-        """Return the time limit of a rank's phase: the config's, or a lower one learned from the run.
+        """Return the time limit of a phase in seconds: from the config, or a lower one learned in the run.
 
-        Includes one heartbeat interval, because a heartbeat may be that old.
+        Includes one heartbeat interval, because the newest heartbeat may be that old.
         """
         phase = str(beat.get("phase", START))
         limits = self._limits

@@ -180,7 +180,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 
 def installed_environment(run: ResolvedRun, facts: Facts) -> Environment:
-    """Describe the run's GPUs as the facts report them."""
+    """Return the environment for kernel selection, with the GPUs that the facts list."""
     gpus = facts.gpus or ()
     known = tuple(Gpu(f"GPU {gpu.index} ({gpu.name})", gpu.compute_capability) for gpu in gpus)
     return environment_of(run.config, "cuda", known)

@@ -104,7 +104,7 @@ def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @loader_rule("CFG007", "renamed-key")
 def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key that has another name here.
+    """A key of another trainer or an earlier version, which has a different name here.
 
     ## What it does
     Recognizes key names of other trainers and of earlier versions, and reports the name to use here.

@@ -150,7 +150,7 @@ def path_from_working_directory(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         yield Violation(
             path,
             f"{path} {value} exists in the working directory, but not next to the run file",
-            f"make {path} relative to the run file; the next release will not look elsewhere",
+            f"make {path} relative to the run file: the next release will not search the working directory",
         )
 
 

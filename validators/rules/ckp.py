@@ -199,7 +199,7 @@ def _matching_steps(save_steps: int, eval_steps: int) -> str:
 
 @rule("CKP014", "worst-kept-as-best", severity=Severity.FAIL, level=Level.STATIC)
 def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A direction of the best-checkpoint metric that keeps the worst checkpoint.
+    """A value of `trainer.greater_is_better` that keeps the worst checkpoint as the best.
 
     ## What it does
     Compares `trainer.greater_is_better` with the direction of `trainer.metric_for_best_model`: a lower

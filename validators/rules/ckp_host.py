@@ -85,7 +85,7 @@ def _refused_reservation(run: ResolvedRun, plan: Plan, disk: DiskFacts) -> Viola
 
 
 def _held_mib(run: ResolvedRun, plan: Plan, facts: Facts) -> float:
-    """Return the MiB in checkpoints of a resumed run: they are deleted as new ones are saved."""
+    """Return the MiB of a resumed run's checkpoints, which are deleted as new checkpoints are saved."""
     output = facts.output
     if output is None or run.config.trainer.resume_from_checkpoint == NEVER:
         return 0.0

@@ -80,7 +80,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
-    """Yield the error codes of a run whose data or tokenizer comes from an unreachable Hub."""
+    """Yield the codes of preparation errors that an unreachable Hub can cause for this run."""
     dataset, tokenizer = run.config.dataset, run.config.tokenizer
     names = (corpus.name or BUILTIN for corpus in corpora_of(dataset) if corpus.path is None)
     if not all(name.startswith(BUILTIN) for name in names):

@@ -35,11 +35,11 @@ HARDWARE_SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slow
 
 
 class OfDevice(Protocol):
-    """Facts of one device."""
+    """Interface of facts that belong to a single GPU."""
 
     @property
     def index(self) -> int:
-        """Index of the device in the driver's numbering."""
+        """Return the index of the device in the driver's numbering."""
 
 
 Device = TypeVar("Device", bound=OfDevice)

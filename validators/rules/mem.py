@@ -195,7 +195,7 @@ def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 
 def predicted_mib(plan: Plan) -> float:
-    """Return the sum of the plan's estimates, which measurements do not replace."""
+    """Return the predicted memory of a step in MiB, summed over the plan's estimates."""
     parts = (
         plan.weights_mib,
         plan.gradients_mib,

@@ -34,7 +34,7 @@ FAR = 4.0
 
 @rule("OPT005", "drowned-gradient", severity=Severity.FAIL, level=Level.STATIC)
 def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Coefficients that overwhelm the gradient.
+    """An epsilon, weight decay or z-loss that overwhelms the gradient.
 
     ## What it does
     A gradient of norm c over N weights has an RMS of at most c / sqrt(N), where c is
@@ -138,7 +138,7 @@ def _starts_from_weights(run: ResolvedRun, plan: Plan) -> str:
     tasks=("pretrain",),
 )
 def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A peak learning rate far from all recorded ones of its optimizer.
+    """A peak learning rate far from all published rates for its optimizer.
 
     ## What it does
     Warns if `optimizer.lr` of a new model is below a quarter of the lowest recorded rate of the optimizer, or

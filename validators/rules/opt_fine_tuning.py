@@ -17,7 +17,7 @@ ADAM = ("adamw", "adam")
 
 
 class Record(NamedTuple):
-    """Lowest and highest recorded product of peak rate and width."""
+    """Lowest and highest published product of peak learning rate and hidden size."""
 
     lowest: float
     highest: float
@@ -44,13 +44,14 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     tasks=LABELLED,
 )
 def fine_tuning_rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A peak learning rate of fine-tuning far from all recorded ones.
+    """A peak learning rate of fine-tuning far from all published rates.
 
     ## What it does
     Warns if a run of a labelled task from `model.pretrained_checkpoint` with AdamW has a product of
-    `optimizer.lr` and `model.hidden_size` below a quarter of the lowest recorded one, or above four times
-    the highest. Records of all weights are 1e-5 at a width of 1,024 (RoBERTa-large, arXiv:1907.11692) and
-    3e-4 at 256 (ELECTRA-small, arXiv:2003.10555); of LoRA 6e-5 at 1,536 and 5e-4 at 768 (arXiv:2106.09685).
+    `optimizer.lr` and `model.hidden_size` below a quarter of the lowest recorded one, or above four times the
+    highest. Published rates for training all weights are 1e-5 at a width of 1,024 (RoBERTa-large,
+    arXiv:1907.11692) and 3e-4 at 256 (ELECTRA-small, arXiv:2003.10555); of LoRA 6e-5 at 1,536 and 5e-4 at 768
+    (arXiv:2106.09685).
 
     ## Why is this bad?
     The rate of pretraining erases what the encoder has learned, and the model ends near the majority class.

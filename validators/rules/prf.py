@@ -157,7 +157,7 @@ def _has_profile_workload(run: ResolvedRun) -> bool:
 
 
 def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:
-    """Return the median step times of the first and the second half of the log lines."""
+    """Return the median step times in seconds of the first and the second half of `times_s`."""
     from statistics import median
 
     middle = max(1, len(times_s) // 2)
