@@ -68,7 +68,7 @@ def test_the_third_growth_stops_with_a_checkpoint_and_names_the_counter(observe)
     trainer, stopped_at = observe(recompiles(0, 1, 1, 2, 2, 3))
     assert stopped_at == 6
     assert (trainer.state.failure.code, trainer.state.failure.exit_code) == ("DGR001", 4)
-    assert trainer.state.failure.message == "recompiles grew to 3, in 3 of the last 20 logging lines"
+    assert trainer.state.failure.message == "recompiles grew to 3, in 3 of the last 20 log lines"
 
 
 def test_growth_that_lies_further_back_than_the_window_is_forgotten(observe):

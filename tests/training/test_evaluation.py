@@ -92,7 +92,7 @@ def test_a_loss_that_is_no_number_is_said_and_not_told(loss_sum, tmp_path, caplo
     trainer = trainer_over([(loss_sum, 1, 4)])
     row = evaluate(trainer) | {"step": 4}
     assert (row["eval/loss"], row["eval/accuracy"]) == (None, 0.25)
-    assert "the evaluation's loss is not finite" in caplog.text
+    assert "evaluation metric loss is not finite" in caplog.text
     assert "eval no finite loss, accuracy 25.00%" in describe(row, 8, PRETRAINING.metrics)
     with closing(JsonlWriter(tmp_path / "metrics.jsonl")) as writer:
         writer.append(row)

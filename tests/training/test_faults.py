@@ -178,7 +178,7 @@ def test_a_disk_that_is_full_once_all_is_saved_costs_the_last_words_and_not_the_
     assert run(run_dir) == status[1]
     saved = folders.find(run_dir / "checkpoints", "latest")[1].step
     assert (saved == 12) is not asked
-    assert "no heartbeat" in caplog.text
+    assert "the heartbeat could not be written" in caplog.text
     assert f"outcome.json could not be written ([Errno 28] No space left on device); the run {status[0]}" in (
         caplog.text
     )

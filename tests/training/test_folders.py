@@ -196,7 +196,7 @@ def test_a_checkpoint_that_verified_is_one_whether_a_pointer_can_be_moved_or_not
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
     save(tmp_path, 10)
     assert folders.find(tmp_path, "auto")[1].step == 10
-    assert "checkpoint 10 verifies, but latest could not be moved" in caplog.text
+    assert "checkpoint 10 is complete, but the link latest" in caplog.text
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])

@@ -61,7 +61,7 @@ def test_a_disk_that_takes_no_line_does_not_end_the_thread(tmp_path, monkeypatch
 
     monkeypatch.setattr(JsonlWriter, "append", append)
     with Heartbeat(path, 0, PhaseTracker(), 0).repeating(0.01):
-        wait_until(lambda: "no heartbeat: full" in caplog.text)
+        wait_until(lambda: "the heartbeat could not be written: full" in caplog.text)
         fails[0] = False
         wait_until(lambda: read_rows(path))
 

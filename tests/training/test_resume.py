@@ -233,7 +233,7 @@ def test_a_verdict_that_does_not_fit_on_the_disk_costs_no_checkpoint(tmp_path, m
 
     monkeypatch.setattr(Path, refusing, full)
     retention.judge(tmp_path, TrainerConfig(), 5, {"eval/loss": 1.0})
-    assert "the evaluation could not be added to checkpoint 5" in caplog.text
+    assert "metrics were not added to checkpoint 5" in caplog.text
     assert sorted((tmp_path / "5").iterdir()) == before
     assert verify(tmp_path / "5").metrics == {}
 
@@ -391,7 +391,7 @@ def test_sums_that_may_round_differently_are_said(make_run, run, struck_run, cap
         assert run(run_dir) == 0
     finally:
         torch.set_num_threads(threads)
-    assert f"num_threads was {threads} and is {threads + 1}" in caplog.text
+    assert f"num_threads was {threads} and is now {threads + 1}" in caplog.text
     assert "but not bit-exact" in caplog.text
 
 

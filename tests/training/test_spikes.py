@@ -68,7 +68,7 @@ def test_on_a_gpu_the_updates_are_skipped_until_the_host_looks(tmp_path):
         guard.judge(step, torch.tensor(loss), torch.tensor(1.0))
         skipped.append(bool(guard.verdict))
     assert skipped == [False, False, True, True]
-    with pytest.raises(ProjectError, match=r"loss spike at step 3: 60 after a mean of 5") as error:
+    with pytest.raises(ProjectError, match=r"loss spike at step 3: loss 60, running mean 5") as error:
         guard.check()
     assert (error.value.code, error.value.exit_code) == ("SPK001", 4)
     written = json.loads((tmp_path / "loss_spike.json").read_text())
@@ -147,7 +147,7 @@ def test_a_leap_that_is_warned_of_is_written_down_and_trained_on(make_run, run, 
     run_dir = make_run(guard={"on_loss_spike": "warn"})
     assert run(run_dir) == 0
     assert json.loads((run_dir / "loss_spike_rank0.json").read_text(encoding="utf-8"))["step"] == 7
-    assert "step 7: loss spike of" in caplog.text
+    assert "step 7: loss spike to" in caplog.text
     weights = load_file(run_dir / "checkpoints" / "12" / "model.safetensors")
     assert all(weight.isfinite().all() for weight in weights.values())
 

@@ -1,4 +1,4 @@
-"""Content of a checkpoint and its files."""
+"""Content of a checkpoint, and writing of its files."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A snapshot of a run, written while training continues.
+    """Snapshot of a run, written to disk while training continues.
 
     Attributes:
-        taken_at_s: monotonic time of the snapshot, from which work at risk counts.
-        metrics: the evaluation of this step, if there was one.
-        weights: whole tensors by name, on rank 0.
-        optimizer: state by `KEY/PARAMETER`; this rank's shards of it in a sharded run.
-        loss_sum: the loss since the last line of metrics; on rank 0.
-        generators: packed generators of every rank; on rank 0.
-        state: the content of state.json without the loss.
+        taken_at_s: monotonic time of the snapshot.
+        metrics: evaluation metrics of this step; empty if it was not evaluated.
+        weights: full (not sharded) tensors by name; empty on other ranks than 0.
+        optimizer: optimizer state by `KEY/PARAMETER`; in a sharded run, this rank's shards.
+        loss_sum: summed loss since the last metrics line; None on other ranks than 0.
+        generators: packed RNG state of every rank, on rank 0.
+        state: content of state.json without the loss.
     """
 
     step: int
@@ -52,12 +52,12 @@ class Draft:
 
 
 def rng_file(rank: int) -> str:
-    """Return the file name of a rank's random generators."""
+    """Return the name of the file with a rank's RNG state."""
     return f"rng_rank{rank}.safetensors"
 
 
 def describe(trainer: Trainer) -> dict[str, Any]:
-    """Return the progress of a run as JSON values. Does not wait for the device."""
+    """Return the content of state.json without the loss. Does not wait for the device."""
     progress = trainer.progress
     return {
         "schema_version": SCHEMA_VERSION,
@@ -78,7 +78,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
 
 
 def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
-    """Write the files of rank 0, on the writer's thread. Reads only the snapshot. Raises `OSError`."""
+    """Write the checkpoint files of rank 0 from a snapshot, on the writer thread. Raises `OSError`."""
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:

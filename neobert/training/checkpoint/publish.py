@@ -1,4 +1,4 @@
-"""Atomic changes of the checkpoint folder, by rename: a kill leaves only complete checkpoints."""
+"""Atomic changes of the checkpoint folder by rename, so that a kill leaves only complete checkpoints."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def publish(
     write: Callable[[Path], None],
     metrics: Mapping[str, float] | None = None,
 ) -> Manifest:
-    """Fill a partial folder with `write`, then seal, rename and verify it, and point `latest` at it.
+    """Write a checkpoint to a temporary folder, rename and verify it, and point `latest` at it.
 
-    Nothing counts as a checkpoint before the rename, and a failure removes the partial folder. A folder that
-    verifies is a checkpoint even if `latest` cannot be moved.
-    Raises `ProjectError` CKP004 if the file system refuses, or returns other bytes than were written.
+    `write` writes the files into the folder that it receives. A failure removes the temporary folder. If only
+    `latest` cannot be updated, the checkpoint is kept and a warning is logged.
+    Raises `ProjectError` CKP004 if writing fails, or if the bytes read back differ.
     """
     partial = root / f"{PARTIAL}-{step}-{os.getpid()}"
     folder = root / str(step)
@@ -62,14 +62,15 @@ def publish(
     try:
         point(root, LATEST, folder.name)
     except OSError as error:
-        log.warning("checkpoint %d verifies, but %s could not be moved to it: %s", step, LATEST, error)
+        log.warning("checkpoint %d is complete, but the link %s was not updated: %s", step, LATEST, error)
     return manifest
 
 
 def point(root: Path, name: str, target: str) -> None:
-    """Swap a pointer next to the checkpoints: a relative link, or a text file where links do not work.
+    """Point `latest` or `best` at a checkpoint atomically.
 
-    A folder with the pointer's name (left by a copy that followed links) is kept under another name.
+    The pointer is a relative symlink, or a text file where symlinks do not work. A folder with the pointer's
+    name (left by a copy that followed links) is renamed and kept.
     """
     partial, pointer = root / f".{name}-{os.getpid()}", root / name
     partial.unlink(missing_ok=True)
@@ -81,32 +82,30 @@ def point(root: Path, name: str, target: str) -> None:
     if pointer.is_dir() and not pointer.is_symlink():
         copy = _unused(root, f"{COPY}-{name}")
         pointer.rename(copy)
-        log.warning(
-            "%s was a folder: renamed it to %s, and linked its name to %s", pointer, copy.name, target
-        )
+        log.warning("%s was a folder: renamed it to %s and created a link to %s", pointer, copy.name, target)
     partial.replace(pointer)
     sync(root)
 
 
 def quarantine(root: Path, rejected: Sequence[Rejected], good: str | None = None) -> None:
-    """Rename checkpoints that do not verify, so that nothing loads them. They are kept for inspection.
+    """Rename checkpoints that failed verification, so that nothing loads them. They are not deleted.
 
     Args:
-        good: the checkpoint that the run resumes from instead; `latest` points at it afterwards.
+        good: name of the checkpoint that the run resumes from instead; `latest` is pointed at it.
     """
     for each in rejected:
         kept = _unused(root, f"{CORRUPT}-{each.step}")
         (root / str(each.step)).rename(kept)
-        log.warning("checkpoint %d does not verify and is kept as %s: %s", each.step, kept.name, each.reason)
+        log.warning("checkpoint %d is damaged and was renamed to %s: %s", each.step, kept.name, each.reason)
     if rejected and good is not None:
         point(root, LATEST, good)
 
 
 def sweep(root: Path) -> None:
-    """Remove the remains of killed saves and removals. Only the run that owns the folder may call this.
+    """Delete temporary files of killed saves and removals. The caller must hold the run directory's lock.
 
-    The process id in a partial folder's name does not protect it: the owner holds the run directory's lock,
-    so every partial folder that it finds is of a dead process.
+    The process id in a temporary folder's name is not checked: while the caller holds the lock, no other
+    process writes checkpoints.
     """
     if root.is_dir():
         for path in root.iterdir():
@@ -117,10 +116,10 @@ def sweep(root: Path) -> None:
 
 
 def set_aside_after(root: Path, step: int) -> list[int]:
-    """Rename checkpoints of later steps than `step`; return those steps.
+    """Rename the checkpoints of steps after `step`; return those steps.
 
-    After a resume from an earlier step, they belong to an abandoned history: `auto` would resume from them,
-    and the next save of such a step would collide with their folder.
+    After a resume from an earlier step they are outdated: `auto` would resume from them, and the next save of
+    the same step would collide with their folder.
     """
     ahead = [each for each in checkpoint_steps(root) if each > step]
     for each in ahead:
@@ -131,20 +130,20 @@ def set_aside_after(root: Path, step: int) -> list[int]:
 
 
 def set_aside(folder: Path) -> None:
-    """Rename the checkpoint of a step, if there is one, so that a new one can have its name."""
+    """Rename a step's checkpoint folder, if it exists, to make room for a new one."""
     if os.path.lexists(folder):
         folder.rename(_unused(folder.parent, f"{SUPERSEDED}-{folder.name}"))
 
 
 def remove(folder: Path) -> None:
-    """Rename, then delete: a removal that is killed leaves nothing that looks like a checkpoint."""
+    """Delete a checkpoint. It is renamed first, so that a kill leaves no incomplete checkpoint."""
     doomed = _unused(folder.parent, f"{TRASH}-{folder.name.removeprefix('.')}")
     folder.rename(doomed)
     _discard(doomed)
 
 
 def _discard(path: Path) -> None:
-    """Delete a folder; of a link only the link, as its target is not the run's."""
+    """Delete a folder. For a symlink, only the link is deleted, not its target."""
     if path.is_symlink():
         path.unlink()
     else:
@@ -152,7 +151,7 @@ def _discard(path: Path) -> None:
 
 
 def refused(root: Path, step: int, reason: str) -> ProjectError:
-    """Build the error for a save that failed."""
+    """Build the `ProjectError` CKP004 for a failed save."""
     return ProjectError(
         code="CKP004",
         message=f"the checkpoint of step {step} could not be written: {reason}",
@@ -166,7 +165,7 @@ def _read_back(folder: Path) -> Manifest:
     try:
         return verify(folder)
     except StrayEntryError as error:
-        log.warning("checkpoint %s verifies, but cannot be resumed: %s", folder.name, error)
+        log.warning("checkpoint %s is intact, but a resume will reject it: %s", folder.name, error)
         return read_manifest(folder)
     except ProjectError as error:
         quarantine(folder.parent, [Rejected(int(folder.name), error.message)])

@@ -1,4 +1,4 @@
-"""Restoring of a run from a checkpoint; a checkpoint that does not match is rejected with the differences."""
+"""Restoring a run from a checkpoint, and rejection of checkpoints that do not match the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OTHER_START = "run the same command again: preflight then checks the present che
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 if a structural key differs; log the keys that may differ."""
+    """Raise `ProjectError` CKP007 if a structural config key differs; log the other differences."""
     saved, current = read_config(folder), to_dict(config)
     _refuse(folder, [str(each) for each in structural_differences(saved, current)])
     for difference in runtime_differences(saved, current):
@@ -56,7 +56,7 @@ def refuse_other_run(folder: Path, config: RunConfig) -> None:
 
 
 def refuse_other_model(folder: Path, config: RunConfig) -> None:
-    """Raise `ProjectError` CKP007 if a run cannot continue the checkpoint on other text."""
+    """Raise `ProjectError` CKP007 if the model or optimizer differs, so that training cannot be continued."""
     _refuse(folder, [str(each) for each in continuation_differences(read_config(folder), to_dict(config))])
 
 
@@ -65,7 +65,7 @@ def refuse_other_data(
 ) -> None:
     """Raise `ProjectError` CKP007 if the data or the tokenizer differ from those of the checkpoint.
 
-    `is_other_text`: the run continues the checkpoint on other text, with the same tokenizer.
+    `is_other_text`: the run continues the checkpoint on other text, so only the tokenizer is compared.
     """
     saved = state["identity"]
     _refuse(
@@ -80,9 +80,9 @@ def refuse_other_data(
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
-    """Load weights, optimizer state, schedule and random states; the mean loss only for the same text.
+    """Load weights, optimizer state, schedule and RNG state; the mean loss only for the same text.
 
-    Only files that the checkpoint's manifest names are read: anything else in the folder was not verified.
+    Reads only files that the manifest lists, because other files in the folder were not verified.
     """
     trainer.task.load(folder / WEIGHTS)
     trained = load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
@@ -105,10 +105,10 @@ def _restore_generators(path: Path) -> None:
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> Tensors:
-    """Load the optimizer state; saved state and optimizer may each be whole or sharded.
+    """Load the optimizer state. The saved state and the optimizer may each be sharded or not.
 
-    Returns the trained weights by name if the exported ones are their average, else an empty mapping.
-    Raises `ProjectError` CKP007 if it is missing, unreadable, or of another model.
+    Returns the raw weights by name if the exported weights are averages (EMA), else an empty mapping.
+    Raises `ProjectError` CKP007 if the state is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
         reader = ShardReader(state_dir / SHARDS)
@@ -138,7 +138,7 @@ def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str,
 
 
 def resumed_progress(state: Mapping[str, Any], device: torch.device, *, is_own: bool) -> Progress:
-    """Build the progress at a checkpoint; `is_own`: the checkpoint is in this run directory."""
+    """Build the progress stored in a checkpoint; `is_own`: the checkpoint is in this run directory."""
     step, source = state["step"], state.get("source") or {"step": 0, "tokens_total": 0}
     return Progress(
         loss=LossWindow(device, **state["loss_window"]),
@@ -188,7 +188,7 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
     for name, value in now.items():
         if state[name] != value:
             log.warning(
-                "%s was %s and is %s: the run continues with the same samples, but not bit-exact",
+                "%s was %s and is now %s: the run continues with the same samples, but not bit-exact",
                 name,
                 state[name],
                 value,
@@ -198,11 +198,11 @@ def _warn_where_sums_may_round_differently(state: Mapping[str, Any], world_size:
 def refuse_other_start(
     found: Found | None, verified: VerifiedStart | None, run_dir: Path, *, is_again: bool
 ) -> None:
-    """Raise `ProjectError` CKP007 if a session would start elsewhere than preflight verified.
+    """Raise `ProjectError` CKP007 if a session would not start from the checkpoint that preflight verified.
 
     Args:
         found: the checkpoint that the trainer found; None for a start at step 0.
-        verified: what the receipt names; None if it names nothing to compare with.
+        verified: the start recorded in the receipt; None if it has none, then nothing is compared.
         is_again: whether this is a restart within a launch. The launch may have saved newer checkpoints than
             the one that preflight verified, so a restart may start from any checkpoint of its own run.
     """

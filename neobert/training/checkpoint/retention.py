@@ -1,4 +1,4 @@
-"""Retention: which checkpoints to remove, and which is best. A failed removal is logged, not raised."""
+"""Checkpoint retention: removal of old checkpoints and the link `best`. A failed removal is only logged."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 
 def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
-    """Link the best checkpoint and remove older ones, after a save that verified.
+    """Update the link `best` and remove checkpoints beyond `save_total_limit`, after a complete save.
 
-    The newest two stay, the best, the session's start, and the multiples of `save_keep_every`.
-    An error here is logged: it must not fail a save that is complete.
+    Never removed: the newest two, the best, the one that the session started from, and multiples of
+    `save_keep_every`. An `OSError` is logged, because the save itself has succeeded.
     """
     try:
         _tidy(root, trainer, resumed_step)
     except OSError as error:
-        log.warning("older checkpoints could not be listed, and stay: %s", error)
+        log.warning("no checkpoint was removed, because the folder could not be listed: %s", error)
 
 
 def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
@@ -35,22 +35,25 @@ def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
         log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
     for name in bound_superseded(root):
-        log.info("removed %s: a newer checkpoint was set aside", name)
+        log.info("removed %s: only the newest superseded checkpoint is kept", name)
 
 
 def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:
-    """Add an evaluation to a checkpoint that lacks it because a stop interrupted the evaluation."""
+    """Add evaluation metrics to the checkpoint of a step, and update the link `best`.
+
+    Used if a stop interrupted the evaluation before the checkpoint was saved.
+    """
     try:
         add_metrics(root / str(step), metrics)
     except (OSError, ProjectError) as error:
         log.warning(
-            "the evaluation could not be added to checkpoint %d, which cannot be the best: %s", step, error
+            "metrics were not added to checkpoint %d, so `best` will not consider it: %s", step, error
         )
     link_best(root, trainer)
 
 
 def link_best(root: Path, trainer: TrainerConfig) -> int | None:
-    """Point `best` at the best checkpoint, and return its step; None if none was evaluated."""
+    """Point `best` at the best checkpoint; return its step, or None if no checkpoint was evaluated."""
     if trainer.metric_for_best_model is None:
         return None
     step = best_step(root, trainer.metric_for_best_model, trainer.greater_is_better)
@@ -60,12 +63,12 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
         else:
             point(root, BEST, str(step))
     except OSError as error:
-        log.warning("the link to the best checkpoint could not be moved: %s", error)
+        log.warning("the link to the best checkpoint could not be updated: %s", error)
     return step
 
 
 def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
-    """Return the step of the checkpoint with the best evaluation, the earliest of equals."""
+    """Return the step of the checkpoint with the best metric (the earliest if equal); None without one."""
     if greater_is_better is None:
         greater_is_better = known_metrics()[metric].is_higher_better
     sign = -1.0 if greater_is_better else 1.0
@@ -75,7 +78,10 @@ def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | 
 
 
 def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -> list[int]:
-    """Remove the oldest checkpoints beyond the limit (0: no limit), and return their steps."""
+    """Remove the oldest checkpoints beyond `limit` (0: no limit); return the removed steps.
+
+    Keeps steps in `protected`, multiples of `keep_every`, and always the newest two.
+    """
     if not limit:
         return []
     older = checkpoint_steps(root)[: -max(limit, MIN_KEPT)]
@@ -84,7 +90,7 @@ def retain(root: Path, limit: int, keep_every: int, protected: frozenset[int]) -
 
 
 def bound_superseded(root: Path) -> list[str]:
-    """Remove checkpoints that were set aside, except the newest: the run's own history has one by now."""
+    """Remove superseded checkpoints (`.superseded-*`) except the newest; return the removed names."""
     found = [(path.stat().st_ctime_ns, step, path) for step, path in set_aside_in(root)]
     return [path.name for *_, path in sorted(found)[:-SUPERSEDED_KEPT] if _is_removed(path)]
 
@@ -100,6 +106,6 @@ def _is_removed(folder: Path) -> bool:
     try:
         remove(folder)
     except OSError as error:
-        log.warning("%s could not be removed and stays: %s", folder, error)
+        log.warning("%s could not be removed: %s", folder, error)
         return False
     return True

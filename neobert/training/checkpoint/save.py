@@ -1,24 +1,24 @@
 """Asynchronous saves: a snapshot at the step boundary, written by a thread during training.
 
-A save has four stages, and a crash between any two leaves the run with an earlier checkpoint that verifies:
+A save has four stages. A crash at any time leaves the previous checkpoint intact:
 
-1. At the step boundary, on all ranks: wait for the save before, check the weights, compare the replicas, and
-   copy the tensors to host memory (`Snapshot`). Training continues as soon as the copies are queued.
-2. On the writer's thread: metrics.jsonl is synced, the files are written into a temporary sibling folder and
-   synced, and the manifest with their SHA-256 sums is written last.
+1. At the step boundary, on all ranks: wait for the previous save, check the weights for NaN, compare the
+   replicas, and copy the tensors to host memory (`Snapshot`). Training continues once the copies are queued.
+2. On the writer thread: metrics.jsonl is synced, the files are written into a temporary folder and synced,
+   and the manifest with their SHA-256 sums is written last.
 3. The folder is renamed to its step, everything is read back and compared, and `latest` points at it.
-4. At a later step boundary the training thread settles the save: only now does `saved_step` name it. An
-   exception of the writer is raised there, on all ranks.
+4. At a later step boundary the training thread sets `saved_step`, or raises the writer thread's exception,
+   on all ranks.
 
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-trainer_state/optimizer.safetensors                      moments by parameter name; with trainer.ema_decay the
-                                                         trained weights too (exported are the averages)
+trainer_state/optimizer.safetensors                      optimizer state by parameter name; also raw weights
+                                                         if model.safetensors has averages (trainer.ema_decay)
 trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
-trainer_state/rng_rank<k>.safetensors                    generators of every rank
+trainer_state/rng_rank<k>.safetensors                    RNG state of each rank
 trainer_state/state.json                                 step, cursor, counters, digests
-trainer_state/resolved.json                              the config that made it
+trainer_state/resolved.json                              the config of the run
 checkpoint.json                                          the manifest, written last
 """
 
@@ -63,12 +63,12 @@ WEIGHTS, OPTIMIZER, LOSS_SUM = "weights/", "optimizer/", "loss_sum"
 
 
 class Saver:
-    """Saver of one checkpoint at a time. All ranks call the same methods at the same steps.
+    """Writer of checkpoints, one at a time. All ranks call the same methods at the same steps.
 
     Attributes:
         num_saves: checkpoints that were written and verified.
-        stalls_s: time that each save blocked training, waits included.
-        writes_s: time that each write took, during training.
+        stalls_s: seconds that each save blocked training, including waits for the previous save.
+        writes_s: seconds that each write took on the writer thread.
     """
 
     def __init__(self, trainer: Trainer, sync_history: Callable[[], None]) -> None:
@@ -99,7 +99,7 @@ class Saver:
         return not trainer.progress.is_saved and in_flight != trainer.progress.step
 
     def follow(self, trainer: Trainer, report: StepReport) -> None:
-        """Keep the evaluation for the next save, and settle a completed write. Raises its error."""
+        """Keep this step's evaluation for the next save, and record a completed save or raise its error."""
         self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
             self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
@@ -108,7 +108,7 @@ class Saver:
             self._settle(trainer, may_fail=_is_to_stop(trainer))
 
     def begin(self, trainer: Trainer) -> None:
-        """Start to save this step. Returns as soon as training can continue.
+        """Start saving this step. Returns as soon as training can continue.
 
         Raises `ProjectError` if a weight is NaN or infinite, or if the previous save failed.
         """
@@ -119,7 +119,7 @@ class Saver:
     def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
         """Wait until this step has a checkpoint that verifies.
 
-        A run that was stopped has no later step to save at, so a save that failed is tried once more.
+        If the run was stopped and the save in flight failed, this step is saved once more.
         """
         self._settle(trainer, may_fail=not is_complete)
         if self.is_due(trainer):
@@ -128,7 +128,7 @@ class Saver:
         self._settle(trainer)
 
     def close(self) -> None:
-        """Wait for the save in flight, ignore its failure, and log the time that saves cost."""
+        """Wait for the save in flight and stop the writer thread. A failure of the save is only logged."""
         self._writer.close()
         try:
             self._writer.settle()
@@ -151,7 +151,7 @@ class Saver:
         self.stalls_s.append(time.perf_counter() - started_s)
 
     def _judge(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
-        """Keep an evaluation for the save of this step, or add it to the checkpoint that has none yet."""
+        """Keep evaluation metrics for the save of this step, or add them to its checkpoint if it is saved."""
         self._judged = (trainer.progress.step, metrics)
         if metrics and trainer.progress.is_saved and trainer.world.is_main:
             judge(trainer.checkpoints, trainer.config.trainer, *self._judged)
@@ -165,7 +165,10 @@ class Saver:
             log.warning("the save of step %d waited %.1f s for the previous save", step, waited_s)
 
     def _settle(self, trainer: Trainer, *, may_fail: bool = False) -> None:
-        """Record the result of the save in flight. `may_fail`: log its error, as another save follows."""
+        """Wait for the save in flight and record its result.
+
+        `may_fail`: log its error instead of raising it, because another save follows.
+        """
         draft, self._draft = self._draft, None
         try:
             self._writer.settle()
@@ -183,7 +186,7 @@ class Saver:
             log.info(message, draft.step, written_s, stalled_s)
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
-        """Copy what the writer needs. The run itself is not changed."""
+        """Copy the tensors and the state of this step to host memory for the writer thread."""
         originals = self._tensors(trainer, full_tensor)
         copies = self._snapshot.take({name: own_part(each) for name, each in originals.items()})
         step, (judged_step, metrics) = trainer.progress.step, self._judged
@@ -200,7 +203,10 @@ class Saver:
         )
 
     def _tensors(self, trainer: Trainer, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Name the tensors that this rank copies: all on rank 0, else its shard of the optimizer."""
+        """Return the tensors that this rank copies: all on rank 0, else its shards of the optimizer state.
+
+        `gather` assembles full weights from shards; it is a collective call.
+        """
         model, is_main = trainer.task.model, trainer.world.is_main
         tensors: dict[str, Tensor] = {}
         if is_main or trainer.world.is_sharded:
@@ -214,7 +220,7 @@ class Saver:
         return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
 
     def _run(self, trainer: Trainer, draft: Draft) -> None:
-        """Write a draft, on the writer's thread."""
+        """Write a draft, on the writer thread."""
         started_s = time.perf_counter()
         self._snapshot.wait()
         if trainer.world.is_main:
@@ -250,7 +256,7 @@ class Saver:
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
     def _follow(self, draft: Draft, *, is_sharded: bool) -> None:
-        """Write this rank's shard of a sharded optimizer, and raise an error of rank 0."""
+        """Write this rank's optimizer shards, if sharded, and raise the error that rank 0 reports."""
         received = self._ranks.receive()
         if is_sharded and isinstance(received, Path):
             try:
@@ -268,7 +274,7 @@ def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> Project
 
 
 def _is_to_stop(trainer: Trainer) -> bool:
-    """Return whether this rank has a stop request: it saves again, and others may not know yet."""
+    """Return whether a stop was requested on this rank; then it saves once more. Other ranks may differ."""
     return trainer.signals.requested is not None
 
 
@@ -281,7 +287,7 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """Return the shapes that are copied: weights whole, the optimizer's state as this rank's shard."""
+    """Return shape and dtype of each copy: full weights, and this rank's shard of optimizer state."""
     return {
         name: ((each if name.startswith(WEIGHTS) else own_part(each)).shape, each.dtype)
         for name, each in tensors.items()
@@ -289,6 +295,6 @@ def _layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite metrics of an evaluation; a split without targets has null."""
+    """Return the evaluation metrics of a row that are neither null nor NaN or infinite."""
     judged = {name: value for name, value in row.items() if name.startswith(EVAL) and value is not None}
     return {name: value for name, value in judged.items() if math.isfinite(value)}

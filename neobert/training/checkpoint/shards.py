@@ -1,8 +1,8 @@
 """Sharded optimizer state through torch's distributed checkpointing: each rank writes its own shard.
 
-Any number of ranks can read it, sharded or whole: torch looks up which files hold a shard. torch writes its
-metadata as a pickle, which could run code. Here every class that such a pickle consists of is replaced by an
-inert record, any other name is refused, and the content is checked before torch's own classes are built.
+Any number of ranks can read it, sharded or not. torch writes its metadata as a pickle, and unpickling can run
+arbitrary code. Here the expected classes are replaced by plain records, any other name is rejected, and the
+content is checked before torch's own classes are built.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def write_shards(folder: Path, tensors: Mapping[str, Tensor], group: Any) -> Non
 
 
 class ShardReader(dcp.FileSystemReader):
-    """A reader with safe metadata: torch's own unpickles the file, which runs code that it may contain."""
+    """Reader of sharded checkpoints that does not unpickle metadata, unlike torch's `FileSystemReader`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -81,7 +81,7 @@ class ShardReader(dcp.FileSystemReader):
         return self._metadata
 
     def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:
-        """Return the shape and type of each whole tensor."""
+        """Return the full shape and dtype of each tensor by name."""
         saved = self._metadata.state_dict_metadata
         return {
             name: (each.size, each.properties.dtype)
@@ -91,9 +91,9 @@ class ShardReader(dcp.FileSystemReader):
 
 
 def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
-    """Fill tensors, whole or sharded, by name. Each rank reads independently.
+    """Load tensors by name into `targets`, which may be sharded. Each rank reads independently.
 
-    Raises `ProjectError` CKP007 if a shard does not match the metadata.
+    Raises `ProjectError` CKP007 if a shard cannot be read.
     """
     try:
         dcp.load(dict(targets), storage_reader=reader, no_dist=True)
@@ -104,7 +104,7 @@ def read_shards(reader: ShardReader, targets: Mapping[str, Tensor]) -> None:
 
 
 class _Record:
-    """State of a pickled object, without its behaviour."""
+    """Stand-in for a pickled class that only stores the object's state."""
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -125,9 +125,9 @@ class _Unpickler(pickle.Unpickler):
 
 
 def read_shard_metadata(folder: Path) -> Metadata:
-    """Read the metadata of a folder of shards.
+    """Read the metadata of a sharded checkpoint folder.
 
-    Raises `ValueError` for anything but tensors in files of this folder, and `OSError`.
+    Raises `OSError`, and `ValueError` if it describes anything but tensors in files of this folder.
     """
     content = (folder / FILE_NAME).read_bytes()
     try:
@@ -157,12 +157,15 @@ def _tensor(record: Any) -> TensorStorageMetadata:
 
 
 def _place(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
-    """Return where a tensor's chunk is: a part of a file next to the metadata."""
+    """Convert the index and storage location (file, offset, length) of a tensor chunk.
+
+    Raises `ValueError` for a file outside the folder, or an encoded one.
+    """
     key, value = _state(index, "MetadataIndex"), _state(info, "_StorageInfo")
     file_name = _is(str, value["relative_path"])
     is_here = Path(file_name).name == file_name and file_name not in ("", "..")
     if not is_here or value.get("transform_descriptors"):
-        raise ValueError("a tensor is in another folder, or encoded")
+        raise ValueError(f"tensor file {file_name} is outside the folder or encoded")
     offset, number = key.get("offset"), key.get("index")
     return (
         MetadataIndex(
@@ -176,7 +179,7 @@ def _place(index: Any, info: Any) -> tuple[MetadataIndex, _StorageInfo]:
 
 def _state(record: Any, name: str) -> Any:
     if not isinstance(record, _Record) or type(record).__name__ != name:
-        raise ValueError(f"{name} expected")
+        raise ValueError(f"{name} expected, got {type(record).__name__}")
     return record.state
 
 
@@ -187,7 +190,7 @@ def _size(value: Any) -> torch.Size:
 def _count(value: Any) -> int:
     count: int = _is(int, value)
     if count < 0:
-        raise ValueError("a count is negative")
+        raise ValueError(f"size or offset {count} is negative")
     return count
 
 

@@ -1,7 +1,7 @@
-"""Optimizer and random state as named plain tensors, and the host copy that a save writes.
+"""Optimizer and RNG state as named tensors, and their snapshot in host memory.
 
-Nothing is pickled. On a GPU the copy goes into pinned memory on a stream of its own, and overlaps the next
-forward and backward; only the optimizer, which would overwrite its source, waits for it, on the device.
+Nothing is pickled. On a GPU the snapshot is copied to pinned memory on a separate CUDA stream and overlaps
+the next forward and backward; only the next optimizer step waits for it, on the device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Layout = dict[str, tuple[torch.Size, torch.dtype]]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
-    """Return the optimizer's state by name, such as `exp_avg/model.encoder.weight`. Not copied."""
+    """Return the optimizer state by name, such as `exp_avg/model.encoder.weight`, without copying it."""
     return {
         f"{key}/{name}": value.detach()
         for name, parameter in _trained(model)
@@ -42,22 +42,23 @@ def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
 
 
 def trained_weights(model: nn.Module) -> Tensors:
-    """Return the trained weights, named like optimizer state, for a checkpoint that exports their average."""
+    """Return the raw weights as `weight/NAME`, for a checkpoint whose exported weights are averages (EMA)."""
     return {f"{WEIGHT}/{name}": parameter.detach() for name, parameter in _trained(model)}
 
 
 @torch.no_grad()
 def take_trained_weights(model: nn.Module, tensors: Tensors) -> None:
-    """Set the named weights in place; all other weights are loaded from the exported ones."""
+    """Copy the given weights, by parameter name, into the model. Other parameters are unchanged."""
     for name, parameter in _trained(model):
         if name in tensors:
             own_part(parameter).copy_(own_part(tensors[name]))
 
 
 def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> Tensors:
-    """Allocate tensors for saved state, by name and sharded as the parameters are.
+    """Allocate a tensor for each saved optimizer state, sharded like its parameter.
 
-    Raises `ProjectError` CKP007 if the names or shapes are not those of this optimizer's parameters.
+    `saved`: shape and dtype of the full tensors by name. Raises `ProjectError` CKP007 if names or shapes do
+    not match the model's parameters.
     """
     parameters = dict(_trained(model))
     targets: Tensors = {}
@@ -74,7 +75,7 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
 
 
 def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensors) -> None:
-    """Set the optimizer's state by name; it keeps these tensors."""
+    """Set the optimizer state to these tensors, by name, without copying them."""
     states: dict[str, Tensors] = defaultdict(dict)
     for full_name, tensor in tensors.items():
         key, name = full_name.split("/", 1)
@@ -84,7 +85,7 @@ def take_optimizer_state(model: nn.Module, optimizer: Optimizer, tensors: Tensor
 
 
 def _refuse_gaps(model: nn.Module, optimizer: Optimizer, saved: Mapping[str, Description]) -> None:
-    """Raise if a parameter lacks state that others of the same update rule have."""
+    """Raise `ProjectError` CKP007 if a parameter lacks state that others with the same update rule have."""
     keys: dict[str, set[str]] = defaultdict(set)
     for full_name in saved:
         key, name = full_name.split("/", 1)
@@ -105,7 +106,7 @@ def _names_by_rule(model: nn.Module, optimizer: Optimizer) -> list[list[str]]:
 
 
 def random_state() -> bytes:
-    """Pack the state of this process's generators: torch on CPU and GPU, numpy, Python."""
+    """Serialize the RNG state of this process: torch (CPU and current GPU), numpy and Python."""
     version, words, gauss_next = random.getstate()
     legacy: Any = np.random.get_state()  # a tuple, which its annotation is not
     _, keys, position, has_gauss, cached = legacy
@@ -122,7 +123,7 @@ def random_state() -> bytes:
 
 
 def restore_random_state(packed: bytes) -> None:
-    """Set this process's generators to what `random_state` packed."""
+    """Restore the RNG state returned by `random_state`."""
     state = load(packed)
     torch.set_rng_state(state["torch"])
     version, *words = state["python"].tolist()
@@ -144,7 +145,7 @@ def _mismatch(message: str) -> ProjectError:
 
 
 class Snapshot:
-    """Host memory for one copy at a time, allocated once and reused."""
+    """Host buffers for one snapshot at a time, allocated once and reused."""
 
     def __init__(self, device: torch.device, optimizer: Optimizer) -> None:
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -155,7 +156,7 @@ class Snapshot:
             optimizer.register_step_pre_hook(self._hold_update)
 
     def reserve(self, layout: Layout) -> dict[str, Tensor]:
-        """Allocate the host memory before the first save: pinning gibibytes takes seconds."""
+        """Allocate the buffers if the layout changed. Called before the first save: pinning takes seconds."""
         if layout != self._layout:
             self._memory = {}  # free the old memory first: both may not fit
             self._memory = dict(_views(layout, is_pinned=self._stream is not None))
@@ -164,9 +165,9 @@ class Snapshot:
 
     @torch.no_grad()
     def take(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Start the copy, and return its destination, which may be read after `wait`.
+        """Start copying the tensors; return the buffers, which are complete after `wait`.
 
-        The optimizer may write to the tensors as soon as this returns; nothing else may.
+        On a GPU, the next optimizer step waits for the copy; no other code may change the tensors before.
         """
         memory = self.reserve({name: (each.shape, each.dtype) for name, each in tensors.items()})
         if self._stream is None:
@@ -184,7 +185,7 @@ class Snapshot:
         return memory
 
     def wait(self) -> None:
-        """Block the host until the copy has completed."""
+        """Block the host until the copy is complete."""
         if self._copied is not None:
             self._copied.synchronize()
 
@@ -195,7 +196,7 @@ class Snapshot:
 
 
 def _views(layout: Layout, *, is_pinned: bool) -> Iterator[tuple[str, Tensor]]:
-    """Lay tensors out in slabs, one after the other; what is larger than a slab has one of its own."""
+    """Allocate the tensors inside large slabs of memory; a tensor larger than a slab gets its own."""
     slab, used = torch.empty(0, dtype=torch.uint8), 0
     for name, (shape, dtype) in layout.items():
         num_bytes = prod(shape) * dtype.itemsize

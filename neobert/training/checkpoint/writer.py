@@ -1,8 +1,8 @@
-"""Writer thread of checkpoints, one job at a time, and messages between the writers of all ranks.
+"""Writer thread of checkpoints, one job at a time, and messages between the writer threads of all ranks.
 
-A thread, not a process: it needs no second copy of gibibytes, and it ends with the trainer, so an orphan
-cannot publish a checkpoint into a later session. Copying, writing, syncing and hashing release the GIL, so
-steps keep their speed.
+A thread needs no second copy of the tensors, and ends with the trainer, whereas an orphaned process could
+write a checkpoint into a later session. Copying, writing, syncing and hashing release the GIL, so training is
+not slowed down.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from neobert.parallel import World
 
 
 class Writer:
-    """Background thread with at most one job in flight; the next job waits, and the wait is counted.
+    """Background thread with at most one job in flight, and statistics of waits for it.
 
     Attributes:
-        num_waits: jobs that waited for the previous one.
-        waited_s: time that they waited.
+        num_waits: number of jobs that waited for the previous job.
+        waited_s: total seconds of these waits.
     """
 
     def __init__(self) -> None:
@@ -38,27 +38,27 @@ class Writer:
 
     @property
     def is_done(self) -> bool:
-        """Return whether the job in flight has ended and is not settled."""
+        """Return whether the last job has ended and `settle` has not been called for it."""
         return self._job is not None and self._job.done()
 
     def start(self, job: Callable[[], None]) -> None:
-        """Start a job. The previous one must be settled."""
+        """Start a job. Requires a call of `settle` for the previous job."""
         assert self._job is None
         self._job = self._thread.submit(job)
 
     def settle(self) -> None:
-        """Wait for the job in flight, if there is one, and raise what it raised."""
+        """Wait for the job in flight, if there is one, and raise its exception."""
         job, self._job = self._job, None
         if job is not None:
             job.result()
 
     def wait(self) -> None:
-        """Wait for the job in flight without settling it."""
+        """Wait for the job in flight without raising its exception."""
         if self._job is not None:
             wait([self._job])
 
     def make_way(self) -> None:
-        """Wait for the job in flight before starting another, without settling it, and count the wait."""
+        """Wait for the job in flight without raising its exception, and count the wait."""
         if self.is_busy:
             started_s = time.perf_counter()
             self.num_waits += 1
@@ -66,15 +66,15 @@ class Writer:
             self.waited_s += time.perf_counter() - started_s
 
     def close(self) -> None:
-        """Wait for the job in flight, ignore its result, and end the thread."""
+        """Wait for the job in flight without raising its exception, and end the thread."""
         self._thread.shutdown(wait=True)
 
 
 class WritersGroup:
-    """Separate gloo group for the writer thread, used while training uses the other groups.
+    """Separate gloo process group for the writer threads.
 
-    All ranks build it. Collectives match by their order in a group: on the training group, a message of the
-    writer could meet an all-reduce of another rank's step.
+    All ranks must create it. Collectives in a group are matched by their order: in the training group, a
+    writer's broadcast could be matched with another rank's all-reduce.
     """
 
     def __init__(self, world: World) -> None:
@@ -87,7 +87,7 @@ class WritersGroup:
             dist.broadcast_object_list([message], src=0, group=self.group)
 
     def receive(self) -> Any:
-        """Return the next message of rank 0. Blocks until it arrives."""
+        """Wait for the next message from rank 0, and return it."""
         received: list[Any] = [None]
         dist.broadcast_object_list(received, src=0, group=self.group)
         return received[0]

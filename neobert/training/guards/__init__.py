@@ -1,1 +1,1 @@
-"""Guards: checks during training that warn or end the run."""
+"""Guards: checks during training that log a warning or end the run."""

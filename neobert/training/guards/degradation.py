@@ -1,8 +1,7 @@
 """Counters that stay flat in a healthy run: recompiles, kernel fallbacks, read retries.
 
-Growth is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep growing end the
-run with a checkpoint: the weights are valid, but every further step is slower than those that preflight
-measured.
+An increase is logged and counted in the heartbeat's `warnings`. Recompiles and fallbacks that keep increasing
+end the run with a checkpoint: the weights are valid, but steps are slower than preflight measured.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ FIRST_TIME = "first seen"
 
 
 def count_fallbacks(task: Task) -> int:
-    """Return how many blocks last ran another attention kernel than the one resolved for the run."""
+    """Return the number of transformer blocks whose last attention kernel is not the chosen one."""
     return sum(ran != task.attention_kernel for ran in task.attention_ran.values())
 
 
 class DegradationWatch:
-    """A hook for logging steps, on all ranks: updates the counters, and warns about those that increased."""
+    """Hook for logging steps that updates the counters and warns about those that increased."""
 
     def __init__(self) -> None:
         self._totals = dict.fromkeys(COUNTERS, 0)
         self._has_grown = {name: deque[bool](maxlen=WINDOW_LINES) for name in COUNTERS}
 
     def __call__(self, trainer: Trainer, _report: StepReport) -> None:
-        """Update this rank's counters, and warn of those that grew, added up over the ranks."""
+        """Update the counters and warn about those whose sum over all ranks increased. All ranks call it."""
         trainer.state.kernel_fallbacks += count_fallbacks(trainer.task)
         trainer.state.read_retries = trainer.task.read_retries()
         own = [trainer.state.recompiles, trainer.state.kernel_fallbacks, trainer.state.read_retries]
@@ -61,7 +60,7 @@ class DegradationWatch:
                 trainer.state.warn(name, f"{name} grew by {grown} to {total}")
 
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
-        """Raise `StopRequested` on all ranks if a counter keeps growing. A hook of the last stage."""
+        """Raise `StopRequested` on all ranks if a counter keeps growing and guard.on_degradation is stop."""
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
             trainer.state.failure = _error(trainer.progress.step, growing)
             raise StopRequested
@@ -76,28 +75,28 @@ def _error(step: int, growing: list[str]) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} log lines",
-        hint="fix the cause given in the log, then resume from the checkpoint of this step; or set "
-        "guard.on_degradation to warn",
+        hint="fix the cause given in the log, or set guard.on_degradation to warn; then resume with "
+        "--resume auto",
         place=f"step {step}",
         exit_code=EXIT_TRAINING_FAILED,
     )
 
 
 class Compilation(NamedTuple):
-    """A compiled function, with the guard whose failure caused the compilation."""
+    """Name of a compiled function, and the failed torch.compile guard that caused the compilation."""
 
     function: str
     reason: str
 
 
 class CompilationLog:
-    """Compilations since the last call of `take`. torch keeps the last 64 of all threads."""
+    """Reader of torch's compilation log, which keeps the last 64 compilations of all threads."""
 
     def __init__(self) -> None:
         self._seen: set[tuple[str | None, int | None]] = set()
 
     def take(self) -> list[Compilation]:
-        """Return compilations of functions, in order. Does not wait for the device."""
+        """Return the functions compiled since the last call, in order. Does not wait for the device."""
         # A backward graph has an entry of its own, without a name.
         entries = [each for each in get_compilation_metrics() if each.co_name is not None]
         keys = [(each.compile_id, each.start_time_us) for each in entries]
@@ -119,14 +118,14 @@ def graph_breaks() -> dict[str, int]:
 
 
 class CompilationWatch:
-    """A hook for every step that counts compilations after warm-up and logs their reason."""
+    """Hook for every step that counts compilations after warm-up and logs their reasons."""
 
     def __init__(self, first_step: int) -> None:
         self._settled_step = first_step + WARM_UP_STEPS
         self._log = CompilationLog()
 
     def __call__(self, trainer: Trainer, _report: StepReport) -> None:
-        """Count late compilations in `trainer.state`, which the heartbeat repeats."""
+        """Add compilations after the warm-up steps to `trainer.state.recompiles`, and log them."""
         step, compiled = trainer.progress.step, self._log.take()
         late = compiled if step > self._settled_step else []
         trainer.state.recompiles = (trainer.state.recompiles or 0) + len(late)

@@ -1,4 +1,4 @@
-"""Warnings that do not end a run: speed, memory, gradient, loss plateau, replicas that differ."""
+"""Warnings that do not end a run: throughput, memory, zero gradient, loss plateau, diverging replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DIVERGING = "diverging_replicas"
 
 
 class HealthWatch:
-    """A hook for logging steps: compares a line with those before it."""
+    """Hook for logging steps that warns about throughput, memory growth and a zero gradient."""
 
     def __init__(self) -> None:
         self._num_lines = 0
@@ -50,13 +50,13 @@ class HealthWatch:
         self._retries = 0
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Warn of what the line shows."""
+        """Log a warning for each problem in the step's metrics."""
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
         for name, message in self.judge(report.metrics, reserved_bytes):
             trainer.state.warn(name, message)
 
     def judge(self, metrics: Mapping[str, Any], reserved_bytes: int | None) -> Iterator[tuple[str, str]]:
-        """Yield the name and the message of each warning."""
+        """Yield (name, message) of each warning. `reserved_bytes` is None without a GPU."""
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
             yield NO_GRADIENT, "the gradient norm is 0: no weight changes"
@@ -90,7 +90,8 @@ class HealthWatch:
     def _judge_retries(self, retries: int | float | None) -> Iterator[tuple[str, str]]:
         if retries is not None and retries > self._retries:
             count, self._retries = int(retries) - self._retries, int(retries)
-            yield RETRIES, f"the allocator ran out of memory and freed its cache {count} times"
+            times = f"{count} time{'s' if count != 1 else ''}"
+            yield RETRIES, f"the CUDA allocator ran out of memory and freed its cache {times}"
 
 
 def _change(usual: float, now: float) -> str:
@@ -103,7 +104,7 @@ def _change(usual: float, now: float) -> str:
 
 @dataclass(slots=True)
 class Mean:
-    """A running mean of losses with their spread (Welford)."""
+    """Running mean and variance of losses (Welford's algorithm)."""
 
     count: int = 0
     value: float = 0.0
@@ -118,15 +119,16 @@ class Mean:
 
     @property
     def variance(self) -> float:
-        """Return the squared standard error of the mean, infinite for fewer than two losses."""
+        """Return the variance of the mean (squared standard error); infinite for fewer than two losses."""
         return self.squares / (self.count - 1) / self.count if self.count > 1 else math.inf
 
 
 class PlateauWatch:
-    """A hook for logging steps that compares the halves of a stretch.
+    """Hook for logging steps that warns about a loss plateau.
 
-    A stretch has 1,000 steps, a quarter of the steps done, or 16 lines, whichever is longest. It is a plateau
-    if the mean loss of its later half is above a fall as steps ** -0.0095, by more than two standard errors.
+    It compares the mean loss of the two halves of a window of 1,000 steps, a quarter of the steps done, or 16
+    metrics lines, whichever is longest. The window is a plateau if the later mean exceeds a decrease as
+    steps ** -0.0095 by more than two standard errors.
     """
 
     def __init__(self, logging_steps: int) -> None:
@@ -135,13 +137,13 @@ class PlateauWatch:
         self._halves = Mean(), Mean()
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Warn at the end of a flat stretch."""
+        """Warn at the end of a window with a plateau."""
         message = self.judge(report.step, report.metrics.get(TRAIN_LOSS))
         if message:
             trainer.state.warn(PLATEAU, message)
 
     def judge(self, step: int, loss: float | None) -> str:
-        """Add a line's loss, None if it had no target; return a message at the end of a flat stretch."""
+        """Add a loss, or None for a line without targets; return the warning, or an empty string."""
         if self._first_step is None:
             self._first_step = step
         length = max(self._least_steps, int(SHARE_OF_STEPS * self._first_step))
@@ -167,10 +169,10 @@ class PlateauWatch:
 
 
 def compare_replicas(trainer: Trainer) -> None:
-    """Warn of ranks whose weights differ from the others', bit by bit. All ranks call it.
+    """Warn about ranks whose weights are not bit-identical to the other ranks'. All ranks call it.
 
-    Gradients are summed before every update, so replicas that were equal stay equal. A flipped bit in
-    the memory of one device, or a wrong update, is not visible in the loss, which is a mean over ranks.
+    Gradients are all-reduced before every update, so replicas stay equal. A flipped bit in the memory of one
+    GPU, or a wrong update, is not visible in the loss, which is a mean over ranks.
     """
     world = trainer.world
     if world.size == 1 or world.is_sharded:
@@ -178,19 +180,19 @@ def compare_replicas(trainer: Trainer) -> None:
     gathered = world.gather(str(int(checksum(trainer.task.model))).encode())
     if world.is_main and (ranks := differing([int(each) for each in gathered])):
         named = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-        message = f"DST005 the weights of {named} differ from the others': check the GPU of each for errors"
+        message = f"DST005 weights of {named} differ from the other ranks: check these GPUs for memory errors"
         trainer.state.warn(DIVERGING, message)
 
 
 def checksum(module: nn.Module) -> Tensor:
-    """Return a position-weighted sum of the bits of all fp32 parameters, which any flipped bit changes."""
+    """Return an int64 checksum of the bits of all fp32 parameters; any single flipped bit changes it."""
     sums = [parameter.detach().view(torch.int32).sum(dtype=torch.int64) for parameter in module.parameters()]
     places = torch.arange(1, len(sums) + 1, device=sums[0].device)
     return (torch.stack(sums) * places).sum()
 
 
 def differing(sums: Sequence[int]) -> list[int]:
-    """Return the ranks that differ from the majority, or all ranks if there is none."""
+    """Return the ranks whose checksum differs from the majority, or all ranks without a majority."""
     usual, count = Counter(sums).most_common(1)[0]
     has_majority = 2 * count > len(sums)
     return [rank for rank, each in enumerate(sums) if each != usual or not has_majority]

@@ -1,7 +1,7 @@
-"""NaN and loss-spike guard: ends a run before the optimizer applies a bad step.
+"""NaN and loss-spike guard: ends a run before the optimizer applies a bad update.
 
-The check runs on the device. On a CPU the host reads the result in every step; on a GPU only at logging
-steps, where it waits anyway. Until then `step_unless` skips every update from the bad step on.
+The check runs on the device. On a GPU, the host reads the result only at logging steps, where it waits
+anyway; until then `step_unless` skips every update from the bad step on. On a CPU, it is read every step.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ LEAST_MEAN = 0.1
 
 
 class FiniteGuard:
-    """Guard of loss and gradient norm, with the batches of the last steps.
+    """Check of loss and gradient norm for NaN, infinity and spikes; records the samples of a bad step.
 
     Attributes:
-        mean_loss: running mean that spikes are compared with, at the last check; None before the first loss.
+        mean_loss: running mean loss at the last check; None before the first loss.
     """
 
     def __init__(
@@ -48,12 +48,15 @@ class FiniteGuard:
         limits: GuardConfig = NO_SPIKES,
         reports: str = "",
     ) -> None:
-        """Start without a loss.
+        """Create a guard without a mean loss.
 
         Args:
-            add_up: sums a tensor over the ranks, each of which may hold another shard of the weights.
-            reports: name pattern of the reports of all ranks, for errors: the loss is a sum over the ranks,
-                so the batch may be of any of them. Empty: there is one rank.
+            report: file to which the samples of a bad step are written.
+            memory_steps: number of steps whose samples are kept on a GPU; at least the logging interval.
+            add_up: sums a tensor over all ranks, which may hold different shards of the weights.
+            limits: loss-spike factor and reaction.
+            reports: glob pattern of the report files of all ranks, for error messages, because the samples of
+                any rank may be the cause. Empty with a single rank.
         """
         self._is_on_gpu = device.type == "cuda"
         self._report, self._reports = report, reports or report.name
@@ -66,16 +69,19 @@ class FiniteGuard:
         self._recent: deque[dict[str, Any]] = deque(maxlen=memory_steps if self._is_on_gpu else 1)
 
     def resume(self, mean_loss: float | None) -> None:
-        """Continue with the mean loss of an earlier session."""
+        """Restore the mean loss from a checkpoint; None: keep no mean."""
         if mean_loss is not None:
             self._spikes.resume(mean_loss)
 
     def remember(self, step: int, batches: Iterable[dict[str, Any]]) -> None:
-        """Keep the description of each microbatch of a step, which identifies its samples."""
+        """Keep the sample descriptions of a step's microbatches, for the report."""
         self._recent.append({"step": step, "microbatches": list(batches)})
 
     def judge(self, step: int, loss: Tensor, grad_norm: Tensor) -> None:
-        """Check a step before its update. Loss and norm are equal on all ranks, and so is the verdict."""
+        """Check loss and gradient norm of a step before its update. Both must be equal on all ranks.
+
+        On a CPU, raises `ProjectError` for a bad step; on a GPU, `check` does.
+        """
         is_bad = ~(torch.isfinite(loss) & torch.isfinite(grad_norm))
         is_spike = self._spikes.judge(step, loss)
         if self._stops_at_spikes:
@@ -87,28 +93,31 @@ class FiniteGuard:
 
     @property
     def verdict(self) -> Tensor | None:
-        """Return whether any step so far was bad, on the device; None if the host has already checked."""
+        """Return a bool tensor on the GPU, true after a bad step; None on a CPU, where `judge` raises."""
         return self._is_bad if self._is_on_gpu else None
 
     def check(self) -> None:
-        """Raise `ProjectError` if a step was bad, and write its sample ids. Waits for the device."""
+        """Raise `ProjectError` NAN001 or SPK001 if a step was bad, and write its samples to the report.
+
+        A loss spike that does not end the run is logged. Waits for the device.
+        """
         spike, self.mean_loss = self._spikes.take()
         if spike is not None:
             path = self._report.with_name(_of_spike(self._report.name))
             self._write(path, spike.step, {"loss": spike.loss, "mean_loss": spike.mean})
-            log.warning("step %d: loss spike of %.4g after a mean of %.4g, see %s", *spike, path)
+            log.warning("step %d: loss spike to %.4g from a mean of %.4g, sample ids in %s", *spike, path)
         if not bool(self._is_bad):
             return
         step = int(self._bad_step)
         if spike is not None and spike.step == step:
-            message = f"loss spike at step {step}: {spike.loss:.4g} after a mean of {spike.mean:.4g}"
+            message = f"loss spike at step {step}: loss {spike.loss:.4g}, running mean {spike.mean:.4g}"
             raise _stop(step, message, str(path.with_name(_of_spike(self._reports))), SPIKE_CODE)
         self._write(self._report, step, {})
         reports = str(self._report.with_name(self._reports))
         raise _stop(step, f"the loss or the gradient of step {step} is not finite", reports)
 
     def check_weights(self, module: nn.Module, step: int) -> None:
-        """Raise `ProjectError` if a weight is NaN or infinite: it must not be saved."""
+        """Raise `ProjectError` NAN001 if a weight is NaN or infinite. Called before each save."""
         self.check()
         is_good = [own_part(parameter).isfinite().all() for parameter in module.parameters()]
         if int(self._add_up((~torch.stack(is_good)).sum())):
@@ -142,7 +151,7 @@ def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectErro
 
 
 class Spike(NamedTuple):
-    """A step with a loss spike, and the mean loss before it, in nats per target."""
+    """Step of a loss spike, its loss, and the mean loss before it, both in nats per target."""
 
     step: int
     loss: float
@@ -150,18 +159,18 @@ class Spike(NamedTuple):
 
 
 class LossSpikeDetector:
-    """The running mean loss, and the first spike since the last call of `take`."""
+    """Running mean of the loss, and detection of losses far above it, on the device."""
 
     def __init__(self, device: torch.device, factor: float | None) -> None:
-        """`factor`: ratio of loss to mean above which it is a spike; None: never."""
+        """Create a detector. `factor`: ratio of loss to mean above which a loss is a spike; None: never."""
         self._factor = float("inf") if factor is None else factor
         self._mean = torch.full((), torch.nan, dtype=torch.float64, device=device)
         self._first = torch.zeros(3, dtype=torch.float64, device=device)
 
     def judge(self, step: int, loss: Tensor) -> Tensor:
-        """Return whether a step's loss is a spike. A spike, NaN or infinity does not change the mean.
+        """Return a bool tensor on the device: whether a step's loss is a spike. Updates the mean.
 
-        A loss of 0, which a step without targets has, does not either.
+        Spikes, NaN, infinity and the loss 0 of a step without targets do not change the mean.
         """
         loss = loss.to(torch.float64)
         has_loss = torch.isfinite(loss) & (loss > 0)
@@ -173,11 +182,14 @@ class LossSpikeDetector:
         return is_spike
 
     def resume(self, mean: float) -> None:
-        """Continue with the mean of an earlier session; 0: there is none."""
+        """Restore the mean from a checkpoint; 0 means that there is none."""
         self._mean.fill_(mean if mean > 0 else math.nan)
 
     def take(self) -> tuple[Spike | None, float | None]:
-        """Return the first spike since the last call, and the mean; each may be None. Waits for the GPU."""
+        """Return the first spike since the last call and the mean loss, each None if there is none.
+
+        Waits for the device.
+        """
         step, loss, mean_before, mean = torch.cat([self._first, self._mean[None]]).tolist()
         known_mean = None if math.isnan(mean) else mean
         if step == 0:

@@ -21,21 +21,23 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryWatch:
-    """Detection of a moved or deleted run directory: a hook, and a check before each save, on rank 0.
+    """Detection of a moved or deleted run directory on rank 0, after each step and before each save.
 
-    A run whose directory was moved saves there and stops: its files stay together, and the old path is not
-    recreated.
+    A run whose directory was moved saves a checkpoint in the new location and stops.
     """
 
     def __init__(self, run_dir: Path, descriptor: int) -> None:
         self._run_dir, self._descriptor = run_dir, descriptor
 
     def __call__(self, trainer: Trainer, _report: StepReport) -> None:
-        """Check after a step."""
+        """Run `check` as a hook."""
         self.check(trainer)
 
     def check(self, trainer: Trainer) -> None:
-        """Request a stop if the directory moved or has a `.HALT` file. Raises `ProjectError` if deleted."""
+        """Request a stop if the directory was moved or has a `.HALT` file.
+
+        Raises `ProjectError` TRN002 if the directory was deleted.
+        """
         if not trainer.world.is_main:
             return
         found, step = current_path(self._run_dir, self._descriptor), trainer.progress.step
@@ -55,7 +57,7 @@ class DirectoryWatch:
 
 @contextmanager
 def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
-    """Hold the run directory open inside the `with` block."""
+    """Keep the run directory open inside the `with` block, to follow it when it is moved."""
     descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield DirectoryWatch(run_dir, descriptor)
@@ -65,14 +67,15 @@ def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
 
 @dataclass(slots=True)
 class EarlyStopping:
-    """Early stopping: a hook on all ranks that counts evaluations without improvement.
+    """Early-stopping hook that counts evaluations without improvement, on all ranks.
 
-    Its state follows from metrics.jsonl, which a resume truncates to its step: a resumed run stops at the
-    same step as an uninterrupted one.
+    Its state is rebuilt from metrics.jsonl, so a resumed run stops at the same step as an uninterrupted run.
 
     Attributes:
+        metric: name of the metric in metrics.jsonl.
+        patience: evaluations without improvement after which the run ends.
         sign: 1 if a higher metric is better, else -1.
-        best: the best value so far times sign; from minus infinity.
+        best: best value so far times `sign`; minus infinity before the first evaluation.
         num_worse: evaluations since the best.
     """
 
@@ -89,22 +92,22 @@ class EarlyStopping:
         self.best = max(self.best, judged)
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Make this step the last one if patience has run out."""
+        """Count this step's evaluation, if there is one, and end the run if patience has run out."""
         if self.metric in report.metrics:
             self.note(report.metrics[self.metric])
             self.end(trainer)
 
     def end(self, trainer: Trainer) -> None:
-        """End the run at its current step if patience has run out."""
+        """Set `max_steps` to the current step if patience has run out."""
         step = trainer.progress.step
         if self.num_worse >= self.patience and step < trainer.max_steps:
-            message = "step %d: %s has not improved in %d evaluations: stopping early"
+            message = "step %d: %s has not improved in %d evaluation(s): stopping early"
             log.info(message, step, self.metric, self.num_worse)
             trainer.max_steps = step
 
 
 def early_stopping_of(config: RunConfig, run_dir: Path, first_step: int) -> EarlyStopping | None:
-    """Build early stopping from the evaluations in metrics.jsonl; None if the config has none.
+    """Build early stopping with its state from metrics.jsonl; None if it is not configured.
 
     `first_step` is the step at which the run begins.
     """

@@ -57,11 +57,13 @@ _DROPOUT_STREAM = 0x64726F70
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start of a session: a verified checkpoint and its state. A start at step 0 is represented by None.
+    """Checkpoint that a session starts from, verified, and its state. A fresh start is None instead.
 
     Attributes:
-        source: provenance of a run that continues another one on other text; None for most runs.
-        is_other_text: whether the checkpoint is that of the other run.
+        folder: the checkpoint.
+        state: content of its state.json.
+        source: provenance of the checkpoint of another run that this run continues on other text, or None.
+        is_other_text: whether `folder` is that other run's checkpoint, and not one of this run.
     """
 
     folder: Path
@@ -71,10 +73,10 @@ class Start:
 
 
 def choose_start(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Find the checkpoint that the config selects. Rank 0 calls it.
+    """Find the checkpoint that the config selects; None for a fresh start. Only rank 0 calls it.
 
-    Raises `ProjectError`: CKP008 if `never` meets files of another run, CKP007 if the checkpoint is
-    missing, broken, another run's, or not the one that preflight verified.
+    Raises `ProjectError`: CKP008 if resume_from_checkpoint is `never` and the directory already holds a run,
+    CKP007 if the checkpoint is missing, broken, of another run, or not the one that preflight verified.
     """
     root, selector = run_dir / CHECKPOINTS, config.trainer.resume_from_checkpoint
     if selector == NEVER:
@@ -113,7 +115,7 @@ def _refuse_used(run_dir: Path) -> None:
 def build_trainer(
     config: RunConfig, run_dir: Path, world: World, task: Task, signals: Signals, start: Start | None
 ) -> Trainer:
-    """Build optimizer and schedule around a task, and restore the start's state into them."""
+    """Build the trainer of a task with optimizer and scheduler, and restore `start` if it is given."""
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
     module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
@@ -155,7 +157,7 @@ def build_trainer(
 
 
 def steps_of_epochs(config: RunConfig, task: Task, world: World) -> int | None:
-    """Return the optimizer steps of `max_epochs`; None without it, or if an epoch has no known size."""
+    """Convert `max_epochs` to optimizer steps; None if it is not set or the length of an epoch is unknown."""
     epochs = config.trainer.max_epochs
     microbatches = None if epochs is None else task.microbatches_per_epoch()
     if microbatches is None:
@@ -177,19 +179,19 @@ def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progr
 
 
 def refuse_other_world(config: RunConfig, world: World) -> None:
-    """Raise `ProjectError` BUD002 if the number of processes is not that of the config."""
+    """Raise `ProjectError` BUD002 if the world size is not nproc_per_node x nnodes of the config."""
     declared = config.distributed.nproc_per_node * config.distributed.nnodes
     if world.size != declared:
         raise ProjectError(
             "BUD002",
-            f"the config and its batch are for {declared} processes, but {world.size} were started",
+            f"nproc_per_node x nnodes is {declared}, but {world.size} processes were started",
             "start the run with `neobert-launch train`, or set distributed.nproc_per_node and nnodes",
             "distributed",
         )
 
 
 def make_reproducible(config: RunConfig, world: World) -> None:
-    """Seed the generators, and use only deterministic kernels on a CPU."""
+    """Seed Python, numpy and torch; set TF32 on a GPU and deterministic kernels on a CPU."""
     random.seed(config.seed)
     np.random.seed(config.seed % 2**32)
     torch.manual_seed(config.seed)
@@ -202,18 +204,18 @@ def make_reproducible(config: RunConfig, world: World) -> None:
 
 
 def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
-    """Seed the dropout of this rank; rank 0 keeps its generator, so a run of one rank is unchanged.
+    """Seed the dropout of each rank differently; rank 0 keeps its generator, as in a single-rank run.
 
-    With one seed for all, microbatches at the same place of every rank lose the same units, and averaging
-    the gradients over ranks would not average that noise. Call it after the initial weights were drawn, which
-    are equal on all ranks, and before a resume restores the generators.
+    With one seed, all ranks would drop the same units, and averaging gradients over ranks would not average
+    that noise. Call it after the initial weights were drawn, which are equal on all ranks, and before the
+    generators are restored from a checkpoint.
     """
     if not world.is_main:
         torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.rank))
 
 
 def log_text(report: Mapping[str, Any]) -> None:
-    """Log the text of each split: its files, how many of them are not read, documents and tokens."""
+    """Log the source, the documents and the tokens of each split."""
     for split, name in (("train", "training"), ("eval", "evaluation")):
         if split in report:
             counts = report[split]
@@ -229,7 +231,10 @@ def assemble(
     start: Start | None,
     phases: PhaseTracker | None = None,
 ) -> Trainer:
-    """Prepare the data on rank 0 first, then build the task and the trainer. A stop request ends the wait."""
+    """Prepare the data, on rank 0 first, then build the task and the trainer.
+
+    Raises `StopRequested` if a stop is requested while data is prepared.
+    """
     phases = phases or PhaseTracker()
     with signals.interrupting(), world.main_first(), reported_to(phases.describe):
         prepared = prepare(config, phases.tick)

@@ -1,4 +1,4 @@
-"""Hooks: actions between two steps, in stages. Garbage collection is one."""
+"""Hooks: actions that run between two steps, in stages; and the garbage collection hook."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from neobert.training.state.trainer import Trainer
 
 
 class Stage(IntEnum):
-    """Stages between two steps, in this order. Hooks of one stage do not depend on each other's order."""
+    """Stages of hooks between two steps, in execution order. Hooks of one stage are independent."""
 
     CHECK = 0
-    """End traces, count late compilations, look for a request through the run directory."""
+    """End traces, count recompilations, check the run directory for a stop request."""
     COUNT = 1
-    """Update the counters of degradation, over all ranks."""
+    """Sum the counters of recompiles, kernel fallbacks and read retries over all ranks."""
     MEASURE = 2
-    """Return metrics of training. The host waits for the device here."""
+    """Compute the training metrics. The host waits for the device here."""
     EVALUATE = 3
-    """Return metrics of the evaluation; a stop may prevent it and leave the line of the step incomplete."""
+    """Evaluate. A stop request may skip this and leave the step's metrics incomplete."""
     RECORD = 4
-    """Write the line: exactly one hook does."""
+    """Write the step's metrics. Exactly one hook has this stage."""
     REACT = 5
-    """Read the line: warn, keep its evaluation for the next checkpoint."""
+    """Use the step's metrics: warnings, early stopping, evaluation for the next checkpoint."""
     ANNOUNCE = 6
-    """Repeat state and warnings in the heartbeat."""
+    """Write state and warnings to the heartbeat."""
     SAVE = 7
-    """Start a checkpoint. The line of its step is written by now."""
+    """Start a checkpoint. The metrics of its step have been written."""
     LAST = 8
-    """Request a stop, prepare for the next step; hooks from outside the run."""
+    """Request a stop or prepare the next step; default stage of additional hooks."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepReport:
-    """The step that hooks follow.
+    """Step number and metrics, passed to each hook.
 
     Attributes:
         step: optimizer steps done.
-        metrics: the step's line of metrics.jsonl, `step` included. Complete from Stage.RECORD on.
+        metrics: the step's line of metrics.jsonl, including `step`. Complete from Stage.RECORD on.
     """
 
     step: int
@@ -53,8 +53,8 @@ class Hook:
     """An action after certain steps, on all ranks.
 
     Attributes:
-        name: name under which its time is counted.
-        act: the action. Metrics that it returns are added to the line of the step.
+        name: name under which the stopwatch counts its time.
+        act: the action. Metrics that it returns are added to the step's metrics.
         every: steps between two calls; 0: only at the start or at the end.
         at_start: also before the first step.
         at_end: also after the last step.
@@ -78,10 +78,10 @@ class Hook:
 
 @contextmanager
 def collecting_between_steps() -> Iterator[None]:
-    """Let the garbage collector run only when it is called, and only over objects of the block.
+    """Disable automatic garbage collection inside the `with` block, and exclude all older objects from it.
 
-    By default it runs in the middle of a step, over everything that imports and set-up left. `Collector`
-    calls it between steps, where the device still has work in its queue.
+    By default Python collects in the middle of a step, over everything that imports and set-up created.
+    `Collector` collects between steps, while the device still has queued work.
     """
     was_enabled = gc.isenabled()
     gc.collect()
@@ -96,17 +96,17 @@ def collecting_between_steps() -> Iterator[None]:
 
 
 class Collector:
-    """A hook that collects the reference cycles of the steps since the last call.
+    """Hook that runs the garbage collector over objects created since the last call.
 
-    The first call also freezes what the compilers left from the first steps: collecting over it took a
-    quarter of a second at every line.
+    The first call also freezes the objects that compilation created in the first steps: scanning them took a
+    quarter of a second per call.
     """
 
     def __init__(self) -> None:
         self._has_set_aside = False
 
     def __call__(self, _trainer: Trainer, _report: StepReport) -> None:
-        """Collect the garbage of the steps since the last call."""
+        """Run the garbage collector."""
         gc.collect()
         if not self._has_set_aside:
             gc.freeze()

@@ -76,9 +76,9 @@ def run_session(
 ) -> int:
     """Train until the run is complete, stopped or failed; return the exit code.
 
-    `attach` gets the trainer before its first step; the hooks that it returns run after the run's own.
-    `is_again`: a restart within a launch, which may start from a checkpoint that the launch has saved.
-    If the start is refused, the directory is unchanged. Any later end writes an `outcome.json`.
+    `attach` receives the trainer before its first step and returns additional hooks.
+    `is_again`: this is a restart within a launch, and may start from a checkpoint of that launch.
+    If choosing the checkpoint fails, the directory is unchanged. Later, every end writes `outcome.json`.
     """
     use_all_cores()
     world = World(config.trainer.mixed_precision, config.distributed.mode)
@@ -111,12 +111,12 @@ def run_session(
 
 
 def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
-    """Return run directory and step of the trainer; as given before there is one."""
+    """Return the trainer's run directory and step, or the given ones if there is no trainer yet."""
     return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Choose the checkpoint to start from, and remove the previous outcome before a rank writes a new one."""
+    """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only."""
     start = choose_start(config, run_dir, is_again=is_again)
     clear_outcome(run_dir)
     return start
@@ -131,9 +131,9 @@ def record_end(run_dir: Path, status: Status, exit_code: int, step: int) -> None
 
 
 def record_failure(run_dir: Path, step: int, error: Exception) -> None:
-    """Write the outcome of a failed session; a full disk is ignored, as the caller raises the error anyway.
+    """Write outcome.json of a failed session unless it exists; a full disk is ignored.
 
-    Only the first rank to fail writes it: the others fail because that rank is missing.
+    Only the first rank to fail writes it: the other ranks fail as a consequence.
     """
     if has_outcome(run_dir):
         return
@@ -147,7 +147,7 @@ def record_failure(run_dir: Path, step: int, error: Exception) -> None:
 def beating(
     config: RunConfig, run_dir: Path, world: World, start: Start | None, phases: PhaseTracker
 ) -> Iterator[Heartbeat]:
-    """Repeat this rank's state in its heartbeat, truncated to the resume step, inside the `with` block."""
+    """Write this rank's heartbeats inside the `with` block, to a file truncated to the resume step."""
     path = heartbeat_path(run_dir, world.rank)
     first_seq = trim_heartbeat(path, None if start is None else start.state["step"])
     receipt = read_receipt(run_dir / RECEIPT)
@@ -159,7 +159,7 @@ def beating(
 def train(
     trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
 ) -> bool:
-    """Run the loop with its hooks, and save the last step; return whether the run is complete."""
+    """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early."""
     # Preparing text takes minutes: if the directory was moved since, opening files would recreate it.
     directory.check(trainer)
     with telemetry(trainer) as line:
@@ -186,7 +186,7 @@ def train(
 def build_hooks(
     trainer: Trainer, heartbeat: Heartbeat, line: MetricsLine, saver: Saver, directory: DirectoryWatch
 ) -> list[Hook]:
-    """List the run's own hooks. Their stages order them: see `Stage`."""
+    """Build the hooks of a run: metrics, evaluation, guards, checkpoints. `Stage` defines their order."""
     every = trainer.config.trainer
 
     def announce_evaluation(trainer: Trainer, _report: StepReport) -> Mapping[str, Any]:
@@ -234,7 +234,10 @@ def build_hooks(
 
 
 def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
-    """Return early stopping in its state at the resume step; a run that had stopped early stops again."""
+    """Return the early-stopping hook with its state at the resume step; empty if it is not configured.
+
+    If patience had already run out, `max_steps` is set to the current step.
+    """
     first_step = trainer.progress.first_step
     stopping = trainer.world.on_main(partial(early_stopping_of, trainer.config, trainer.run_dir, first_step))
     if stopping is None:
@@ -244,7 +247,7 @@ def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:
-    """Start to save this step, unless it is saved or in flight."""
+    """Start a checkpoint of this step, unless one exists or is being written."""
     if saver.is_due(trainer):
         directory.check(trainer)
         heartbeat.beat(trainer, SAVE)
@@ -253,7 +256,7 @@ def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: Direct
 
 @contextmanager
 def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
-    """Open metrics.jsonl, truncated to the resume step, and the trackers."""
+    """Open metrics.jsonl, truncated to the resume step, and the trackers; close them after the block."""
     run_dir, world, progress = trainer.run_dir, trainer.world, trainer.progress
     with ExitStack() as stack:
         stack.enter_context(closing(trainer.batches))
@@ -274,7 +277,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
 
 
 def trackers_of(trainer: Trainer) -> Sequence[BackgroundTracker]:
-    """Start the trackers that the config names."""
+    """Start the configured experiment trackers."""
     config, run_dir, first_step = trainer.config, trainer.run_dir, trainer.progress.first_open_step
     names = requested(config.trackers, with_wandb=config.wandb.enabled)
     if not names:
@@ -285,7 +288,7 @@ def trackers_of(trainer: Trainer) -> Sequence[BackgroundTracker]:
 
 
 def peak_flops(trainer: Trainer) -> float | None:
-    """Return the data sheet's FLOP/s of all devices at the run's precision; None if unknown."""
+    """Return the peak FLOP/s of all devices at the run's precision, from data sheets; None if unknown."""
     world = trainer.world
     if not world.is_on_gpu:
         return None

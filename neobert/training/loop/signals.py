@@ -1,7 +1,7 @@
-"""Stop requests. A handler only records them; the loop acts where all ranks can act together.
+"""Stop requests by signal or time limit. The signal handler records them; all ranks stop at the same step.
 
-Imports no torch: the handlers are installed before anything slow starts. If the time at which a scheduler
-ends the job is known, the clock makes the same request.
+Imports no torch, so that the handlers are installed before slow imports. If the time limit of a scheduled job
+is known, a stop is requested shortly before it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ AGAIN = b"second stop request: the save in flight continues; a third Ctrl-C at t
 
 
 class StopRequested(BaseException):
-    """A stop request. Not a failure: the run ends with a checkpoint.
+    """Raised to stop the run on request. Not a failure: the run ends with a checkpoint.
 
-    A `BaseException`, so that code that handles every `Exception` as its own failure, such as reading text,
-    lets it pass.
+    Derived from `BaseException`, so that `except Exception`, for example in data readers, does not catch it.
     """
 
 
 class Signals:
-    """The first stop request. Later ones change nothing: a save in flight is never cut short."""
+    """Signal handlers and the first stop request. Later requests are ignored, so saves always complete."""
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
@@ -41,7 +40,7 @@ class Signals:
 
     @contextmanager
     def installed(self) -> Iterator[Signals]:
-        """Listen for SIGTERM, SIGINT and SIGUSR1 inside the `with` block."""
+        """Handle SIGTERM, SIGINT and SIGUSR1 inside the `with` block, and restore the handlers after it."""
         self._owner = os.getpid()
         before = {number: signal.signal(number, self._note) for number in (*STOPS, WARNING)}
         try:
@@ -51,23 +50,27 @@ class Signals:
                 signal.signal(number, handler)
 
     def stop_by(self, end_s: float, lead_s: Callable[[], float], clock: Callable[[], float]) -> None:
-        """Request a stop by the clock, as a scheduler would by SIGTERM.
+        """Request a stop before a time limit, with the same effect as SIGTERM.
 
         Args:
-            end_s: when the job is killed, in seconds of the clock.
-            lead_s: seconds before that at which to stop; at most a tenth of the time left now, so that a
-                short job does not stop before its first step.
+            end_s: time at which the job is killed, in seconds of `clock`.
+            lead_s: returns the seconds before `end_s` at which to stop. Limited to a tenth of the time left
+                now, so that a short job does not stop before its first step.
+            clock: returns the current time in seconds.
         """
         most_s = LEAD_SHARE * (end_s - clock())
         self._is_late.append(lambda: clock() + min(lead_s(), most_s) >= end_s)
 
     def request(self, kind: signal.Signals) -> None:
-        """Request a stop from within this process; the first request counts."""
+        """Request a stop from within this process; ignored if there is a request already."""
         self.requested = self.requested or kind
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a stop request interrupt the block with `StopRequested`. For blocks without work to be kept."""
+        """Raise `StopRequested` inside the `with` block as soon as a stop is requested.
+
+        Only for blocks that can be interrupted without losing work.
+        """
         self._is_waiting = True
         try:
             self.raise_if_requested()
@@ -76,13 +79,16 @@ class Signals:
             self._is_waiting = False
 
     def raise_if_requested(self) -> None:
-        """Raise `StopRequested` if this process has a request."""
+        """Raise `StopRequested` if a stop was requested in this process."""
         if self.requested:
             raise StopRequested
 
     @property
     def votes(self) -> list[int]:
-        """Return 1 for the kind of stop that was requested here, in the order of `STOPS`, else 0."""
+        """Return one number per signal in `STOPS`: 1 if this process received that stop request, else 0.
+
+        Checks the time limits of `stop_by` first.
+        """
         if self.requested is None and any(is_late() for is_late in self._is_late):
             self.requested = signal.SIGTERM
         return [int(self.requested == kind) for kind in STOPS]
@@ -108,16 +114,16 @@ class Signals:
 
     @property
     def status(self) -> Literal["preempted", "interrupted"]:
-        """Return how the run was stopped: a scheduler preempts, a person interrupts."""
+        """Return "interrupted" if the request is SIGINT (Ctrl-C, `.HALT`), else "preempted"."""
         return "interrupted" if self.requested == signal.SIGINT else "preempted"
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of that status."""
+        """Return the exit code for `status`."""
         return EXIT_INTERRUPTED if self.requested == signal.SIGINT else EXIT_PREEMPTED
 
 
 def _end_by(number: int) -> None:
-    """End a forked process, which inherited the handler and has nothing to save, by the default action."""
+    """Terminate a forked child process, which inherited the handler, by the signal's default action."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

@@ -1,4 +1,4 @@
-"""Evaluation on the text of the run that this one continues, which measures forgetting."""
+"""Evaluation on the text of the run whose checkpoint this run continues, to measure forgetting."""
 
 from __future__ import annotations
 
@@ -25,27 +25,28 @@ def source_evaluation(
     world: World,
     on_progress: Callable[[], None],
 ) -> Callable[[], EvalStream] | None:
-    """Prepare the source's text and return its evaluation microbatches of this rank; None without a split.
+    """Prepare the source run's text; return a function that yields its evaluation microbatches on this rank.
 
-    Raises `ProjectError` if that text is missing, or has rows of another length or another tokenizer.
+    None if the source run has no evaluation split. Raises `ProjectError` if its text is missing or has
+    changed, or if its row length or tokenizer differ from this run's.
     """
     reading = reading_source_text(config, source)
     lengths = longest_row(reading), longest_row(config)
     if lengths[0] != lengths[1]:
-        message = f"rows of the source text have {lengths[0]} tokens, those of this run {lengths[1]}"
+        message = f"rows of the source text have {lengths[0]} tokens, but rows of this run have {lengths[1]}"
         raise _refusal(message, f"set dataset.max_seq_length to {lengths[0]}")
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:
         raise _refusal(
-            f"the source text cannot be read: {error.message}", "restore the text of that run", error.code
+            f"the source text cannot be read: {error.message}", "restore the source text", error.code
         ) from error
     if text.tokenizer.digest != prepared.tokenizer.digest:
         raise _refusal(
-            "the source text or its tokenizer has changed", "restore the text and the tokenizer of that run"
+            "the source text or its tokenizer has changed", "restore the source text and its tokenizer"
         )
     if text.eval is None:
-        log.warning("no evaluation of the source text: that run had no evaluation split")
+        log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
     return partial(EvalStream, text, reading, text.tokenizer, rank=world.rank, world_size=world.size)
 

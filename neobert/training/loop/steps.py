@@ -1,7 +1,7 @@
 """The training loop.
 
-`run_step` is one optimizer step, `fit` runs steps and the hooks after each, and `evaluate` computes the
-metrics of the evaluation split on all ranks.
+`run_step` does one optimizer step, `fit` runs all steps with the hooks after each, and `evaluate` computes
+the metrics of the evaluation split on all ranks.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 
 def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
-    """Train to `max_steps`, or to a stop that the ranks agreed on; return whether the run is complete.
+    """Train until `max_steps` or a stop request of any rank; return True if complete, False if stopped.
 
-    The hooks of a step that an earlier session left without them run first. The caller saves after a stop.
+    If the previous session stopped before it had run the hooks of its last step, they run first. The caller
+    saves the checkpoint after a stop.
     """
     progress = trainer.progress
     try:
@@ -48,10 +49,10 @@ def fit(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
 
 
 def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
-    """Run the hooks that are due at this step, stage by stage, and add their metrics to the step's line.
+    """Run the hooks that are due at this step, stage by stage, and add their metrics to `progress.row`.
 
-    The line is part of the state: a stop saves an incomplete line, and the next session completes it without
-    replacing values.
+    The row is part of the checkpoint: after a stop between two hooks, the next session completes the row
+    without replacing values.
     """
     step, row = trainer.progress.step, trainer.progress.row or {}
     report = StepReport(step, row)
@@ -63,10 +64,10 @@ def run_hooks(trainer: Trainer, hooks: Sequence[Hook]) -> None:
 
 
 def run_step(trainer: Trainer) -> None:
-    """Do one optimizer step. Raises `StopRequested` before it if any rank has a stop request.
+    """Do one optimizer step. Raises `StopRequested` before the step if any rank has a stop request.
 
-    All microbatches are fetched before the first is used, so the loss can be divided by the targets of the
-    whole step, over ranks and accumulation, and a stop never interrupts a step.
+    All microbatches are fetched first, so that the loss can be divided by the number of targets of the whole
+    step, over all ranks and accumulated microbatches, and a stop never interrupts a step.
     """
     progress, stopwatch = trainer.progress, trainer.stopwatch
     # The first steps of a session compile, so their time says nothing about a hang.
@@ -90,7 +91,7 @@ def run_step(trainer: Trainer) -> None:
 
 
 def fetch(trainer: Trainer) -> list[Batch]:
-    """Fetch the microbatches of a step; none if a stop was requested before they were ready."""
+    """Fetch the microbatches of a step; an empty list if a stop was requested before they were ready."""
     count = microbatches_at(trainer.progress.step, trainer.config.trainer)
     try:
         with trainer.signals.interrupting():
@@ -100,7 +101,10 @@ def fetch(trainer: Trainer) -> list[Batch]:
 
 
 def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
-    """Sum targets and tokens over all ranks, and stop on all if one has a stop request."""
+    """Return the number of targets and of tokens in the step, summed over all ranks.
+
+    Raises `StopRequested` on all ranks if any rank has a stop request.
+    """
     own = [
         sum(batch.num_targets for batch in batches),
         sum(batch.num_tokens for batch in batches),
@@ -133,7 +137,7 @@ def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int
 
 
 def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor, num_targets: int) -> None:
-    """Check loss and gradient norm, and clip the gradient."""
+    """Check loss and gradient norm for NaN, infinity and loss spikes, and clip the gradients."""
     grad_norm = trainer.world.gradient_norm(trainer.module)
     step = trainer.progress.step + 1
     trainer.guard.remember(step, map(trainer.task.describe, batches))
@@ -145,7 +149,7 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
 
 
 def update(trainer: Trainer, last_batch: Batch) -> None:
-    """Step optimizer and scheduler; apply QK-clip when due."""
+    """Step optimizer and scheduler, apply QK-clip when due, and update the weight average."""
     trainer.state.learning_rate = float(trainer.scheduler.get_last_lr()[0])
     step_unless(trainer.guard.verdict, trainer.optimizer)
     clip = trainer.qk_clip
@@ -159,12 +163,11 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 
 
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
-    """Return the task's metrics on the evaluation split, in fixed order; empty without an evaluation.
+    """Return the task's metrics on the evaluation split; an empty dict if there is no evaluation.
 
-    A run that continues another one evaluates on the text of that run too, as eval/source_*.
+    A run that continues another run's checkpoint also evaluates on that run's text, as eval/source_*.
 
-    A metric is None if the split has no target for it, or if it is not finite: that is logged, and
-    training continues, as it has a guard of its own.
+    A metric is None if the split has no target for it, or if it is not finite, which is logged.
     Raises `StopRequested` on all ranks if any rank received a stop request.
     """
     evaluation = trainer.task.evaluation
@@ -182,7 +185,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
         if not is_number:
             metric = name.removeprefix(EVAL)
             step = trainer.progress.step
-            log.warning("step %d: the evaluation's %s is not finite: %s", step, metric, value)
+            log.warning("step %d: evaluation metric %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None
     trainer.state.evaluation_s = time.perf_counter() - started_s
     return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
@@ -195,7 +198,7 @@ def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dic
 
 
 def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
-    """Run the objective over the microbatches of this rank, in evaluation mode."""
+    """Evaluate the objective on this rank's microbatches in eval mode, and add the results to `metrics`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     try:
@@ -213,7 +216,10 @@ def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
 
 
 def _batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
-    """Yield this rank's microbatches; all ranks loop until none has any left, or one has a stop request."""
+    """Yield this rank's microbatches. All ranks iterate equally often, until no rank has any left.
+
+    Raises `StopRequested` on all ranks if any rank has a stop request.
+    """
     while True:
         batch = _next(trainer, stream)
         num_left, *votes = trainer.world.sum_over_ranks([int(batch is not None), *trainer.signals.votes])

@@ -1,4 +1,4 @@
-"""Interface between a task and the training loop: data, objective, evaluation."""
+"""Interface between a task (its data, objective and evaluation) and the training loop."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from neobert.training.telemetry.stopwatch import Stopwatch
 
 
 class Batch(Protocol):
-    """Interface of a microbatch: the task's tensors, counts on the host, and the time to build it."""
+    """Interface of a microbatch as the training loop uses it; tasks add their tensors."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens, padding excluded."""
+        """Number of tokens without padding."""
 
     @property
     def num_targets(self) -> int:
-        """Positions that are predicted; may be zero."""
+        """Number of labels that enter the loss; may be zero."""
 
     @property
     def cursor(self) -> Cursor:
-        """Position in the data after this round of all ranks."""
+        """Position in the data after this microbatch of every rank."""
 
     @property
     def collate_ms(self) -> float:
@@ -42,27 +42,27 @@ class Batch(Protocol):
 
 
 class Batches(Protocol):
-    """The endless microbatches of one rank."""
+    """Endless iterator over the training microbatches of one rank."""
 
     def __next__(self) -> Any:
-        """Return the next one."""
+        """Return the next microbatch."""
 
     def close(self) -> None:
-        """End the prefetch threads."""
+        """Stop the prefetch threads."""
 
 
 class Metrics(Protocol):
-    """Interface of the metrics of one evaluation, which may keep sums or all predictions."""
+    """Interface of an accumulator of the metrics of one evaluation."""
 
     def add(self, score: Any, batch: Any) -> None:
-        """Add what `Objective.evaluate` returned for a microbatch."""
+        """Add a microbatch and the result of `Objective.evaluate` for it."""
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks, equal on each rank; None without any target."""
+        """Return the metrics over all ranks by name, equal on each rank; None if there are no targets."""
 
 
 class StepServices(Protocol):
-    """Services of the trainer that forward and backward use.
+    """Interface of the attributes of the trainer that forward and backward use.
 
     Attributes:
         module: the task's objective as returned by `World.prepare`.
@@ -75,25 +75,29 @@ class StepServices(Protocol):
 
 
 class WorstCase(Protocol):
-    """Maker of a microbatch with the most targets."""
+    """Interface of a function that gives a microbatch the largest number of targets."""
 
     def __call__(self, batch: Any, *, is_training: bool) -> Any:
-        """Return a microbatch full of text with the most targets that training or an evaluation may have."""
+        """Return `batch`, which has no padding, with the maximum number of targets.
+
+        `is_training`: use the maximum that occurs in training, else the maximum in an evaluation.
+        """
 
 
 Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
 class Answer(NamedTuple):
-    """Result of a test with a known answer. A rule holds the limit of each kind.
+    """Result of a probe of the trained task whose correct result is known. Rules define the limits.
 
     Attributes:
-        subject: what was changed or planted, for reports.
+        subject: description of the tested property, for reports.
         kind: meaning of `value`.
             `different`: relative change of the loss, which must change.
             `same`: change of the loss, which must not change, relative to a change that must occur.
             `close`: relative difference of outputs that may differ by rounding only.
-            `learned`: share by which the loss of correct labels is below that of wrong ones, on new examples.
+            `learned`: share by which the loss with correct labels is below the loss with wrong labels, on new
+                examples.
     """
 
     subject: str
@@ -102,13 +106,13 @@ class Answer(NamedTuple):
 
 
 class Examiner(Protocol):
-    """Interface to a trained task under test. All ranks call the same methods."""
+    """Interface through which a probe evaluates and trains the task. All ranks call the same methods."""
 
     def loss(self, batch: Any) -> float:
-        """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
+        """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
 
     def score(self, batch: Any) -> Any:
-        """Return what `Objective.evaluate` returns for a microbatch."""
+        """Return the result of `Objective.evaluate` for a microbatch."""
 
     def train(self, batch: Any) -> None:
         """Train a few steps on one microbatch at the peak learning rate."""
@@ -116,31 +120,32 @@ class Examiner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task, built for one rank.
+    """A task (model, objective, data, evaluation), built for one rank.
 
     Attributes:
         model: the module that checkpoints hold.
         objective: model and loss.
-        batches: the training microbatches from a cursor on; the second argument yields the step of each.
-        evaluation: the evaluation's microbatches, in a fixed order with fixed targets; None without any.
-        metrics: returns empty metrics for one evaluation.
-        inputs: a microbatch as the objective's arguments, on a device.
-        worst_case: gives a microbatch full of text the most targets.
-        probe: tests the trained task against known answers, on a microbatch of `worst_case`. It may train,
-            because nothing runs after it.
+        batches: returns the training microbatches from a cursor on; its second argument yields the step and
+            the schedule of each.
+        evaluation: returns the evaluation microbatches, in fixed order with fixed targets; None without any.
+        metrics: returns an empty accumulator for one evaluation.
+        inputs: converts a microbatch to keyword arguments of the objective, on a device.
+        worst_case: gives a microbatch the largest number of targets, to measure peak memory.
+        probe: tests the trained task on a microbatch of `worst_case`. It may change the weights, because
+            nothing runs after it.
         describe: returns strings and arrays that identify a microbatch's samples.
-        flops: FLOPs of a microbatch, forward and backward, without padding.
-        epoch: passes over the data so far.
-        tokenizer_files: the tokenizer's files by name, which every checkpoint keeps; None for none.
-        identity: digests that a resumed run must share, by name.
-        attention_kernel: kernel that was resolved for this device.
-        microbatches_per_epoch: counts the microbatches of an epoch, over all ranks; None for a stream.
-        num_classes: number of classes of a target; 1 if the target is a number.
+        flops: returns the FLOPs of a microbatch, forward and backward, without padding.
+        epoch: returns the passes over the data so far.
+        tokenizer_files: content of the tokenizer's files by name, written to every checkpoint, or None.
+        identity: digests by name that must be equal when a run is resumed.
+        attention_kernel: attention kernel chosen for this device.
+        microbatches_per_epoch: returns the microbatches of an epoch over all ranks; None for a stream.
+        num_classes: number of classes of a target; 1 for regression.
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
-        step: forward and backward of a step's microbatches; returns the loss of all ranks, summed over their
-            targets. None: `loop.accumulate`, one microbatch after the other.
-        read_retries: retried reads of the text so far; None if nothing is streamed.
-        overlaps_exchange: whether ranks exchange gradients during the backward pass, and not after it.
+        step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
+            their targets. None: `loop.accumulate`, one microbatch after the other.
+        read_retries: returns the retried reads of the text so far; None if nothing is streamed.
+        overlaps_exchange: True if the gradient all-reduce overlaps the backward pass, False if it follows it.
     """
 
     model: PreTrainedModel
@@ -166,13 +171,13 @@ class Task:
 
     @property
     def attention_ran(self) -> Mapping[int, str]:
-        """The attention kernel that each block ran in training, by block number; filled during training."""
+        """Attention kernel that each transformer block used in training, by block number."""
         return self.objective.attention_ran
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write the files of a checkpoint that transformers loads; `weights` are whole tensors by name."""
+        """Write a folder for `from_pretrained`. `weights` are full (not sharded) tensors by name."""
         write_hf_folder(self.model, self.tokenizer_files, folder, weights)
 
     def load(self, path: Path) -> None:
-        """Read the weights of a checkpoint of this task. Raises `ProjectError` if they do not fit."""
+        """Load the weights of a checkpoint file. Raises `ProjectError` if names or shapes do not match."""
         load_weights(self.model, path)

@@ -1,1 +1,1 @@
-"""State of a run, and its progress, which a checkpoint holds."""
+"""Training state: progress (saved in checkpoints), session state, and the trainer."""

@@ -1,4 +1,4 @@
-"""State of a run: its progress, which a checkpoint holds, and the state of the session."""
+"""Training state: `Progress`, which checkpoints store, and the state of the current session."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Row = dict[str, Any]
 
 
 class LossWindow:
-    """The loss since the last line of metrics, summed on the device so that no step waits for it."""
+    """Sum of the loss since the last metrics line, kept on the device to avoid a wait in every step."""
 
     def __init__(self, device: torch.device, loss_sum: float = 0.0, num_targets: int = 0) -> None:
         self.loss_sum = torch.tensor(loss_sum, dtype=torch.float64, device=device)
         self.num_targets = num_targets
 
     def add(self, loss_sum: Tensor, num_targets: int) -> None:
-        """Add a step's loss, summed over its targets, and their number."""
+        """Add a step's loss (summed over targets) and its number of targets."""
         self.loss_sum += loss_sum
         self.num_targets += num_targets
 
@@ -47,13 +47,13 @@ class Progress:
     Attributes:
         step: optimizer steps done.
         cursor: position in the data, after the last microbatch of that step on all ranks.
-        tokens_total: real tokens trained on, over all ranks.
-        loss: the loss since the last line of metrics.
-        row: the line of metrics of this step while hooks still add to it; None once it is written.
-        trained_s: time spent in earlier sessions.
+        tokens_total: tokens trained on, without padding, over all ranks.
+        loss: the loss since the last metrics line.
+        row: metrics of this step while hooks still add to them; None once they are written.
+        trained_s: seconds spent in earlier sessions.
         resumed_step: step that this session started from; None for a fresh start.
         saved_step: step of the last checkpoint, or None.
-        first_step: step at which the run begins; above 0 for one that continues another.
+        first_step: step at which the run begins; above 0 if it continues another run's checkpoint.
         first_tokens: `tokens_total` at that step.
     """
 
@@ -75,11 +75,11 @@ class Progress:
 
     @property
     def first_open_step(self) -> int:
-        """Return the step of the next line of metrics: this one, if its line is still open."""
+        """Return the step of the next metrics line: the current step if its line is not written yet."""
         return self.step + (self.row is None)
 
     def advance(self, cursor: Cursor, num_tokens: int) -> None:
-        """Count a completed step, and open its line of metrics."""
+        """Record a completed step, and start its metrics line."""
         self.step += 1
         self.cursor = cursor
         self.tokens_total += num_tokens
@@ -88,7 +88,7 @@ class Progress:
 
 @dataclass(slots=True)
 class LastMetrics:
-    """Values of the last line of metrics, which the heartbeat repeats; None before the first line."""
+    """Values of the last metrics line, which every heartbeat repeats; None before the first line."""
 
     loss: float | None = None
     learning_rate: float | None = None
@@ -104,20 +104,21 @@ class LastMetrics:
 
 @dataclass(slots=True, kw_only=True)
 class TrainState:
-    """State of one session. A checkpoint holds `progress` and the tensors, and nothing else of it.
+    """State of one session. Of these fields, checkpoints store only `progress`.
 
     Attributes:
         flops: floating-point operations of this session, over all ranks.
-        recompiles: functions compiled after warm-up; None if nothing is compiled.
-        kernel_fallbacks: blocks seen on another attention kernel than the resolved one, summed over lines.
+        recompiles: functions compiled after warm-up; None without torch_compile.
+        kernel_fallbacks: transformer blocks that used another attention kernel than the chosen one, summed
+            over metrics lines.
         read_retries: retried reads of a text stream; None if nothing is streamed.
-        failure: error that ends the run at this step, raised after the step is saved; None for any other end.
-        evaluation_s: duration of the last evaluation; 0 before the first.
+        failure: error to raise after the last step is saved; None if the run does not end by an error.
+        evaluation_s: seconds of the last evaluation; 0 before the first.
         evaluation_parts: microbatches of the last evaluation on this rank; None before the first.
-        warnings: number of warnings of this session, by name.
-        warning_messages: newest message of each name.
+        warnings: number of warnings in this session, by warning name.
+        warning_messages: latest message of each warning name.
         grad_norm: gradient norm of the last step, before clipping, on the device.
-        learning_rate: rate of the last step.
+        learning_rate: learning rate of the last step.
         saved_at_s: monotonic time of the last checkpoint's snapshot, or of the start of this session.
     """
 
@@ -138,12 +139,12 @@ class TrainState:
     saved_at_s: float = field(default_factory=time.monotonic)
 
     def warn(self, name: str, message: str) -> None:
-        """Log and count a warning that does not end the run; the heartbeat has the newest of each name."""
+        """Log and count a warning; the heartbeat repeats the latest message of each name."""
         self.warnings[name] += 1
         self.warning_messages[name] = f"step {self.progress.step}: {message}"
         log.warning("%s", self.warning_messages[name])
 
     @property
     def trained_s(self) -> float:
-        """Return the time spent in all sessions."""
+        """Return the seconds of training in all sessions, including this one."""
         return self.progress.trained_s + time.monotonic() - self.started_at_s

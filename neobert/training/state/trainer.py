@@ -1,4 +1,4 @@
-"""State of a run in memory, and the services that its steps use."""
+"""The trainer: state and components of a run."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from neobert.training.telemetry.stopwatch import Stopwatch
 
 @dataclass(slots=True, kw_only=True)
 class Trainer:
-    """A run in memory: `state`, which its steps change, and the services that they use.
+    """State and components of a run.
 
     Attributes:
         max_steps: optimizer steps of the whole run; early stopping lowers it.
-        module: the task's objective as returned by `World.prepare`.
-        average: average of the weights, which evaluations and exports use; None: they use the weights.
+        module: the task's objective, wrapped for its parallelism by `World.prepare`.
+        average: moving average of the weights, used for evaluation and export; None: the weights are used.
         batches: microbatches of this rank, from the cursor on.
-        source: the checkpoint of another run that this one continues; None for most runs.
-        source_evaluation: evaluation microbatches of the text of that run; None if they are not evaluated.
-        phases: marks of the phase that this process is in, which the heartbeat repeats.
+        source: provenance of the checkpoint of another run that this run continues, or None.
+        source_evaluation: returns the evaluation microbatches of that run's text; None if not evaluated.
+        phases: tracker of the current phase of this process, for the heartbeat.
     """
 
     config: RunConfig
@@ -59,10 +59,10 @@ class Trainer:
 
     @property
     def progress(self) -> Progress:
-        """Return the part of the state that a checkpoint holds."""
+        """Return the part of the state that checkpoints store."""
         return self.state.progress
 
     @property
     def checkpoints(self) -> Path:
-        """Return the folder of the checkpoints."""
+        """Return the folder RUN_DIR/checkpoints."""
         return self.run_dir / CHECKPOINTS

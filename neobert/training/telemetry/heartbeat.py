@@ -37,7 +37,7 @@ TRAINER_FIELDS = (
 
 
 class Heartbeat:
-    """Appends a line at every beat; `seq` continues to rise when a run is resumed.
+    """Writer of a rank's heartbeat file; `seq` keeps increasing when a run is resumed.
 
     Every line repeats the digest of the config that was checked, and `unguarded`, the reason for starting the
     run despite failed checks.
@@ -73,7 +73,7 @@ class Heartbeat:
             self._writer.close()
 
     def beat(self, trainer: Trainer, phase: str) -> None:
-        """Enter a phase (or record the end of the run) and write a line with all fields."""
+        """Enter a phase, or record the end of the run, and append a line with all fields."""
         self._phases.enter(phase, trainer.progress.step)
         self._trainer, self._fields = trainer, _trainer_fields(trainer)
         self._append()
@@ -84,12 +84,12 @@ class Heartbeat:
             self._append()
 
     def _append(self) -> None:
-        """Write a line. A full disk is only logged: the metrics and the next save raise it."""
+        """Append a line. An `OSError` is only logged: writing metrics or a checkpoint would raise it."""
         with self._writing:
             try:
                 self._writer.append(self._line())
             except OSError as error:
-                log.warning("no heartbeat: %s", error)
+                log.warning("the heartbeat could not be written: %s", error)
             else:
                 self._seq += 1
 
@@ -118,7 +118,7 @@ class Heartbeat:
 
 
 def _trainer_fields(trainer: Trainer) -> Line:
-    """Return the fields that only the training thread may read; their names are `TRAINER_FIELDS`."""
+    """Return the heartbeat fields named in `TRAINER_FIELDS`. Only the training thread may call this."""
     progress, world = trainer.progress, trainer.world
     values = {
         "max_steps": trainer.max_steps,
@@ -139,7 +139,10 @@ def _trainer_fields(trainer: Trainer) -> Line:
 
 
 def _eta_s(trainer: Trainer) -> float | None:
-    """Estimate the remaining time: steps, and evaluations once one was timed."""
+    """Estimate the remaining seconds of training and, after the first evaluation, of evaluations.
+
+    None before the step time is known.
+    """
     step, step_time_s = trainer.progress.step, trainer.state.last_metrics.smoothed_step_time_s
     if step_time_s is None:
         return None

@@ -1,6 +1,6 @@
 """JSON-lines files: appended during a run, truncated when it resumes from an earlier step.
 
-Imports no torch: probes read what a run left.
+Imports no torch: preflight probes read these files too.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ Row = dict[str, Any]
 
 
 class JsonlWriter:
-    """A file of JSON lines that grows at the end. A reader sees every line as soon as it is appended."""
+    """Append-only writer of a JSON-lines file, unbuffered: readers see each line at once."""
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
-        """`limit_bytes`: a file that would exceed it is renamed to `rotated(path)`, which is replaced."""
+        """Open the file for appending.
+
+        `limit_bytes`: size above which the file is renamed to `rotated(path)` and a new one is started.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._limit_bytes = path, limit_bytes
         self._file = path.open("ab", buffering=0)
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Append one line atomically: completely or not at all.
+        """Append one line; a line that was only partly written is removed.
 
-        Raises `ValueError` for a value that JSON lacks, such as NaN, and `OSError` on a full disk.
+        Raises `ValueError` for NaN and infinity, and `OSError` on a full disk.
         """
         line = json.dumps(row, allow_nan=False).encode() + b"\n"
         if self._limit_bytes is not None and self._is_full(len(line), self._limit_bytes):
@@ -47,7 +50,7 @@ class JsonlWriter:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file; a second call does nothing. Errors are ignored: what matters was synced."""
+        """Close the file and ignore errors. May be called more than once."""
         with suppress(OSError):
             self._file.close()
 
@@ -56,7 +59,7 @@ class JsonlWriter:
         return bool(size) and size + more_bytes > limit_bytes
 
     def _rotate(self) -> None:
-        """Rename the full file and open a new one. On failure the file stays open for the next attempt."""
+        """Rename the full file and open a new one. Raises `OSError`; the old file then stays in use."""
         with suppress(FileNotFoundError):  # renamed by the last attempt, which then failed to open a new file
             self._path.replace(rotated(self._path))
         full, self._file = self._file, self._path.open("ab", buffering=0)
@@ -65,23 +68,23 @@ class JsonlWriter:
 
 
 def rotated(path: Path) -> Path:
-    """Return the file that holds the lines before the first line of `path`."""
+    """Return the name of the rotated file, which holds the lines older than those of `path`."""
     return path.with_name(f"{path.name}.1")
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read the complete lines; a line that a crash cut short is skipped. A missing file has none."""
+    """Read all rows. A line cut short by a crash is skipped; a missing file gives an empty list."""
     return list(iter_rows(path))
 
 
 def iter_rows(path: Path) -> Iterator[Row]:
-    """Yield the complete lines one at a time, for files of any length."""
+    """Yield the rows one at a time, without loading the file. Skips like `read_rows`."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         yield from (row for row in map(parse_object, file) if row is not None)
 
 
 def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
-    """Drop the lines that fail `is_kept`, and torn lines. Atomic, in constant memory."""
+    """Rewrite the file atomically without rows that fail `is_kept` and without incomplete lines."""
     if not path.exists():
         return
     with path.open("rb") as before, replacing(path) as file:
@@ -92,14 +95,14 @@ def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
 
 
 def trim_metrics(run_dir: Path, first_open_step: int) -> None:
-    """Drop the lines that this session will write again, from `Progress.first_open_step` on."""
+    """Truncate metrics.jsonl before `first_open_step`, the first step whose line is written again."""
     keep_rows(run_dir / METRICS, lambda row: _step(row) < first_open_step)
 
 
 def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
-    """Drop the beats of steps that will be repeated; return the number of the next beat.
+    """Drop heartbeat lines of steps after `resumed_step`; return the next `seq`.
 
-    `resumed_step` is None for a fresh start, which keeps none.
+    `resumed_step` is None for a fresh start: all lines are dropped.
     """
     files = (rotated(path), path)
     last_seq = max((row.get("seq", -1) for file in files for row in iter_rows(file)), default=-1)
@@ -109,6 +112,6 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
 
 
 def _step(row: Row) -> int:
-    """Return a line's step; -1, which every resume keeps, for a beat before the first step was known."""
+    """Return a row's step, or -1 if it has none; heartbeats before the first step have none."""
     step = row.get("step")
     return -1 if step is None else int(step)

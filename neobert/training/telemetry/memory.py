@@ -1,4 +1,4 @@
-"""Memory in the units of the heartbeat: `_mib` is bytes // 2**20, `_gib` is `_mib` / 1024."""
+"""Memory use of the process and its GPU: `_mib` is bytes // 2**20, `_gib` is `_mib` / 1024."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Reading = dict[str, int | float | None]
 
 
 def memory_fields(device: torch.device) -> Reading:
-    """Return the memory of this process. Without a GPU its fields are None, not zero."""
+    """Return GPU and host memory of this process as heartbeat fields. Without a GPU, GPU fields are None."""
     host_rss_mib = psutil.Process().memory_info().rss // BYTES_PER_MIB
     return gpu_fields(*gpu_bytes(device)) | {"host_rss_mib": host_rss_mib}
 
 
 def allocator_fields(device: torch.device) -> Reading:
-    """Return the allocator's retries after freeing its cache, and its out-of-memory errors."""
+    """Return the CUDA allocator's retries, out-of-memory errors and peak use; all None without a GPU."""
     counts = torch.cuda.memory_stats(device) if device.type == "cuda" else {}
     return {
         "memory/alloc_retries": counts.get("num_alloc_retries"),
@@ -27,7 +27,7 @@ def allocator_fields(device: torch.device) -> Reading:
 
 
 def peak_percent(device: torch.device) -> float | None:
-    """Return the peak of allocated memory, in percent of the device's memory."""
+    """Return the peak of allocated memory, in percent of the device's memory; None without a GPU."""
     if device.type != "cuda":
         return None
     total = torch.cuda.get_device_properties(device).total_memory
@@ -35,7 +35,7 @@ def peak_percent(device: torch.device) -> float | None:
 
 
 def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]:
-    """Return bytes allocated, reserved and total."""
+    """Return the bytes allocated, reserved by the allocator, and on the device; all None without a GPU."""
     if device.type != "cuda":
         return None, None, None
     total = torch.cuda.get_device_properties(device).total_memory
@@ -43,7 +43,7 @@ def gpu_bytes(device: torch.device) -> tuple[int | None, int | None, int | None]
 
 
 def gpu_fields(allocated: int | None, reserved: int | None, total: int | None) -> Reading:
-    """Return the memory of the GPU as heartbeat fields, converted from bytes."""
+    """Convert GPU memory from bytes to heartbeat fields in MiB and GiB."""
     return {
         "gpu_mem_alloc_mib": _mib(allocated),
         "gpu_mem_alloc_gib": _gib(allocated),

@@ -1,7 +1,7 @@
 """`training.csv`, `val.csv` and `metrics.json`: the content of `metrics.jsonl` for spreadsheets and scripts.
 
-Written from `metrics.jsonl` at the end of a session, also of one that failed, in constant memory. Columns
-have the names of `metrics.jsonl`; null is an empty cell.
+Written from `metrics.jsonl` at the end of every session, including failed ones, in constant memory. Columns
+have the names of `metrics.jsonl`; null becomes an empty cell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IS_HIGHER_BETTER = {
 
 
 def write_metric_files(run_dir: Path) -> None:
-    """Write what a run's lines of metrics hold. A full disk is logged and does not fail the run."""
+    """Write the three files from metrics.jsonl. An `OSError` is logged and does not fail the run."""
     source = run_dir / METRICS
     try:
         columns, summary = _survey(iter_rows(source))
@@ -52,7 +52,7 @@ def write_metric_files(run_dir: Path) -> None:
 
 
 def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, Any]]:
-    """Return the columns of each table in order of appearance, and the summary."""
+    """Return the columns of each table (training, validation) in order of appearance, and the summary."""
     columns: dict[str, dict[str, None]] = {TRAIN_LOSS: {}, EVAL_LOSS: {}}
     metrics: dict[str, dict[str, float]] = {}
     last_step = 0

@@ -1,4 +1,4 @@
-"""Training metrics, and the one writer of a step's line: to metrics.jsonl, the trackers and the log."""
+"""Training metrics, and the writer of metrics to metrics.jsonl, the trackers and the log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ TIMED_PAUSES = ("logging", "checkpoint")
 
 
 class SmoothedPace:
-    """Mean step time over the last lines of metrics, for the estimate of the remaining time.
+    """Mean step time over the last 12 lines of metrics, for the estimate of the remaining time.
 
-    The first line of a session includes compilation and cold caches, and is used only until there is a
-    second.
+    The first line of a session includes compilation and cold caches: the second line replaces it.
     """
 
     def __init__(self) -> None:
@@ -45,7 +44,7 @@ class SmoothedPace:
         self._is_warm = False
 
     def add(self, elapsed_s: float, num_steps: int) -> float:
-        """Add the seconds and steps of a line; return the mean seconds per step."""
+        """Add the elapsed seconds and steps of a metrics line; return the mean seconds per step."""
         if len(self._lines) == 1 and not self._is_warm:
             self._lines.clear()
             self._is_warm = True
@@ -54,7 +53,7 @@ class SmoothedPace:
 
 
 class TrainingLog:
-    """Computation of the training metrics at logging steps, where the host waits for the device."""
+    """Hook that computes the training metrics at logging steps. Waits for the device."""
 
     def __init__(self, trainer: Trainer, peak_flops: float | None) -> None:
         self._peak_flops = peak_flops
@@ -65,7 +64,7 @@ class TrainingLog:
         trainer.stopwatch.read()  # set-up does not count as training
 
     def __call__(self, trainer: Trainer, report: StepReport) -> dict[str, float | None]:
-        """Return the training metrics; none for a step that an earlier session trained and measured."""
+        """Return the training metrics, or an empty dict if no step was trained since the last call."""
         if report.step == self._step:
             return {}
         weight_norm = trainer.world.weight_norm(trainer.module)  # queued before the host waits for the device
@@ -83,12 +82,12 @@ class TrainingLog:
         )
 
     def _note(self, trainer: Trainer) -> None:
-        """Remember the counters that the next line subtracts."""
+        """Store step, FLOPs and tokens, from which the next line computes differences."""
         self._step, self._flops = trainer.progress.step, trainer.state.flops
         self._tokens = trainer.progress.tokens_total
 
     def _check_targets(self, trainer: Trainer) -> None:
-        """Raise `ProjectError` DAT004 after many tokens in a row without a target."""
+        """Raise `ProjectError` DAT004 if no token was a target where more than 20 targets were expected."""
         progress = trainer.progress
         tokens = progress.tokens_total - self._tokens
         self._untargeted = 0 if progress.loss.num_targets else self._untargeted + tokens
@@ -119,7 +118,7 @@ class TrainingLog:
         )
 
     def _times(self, times: Times, reading: LastMetrics) -> dict[str, float | None]:
-        """Return the milliseconds of a step and, with trainer.timing_breakdown, of each part."""
+        """Return the step time in milliseconds and, with trainer.timing_breakdown, the time of each part."""
         assert reading.step_time_s is not None
         assert reading.data_wait_ms is not None
         step_ms = reading.step_time_s * 1000
@@ -159,7 +158,7 @@ def fields(trainer: Trainer, weight_norm: float) -> dict[str, float | None]:
 
 
 def _clip_fields(clip: QKClip | None) -> dict[str, float | None]:
-    """Return the largest attention logit of the last measurement, before clipping; null if not finite."""
+    """Return the largest attention logit at the last QK-clip, before clipping; None if not finite."""
     if clip is None:
         return {}
     highest = math.nan if clip.highest is None else clip.highest.max().item()
@@ -178,14 +177,14 @@ def _corpus_fields(dataset: DatasetConfig, cursor: Cursor) -> dict[str, float]:
 
 
 class MetricsLine:
-    """Writer of a step's line of metrics. A line without any metric is not written."""
+    """Hook that writes a step's metrics, if there are any, to metrics.jsonl, the trackers and the log."""
 
     def __init__(self, writer: JsonlWriter | None, trackers: Sequence[BackgroundTracker]) -> None:
         self._writer = writer
         self._trackers = trackers
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
-        """Write the line on rank 0, and close it on all."""
+        """Write the step's metrics on rank 0, and mark them as written on all ranks."""
         row, trainer.progress.row = report.metrics, None
         if len(row) == 1:
             return
@@ -198,13 +197,13 @@ class MetricsLine:
                 trainer.state.warn(f"tracker_{tracker.name}", problem)
 
     def sync(self) -> None:
-        """Sync the lines to disk, so that no checkpoint is newer than the history that led to it."""
+        """Sync metrics.jsonl to disk, so that no checkpoint is newer than the metrics on disk."""
         if self._writer is not None:
             self._writer.sync()
 
 
 def describe(row: Mapping[str, Any], max_steps: int, metrics: Sequence[Metric]) -> str:
-    """Format a line for the log."""
+    """Format a step's metrics as a line for the log."""
     parts = [f"step {row['step']}/{max_steps}"]
     if TRAIN_LOSS in row:
         parts.append("no target to predict" if row[TRAIN_LOSS] is None else f"loss {row[TRAIN_LOSS]:.4f}")

@@ -1,9 +1,9 @@
 """Time of each section of a step, and its statistics over many steps.
 
-A mark is a CUDA event on a GPU, and the host's clock on a CPU; the host does not wait for the device until
-the times are read. On a GPU, times are device times: the sections of a step add up to the step, and a host
-wait that overlaps device work takes no time. The lag is the time by which the device reaches the end of the
-backward pass later than the host; without a lag, the device waited for the host.
+Time is taken with CUDA events on a GPU and with the host's clock on a CPU; the host does not wait for the
+device until the times are read. On a GPU, times are device times: a host wait that overlaps device work takes
+no time. The lag is how much later than the host the device reaches the end of the backward pass; a lag near
+zero means that the device waited for the host.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Times:
     Attributes:
         elapsed_s: seconds since the last reading by the host's clock, pauses excluded.
         steps: milliseconds in each section, by step; `step` is the whole step.
-        pauses: milliseconds in each kind of pause after each step. A pause in progress at the previous
-            reading is counted with the last step of this one.
-        lags_ms: how much later than the host the device ended each backward pass; empty on a CPU.
+        pauses: milliseconds in each kind of pause, by the step before the pause. A pause in progress at the
+            previous reading is counted with the last step.
+        lags_ms: milliseconds from the host's end of each backward pass to the device's; empty on a CPU.
     """
 
     elapsed_s: float
@@ -62,7 +62,7 @@ class Times:
 
     @property
     def host_bound_share(self) -> float | None:
-        """Return the share of steps in which the device waited for kernel launches; None on a CPU."""
+        """Return the share of steps in which the GPU waited for kernel launches; None on a CPU."""
         if not self.lags_ms:
             return None
         least_ms = LEAST_LAG * self.elapsed_s * 1000 / len(self.lags_ms)
@@ -70,7 +70,7 @@ class Times:
 
 
 class Stopwatch:
-    """Stopwatch with named sections, summed between two readings. Unrequested sections cost nothing."""
+    """Timer of the named sections of each step. Only the given sections are timed."""
 
     def __init__(self, device: torch.device, sections: Collection[str] = ALWAYS) -> None:
         self._is_on_gpu = device.type == "cuda"
@@ -104,7 +104,7 @@ class Stopwatch:
             self._steps[-1].append((name, 0.0, took_ms / 1000))
 
     def backward_is_launched(self) -> None:
-        """Record that the host has launched the backward pass of a step; the device may finish it later."""
+        """Record the time at which the host has launched the backward pass; does nothing on a CPU."""
         if self._is_on_gpu:
             self._launched.append((time.perf_counter(), self._mark()))
 
@@ -118,8 +118,8 @@ class Stopwatch:
     def read(self) -> Times:
         """Return the times since the last reading, and reset.
 
-        On a GPU, call this after an operation that waited for the device. A wait in a pause counts as time
-        of the preceding steps, and the pause starts here.
+        On a GPU, call this after the host has waited for the device. If called inside a pause, the time of
+        the pause up to this call is counted as training time.
         """
         now_s, self._pause_start = time.perf_counter(), self._mark()
         pauses = self._pauses_by_step()
@@ -130,13 +130,13 @@ class Stopwatch:
         return Times(elapsed_s, steps, pauses, lags_ms)
 
     def _lags_ms(self) -> tuple[float, ...]:
-        """Return how much later the device reached each mark: both clocks agreed at the last reading."""
+        """Return the lag of each backward pass in milliseconds, from host and device times since `read`."""
         return tuple(
             _between_ms(self._start, mark) - (at_s - self._started_s) * 1000 for at_s, mark in self._launched
         )
 
     def _pauses_by_step(self) -> tuple[Mapping[str, float], ...]:
-        """Add up the pauses after each step; those before the first step count with the last one."""
+        """Sum the pauses after each step by name; a pause before the first step counts with the last step."""
         count = max(1, len(self._steps))
         spans: list[list[Span]] = [[] for _ in range(count)]
         for num_steps, span in self._pauses:
@@ -173,13 +173,13 @@ def _between_ms(start: Any, end: Any) -> float:
 
 
 class Breakdown:
-    """Breakdown of the time of steps, with moving averages over several lines."""
+    """Breakdown of the step time by section, with moving averages that continue over metrics lines."""
 
     def __init__(self) -> None:
         self._averages: dict[str, float] = {}
 
     def fields(self, steps: Sequence[Step]) -> dict[str, float]:
-        """Return `time/<part>_ms` and its statistics for the steps of one line, at least one."""
+        """Return mean, median, 95th percentile and moving average of each part. Requires a step."""
         fields: dict[str, float] = {}
         for name in (*PARTS, COLLATE):
             values = [part_ms(step, name) for step in steps]
@@ -188,7 +188,7 @@ class Breakdown:
         return fields | self.spread(STEP, [step[STEP] for step in steps])
 
     def spread(self, name: str, values: Sequence[float]) -> dict[str, float]:
-        """Return median, 95th percentile and moving average of one time of every step."""
+        """Return median, 95th percentile and moving average of a part, given its milliseconds per step."""
         average = self._averages.get(name, values[0])
         for value in values:
             average += WEIGHT * (value - average)
@@ -201,7 +201,7 @@ class Breakdown:
 
 
 def part_ms(step: Step, name: str) -> float:
-    """Return the milliseconds of a part; `other` is the rest of the step."""
+    """Return the milliseconds of a part of a step; `other` is the time outside all sections."""
     if name == OTHER:
         return step[STEP] - sum(step.get(section, 0.0) for section in SECTIONS)
     return step.get(name, 0.0)

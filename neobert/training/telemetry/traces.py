@@ -1,6 +1,6 @@
-"""Traces of a few steps, on request: torch's profiler and the history of CUDA memory, in RUN_DIR/profile/.
+"""Optional traces of a few steps, in RUN_DIR/profile/: torch.profiler and CUDA memory snapshots.
 
-They observe and change no number; without their keys no hook is registered.
+Set by trainer.profile_steps and trainer.memory_snapshot_step. Training results do not change.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ FOLDER = "profile"
 
 
 class Recorder(Protocol):
-    """Interface of a recorder of device or host activity."""
+    """Interface of a profiler with a start and an end."""
 
     def begin(self) -> None:
         """Start recording."""
 
     def end(self, path: Path | None) -> None:
-        """Stop, and write the recording; None discards it."""
+        """Stop recording and write the result to `path`; None discards it."""
 
 
 class KernelRecorder:
-    """Operators on the host and kernels on the device, as a Chrome trace."""
+    """Recorder of host operators and device kernels as a Chrome trace."""
 
     def __init__(self, device: torch.device) -> None:
         activities = {torch.profiler.ProfilerActivity.CPU}
@@ -46,28 +46,28 @@ class KernelRecorder:
         self._profiler.start()
 
     def end(self, path: Path | None) -> None:
-        """Stop the profiler, and write its events for chrome://tracing or Perfetto."""
+        """Stop the profiler and write a trace for chrome://tracing or Perfetto; None discards it."""
         self._profiler.stop()
         if path is not None:
             self._profiler.export_chrome_trace(str(path))
 
 
 class MemoryRecorder:
-    """Allocations of this process on its GPU, for https://pytorch.org/memory_viz."""
+    """Recorder of CUDA memory allocations, as a snapshot for https://pytorch.org/memory_viz."""
 
     def begin(self) -> None:
         """Start recording allocations with their stack traces."""
         torch.cuda.memory._record_memory_history()
 
     def end(self, path: Path | None) -> None:
-        """Write the memory snapshot, and stop recording."""
+        """Write the memory snapshot and stop recording; None discards it."""
         if path is not None:
             torch.cuda.memory._dump_snapshot(str(path))
         torch.cuda.memory._record_memory_history(enabled=None)
 
 
 class Trace:
-    """Recording of a range of steps, by a hook that starts it and one that ends it."""
+    """Recording of a range of steps, with one hook that starts it and one that ends it."""
 
     def __init__(
         self, first_step: int, last_step: int, name: str, new_recorder: Callable[[], Recorder]
@@ -77,24 +77,24 @@ class Trace:
         self._recorder: Recorder | None = None
 
     def start(self, trainer: Trainer, _report: StepReport) -> None:
-        """Begin to record before the first step, as the last hook of the step before it."""
+        """Start recording after the step before `first_step`. Runs as the last hook of that step."""
         if trainer.progress.step == self._first_step - 1:
             self._recorder = self._new_recorder()
             self._recorder.begin()
 
     def stop(self, trainer: Trainer, _report: StepReport) -> None:
-        """Write the trace after the last step, as its first hook."""
+        """Stop recording and write the trace after `last_step`. Runs as the first hook of that step."""
         if trainer.progress.step == self._last_step and self._recorder is not None:
             self._end(trainer.run_dir / FOLDER / self._name.format(rank=trainer.world.rank))
 
     def close(self) -> None:
-        """Discard a recording whose last step this session did not reach."""
+        """Discard a recording that is still open because the session ended before `last_step`."""
         if self._recorder is not None:
             log.warning("no %s: the session ended before step %d", self._name, self._last_step)
             self._end(None)
 
     def _end(self, path: Path | None) -> None:
-        """End the recorder. A trace that cannot be written is logged: the run continues."""
+        """Stop the recorder and write the trace, if `path` is given. A failure to write is only logged."""
         recorder, self._recorder = self._recorder, None
         assert recorder is not None
         try:
@@ -110,7 +110,7 @@ class Trace:
 
 @contextmanager
 def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
-    """Yield the hooks with those of the configured traces added; discard open recordings after the block."""
+    """Yield the hooks plus the hooks of the configured traces; discard open recordings after the block."""
     traces = [*requested(trainer)]
     try:
         hook = partial(Hook, name="profile", every=1)
@@ -125,7 +125,7 @@ def tracing(trainer: Trainer, hooks: Sequence[Hook]) -> Iterator[list[Hook]]:
 
 
 def requested(trainer: Trainer) -> Iterator[Trace]:
-    """Yield the configured traces. A memory snapshot needs a GPU; without one it is logged and skipped."""
+    """Yield the configured traces. A memory snapshot without a GPU is skipped with a warning."""
     config, device = trainer.config.trainer, trainer.world.device
     if config.profile_steps is not None:
         first, last = config.profile_steps
