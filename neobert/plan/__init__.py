@@ -1,4 +1,4 @@
-"""Plan: values derived from a config, each with its reason. Pure, without torch."""
+"""Plan: predicted size, memory, speed and cost of a run, each value with its reason. Imports no torch."""
 
 from neobert.config.schedules import Schedule, learning_rate_at, multiplier_at, schedule_of
 from neobert.plan.build import Plan, build_plan

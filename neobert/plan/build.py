@@ -1,4 +1,4 @@
-"""The plan: values derived from a config for a device, each with its reason. Never written back."""
+"""Construction of the plan: values derived from a config for a device, never written back to the config."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from neobert.tasks import metrics_of, spec_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Predicted properties of a run. Sizes in MiB, times in seconds unless the name says otherwise."""
+    """Predicted properties of a run. Units are part of the field names (`_mib`, `_s`, `_steps`)."""
 
     assumptions: Assumptions
     schedule: Schedule
@@ -86,7 +86,7 @@ NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")
 
 
 def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured | None = None) -> Plan:
-    """Derive the plan of `config` on the device that `assumptions` describes."""
+    """Derive the plan of a config for a device. `measured` values, if given, replace estimates."""
     measured = measured or NO_MEASUREMENT
     max_steps = plan_steps(config, assumptions.epoch)
     config = replace(config, trainer=replace(config.trainer, max_steps=max_steps.value))

@@ -12,14 +12,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Derived(Generic[T]):
-    """Value derived from the config, with a reason that names the inputs."""
+    """Value derived from the config, and the reason: the config keys and numbers it was computed from."""
 
     value: T
     reason: str
 
 
 Values: TypeAlias = dict[str, Derived[Any]]
-"""Derived values by the name of the plan's field."""
+"""Derived values by field name of `Plan`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class EpochSize:
-    """Microbatches of one epoch over all ranks. `source` is the reason."""
+    """Number of microbatches of one epoch over all ranks; `source` explains how it was determined."""
 
     num_microbatches: int
     source: str

@@ -1,4 +1,4 @@
-"""Optimizer steps of a run: `trainer.max_steps`, or those of `trainer.max_epochs` if fewer.
+"""Number of optimizer steps of a run: `trainer.max_steps`, or fewer if `trainer.max_epochs` ends it earlier.
 
 Before the data is prepared, the size of an epoch is known only if each line of a file is one labelled text.
 """
@@ -27,7 +27,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
-    """Return the number of optimizer steps: `trainer.max_steps`, or those of `trainer.max_epochs` if fewer.
+    """Derive the number of optimizer steps: the lower of `trainer.max_steps` and `trainer.max_epochs`.
 
     The trainer computes the same number from the prepared data.
     """
@@ -50,13 +50,16 @@ def plan_steps(config: RunConfig, epoch: EpochSize | None) -> Derived[int]:
 
 
 def epoch_steps(trainer: TrainerConfig, num_microbatches: int, world_size: int) -> int:
-    """Return the optimizer steps of `trainer.max_epochs`, given the microbatches of one epoch."""
+    """Convert `trainer.max_epochs` to optimizer steps, given the microbatches of one epoch; at least 1."""
     assert trainer.max_epochs is not None
     return max(1, steps_of(trainer.max_epochs * num_microbatches / world_size, trainer))
 
 
 def epoch_size(config: RunConfig) -> EpochSize | None:
-    """Estimate the size of an epoch from the lines of local training files; None if that is impossible."""
+    """Estimate the size of an epoch by counting lines of local training files; None if not possible.
+
+    It is possible if `trainer.max_epochs` is set and each line of the files is one labelled text.
+    """
     num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
     if num_texts < 1:
         return None
@@ -77,9 +80,9 @@ def _rows_are_texts(config: RunConfig) -> bool:
 
 
 def _training_texts(dataset: DatasetConfig) -> int:
-    """Count the lines of the training files, less headers and the texts of one file that are held out.
+    """Count the training texts: lines of the files, minus headers and texts held out for evaluation.
 
-    0 for files that are not read here: compressed ones, parquet, and more than `MAX_FILES_MIB`.
+    Returns 0 if a file is compressed, Parquet or unreadable, or if the files exceed `MAX_FILES_MIB`.
     """
     path = Path(os.path.expanduser(str(dataset.path)))
     try:
@@ -104,6 +107,6 @@ def _training_texts(dataset: DatasetConfig) -> int:
 
 @lru_cache(maxsize=16)
 def _count_lines(file: Path, _size: int, _changed_ns: int) -> int:
-    """Count the lines of a file, cached for its size and time of change."""
+    """Count the lines of a file, cached by path, size and modification time."""
     with file.open("rb") as opened:
         return sum(block.count(b"\n") for block in iter(lambda: opened.read(BLOCK_BYTES), b""))

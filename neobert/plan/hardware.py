@@ -1,7 +1,8 @@
-"""Peak performance of devices: dense matrix FLOP/s, memory bandwidth, memory size; reasons for lower clocks.
+"""Peak performance of devices (dense FLOP/s, memory bandwidth, memory size), and GPU throttle reasons.
 
-GPU figures are the vendor's data-sheet values without sparsity. The CPU's are an assumption per core: eight
-single-precision lanes, two fused multiply-adds a cycle, 2.5 GHz, and the bandwidth of two memory channels.
+GPU figures are the vendor's data-sheet values without sparsity. For a CPU, each core is assumed to have eight
+single-precision lanes, two fused multiply-adds per cycle and 2.5 GHz, and the bandwidth is that of two memory
+channels.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ SLOWDOWNS = {
     0x0000000000000040: "hw_thermal_slowdown",
     0x0000000000000080: "hw_power_brake_slowdown",
 }
-"""Reasons for lower clocks by NVML's bit."""
+"""Clock throttle reasons by NVML bit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One GPU model: peaks in FLOP/s, bandwidth in bytes/s, memory in GiB, CUDA compute capability."""
+    """GPU model: peak FLOP/s, memory bandwidth in bytes/s, memory in GiB, CUDA compute capability."""
 
     name: str
     bf16_flops: float
@@ -66,15 +67,15 @@ class Assumptions:
     """Assumptions of the plan about one device.
 
     Attributes:
-        peak_flops_per_device: dense bf16 products, FLOP/s.
-        tf32_flops_per_device: the same for fp32 inputs with TF32 allowed.
-        fp32_flops_per_device: the same for plain fp32.
+        peak_flops_per_device: peak FLOP/s of dense bf16 matrix products.
+        tf32_flops_per_device: peak FLOP/s of dense fp32 matrix products with TF32 allowed.
+        fp32_flops_per_device: peak FLOP/s of dense fp32 matrix products without TF32.
         hbm_bytes_per_s: memory bandwidth.
         device_memory_mib: memory of one device; None if unknown.
-        mfu: share of the peak that useful FLOPs reach in training.
+        mfu: expected model FLOPs utilization, as a share of the peak.
         source: origin of these values.
-        tokenizer: the size of the run's tokenizer; None: derived from the config alone.
-        epoch: the size of an epoch of the run's data; None: not known.
+        tokenizer: size of the run's tokenizer; None: derived from the config alone.
+        epoch: size of an epoch of the run's data; None if unknown.
     """
 
     device_name: str
@@ -97,10 +98,10 @@ class Assumptions:
 def assumptions_for(
     gpu: str | None, memory_gib: float | None, mfu: float, cpu_cores: int = CPU_CORES
 ) -> Assumptions:
-    """Return the assumptions about a device by its name; None is the CPU.
+    """Return the assumptions about a GPU by name, or about the CPU if `gpu` is None.
 
-    `gpu` may be a short name (`A100`) or the driver's (`NVIDIA A100-SXM4-80GB`). Raises ProjectError for a
-    card that is not in the table.
+    `gpu` may be a short name (`A100`) or the driver's name (`NVIDIA A100-SXM4-80GB`). `memory_gib` overrides
+    the memory of the data sheet. Raises `ProjectError` for a GPU that is not in `CARDS`.
     """
     if gpu is None:
         return _cpu(memory_gib, mfu, cpu_cores)
@@ -119,7 +120,7 @@ def assumptions_for(
 
 
 def find_card(gpu: str) -> Card:
-    """Return the card whose name is a word of `gpu`. Raises ProjectError if there is none."""
+    """Return the entry of `CARDS` whose name occurs in `gpu`. Raises `ProjectError` if there is none."""
     words = _words(gpu)
     for card in CARDS:
         needle = _words(card.name)
@@ -154,7 +155,7 @@ def _cpu(memory_gib: float | None, mfu: float, cores: int) -> Assumptions:
 
 
 def reasons_now(nvml: Any, handle: Any) -> list[str]:
-    """Return the current clock throttle reasons. Bindings before 12.535 use an older function name."""
+    """Return the current clock throttle reasons of a GPU. Supports nvidia-ml-py before and after 12.535."""
     newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
     bits = (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
     return [name for bit, name in SLOWDOWNS.items() if bits & bit]

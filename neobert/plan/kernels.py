@@ -1,4 +1,4 @@
-"""Kernels that a config will run on, predicted without the machine and its packages."""
+"""Prediction of the kernels that a config will use, without the machine and its packages."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from neobert.plan.hardware import Assumptions, find_card
 
 
 def exchange_overlaps(kernels: str) -> bool:
-    """Return whether ranks exchange gradients while the backward pass runs."""
+    """Return whether these kernels overlap the gradient all-reduce with the backward pass."""
     return BLOCKS[kernels].overlaps_exchange
 
 
 def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
-    """Describe the environment of a config: "cuda" or "cpu", and the GPUs if they are known."""
+    """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
     dtype = "bfloat16" if config.trainer.mixed_precision == "bf16" else "float32"
     return Environment(device, dtype, shape_of(config, 1).head_size, gpus)
 
@@ -41,7 +41,10 @@ def block_obstacle(
     environment: Environment,
     is_missing: Callable[[Package], bool] = lambda _: False,
 ) -> Obstacle | None:
-    """Return the first reason why kernels of the blocks cannot run a config, or None."""
+    """Return the first obstacle to running a config with these block kernels, or None.
+
+    `is_missing` returns whether a required package is not installed; by default all are assumed installed.
+    """
     to_auto = f"{kernel.KEY} to auto"
     for key, needed in kernel.keys:
         value = attrgetter(key)(config)
@@ -63,7 +66,7 @@ def _yaml(value: object) -> str:
 
 
 def plan_kernels(config: RunConfig, assumptions: Assumptions) -> Values:
-    """Derive the kernels of the blocks and of their attention, assuming that the extras are installed."""
+    """Derive the block kernels and the attention kernel, assuming that optional packages are installed."""
     gpus: tuple[Gpu, ...] = ()
     if assumptions.is_cuda:
         gpus = (Gpu(assumptions.device_name, find_card(assumptions.device_name).capability),)

@@ -1,4 +1,4 @@
-"""Memory of a training step on one device, by part."""
+"""Estimate of the peak memory of a training step on one device, by component."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CPU_RUNTIME_MIB = 512.0
 NUMBERS = {0: "no fp32 moment", 1: "one fp32 moment", 2: "two fp32 moments"}
 
 OWN_ROWS_PER_CHUNK = 8192
-"""Rows that the decoder of this project's kernels scores at a time."""
+"""Rows per chunk of the decoder loss in this project's kernels."""
 
 WHOLE_VALUES = 2**28
-"""The model's own decoder computes up to this number of logits at once: 1 GiB in fp32."""
+"""Maximum number of logits that the model's own decoder computes without chunking: 1 GiB in fp32."""
 
 CHUNK_VALUES = 2**26
 """Logits of one chunk of a larger microbatch: 256 MiB in fp32, enough work for every multiprocessor."""
@@ -45,7 +45,7 @@ class Memory:
 
     @property
     def total_mib(self) -> float:
-        """Sum of all parts."""
+        """Return the sum of all components."""
         state = self.weights_mib + self.gradients_mib + self.optimizer_mib
         return state + self.activations_mib + self.logits_mib + self.runtime_mib
 
@@ -58,7 +58,7 @@ def plan_memory(
     measured: Measured,
     kernels: str,
 ) -> Values:
-    """Derive each part of the memory of one device, and the total: their sum, or the measured peak."""
+    """Derive each memory component of one device, and the total: their sum, or the measured peak."""
     parts = predict_memory(config, shape, microbatch_tokens, is_cuda=assumptions.is_cuda, kernels=kernels)
     shared = "" if kept_share(config) == 1 else ", sharded over the ranks (fsdp2)"
     weights = shape.parameters.total + shape.adapter_parameters
@@ -92,7 +92,7 @@ def predict_memory(
     is_cuda: bool,
     kernels: str,
 ) -> Memory:
-    """Predict the peak of a training step on one device."""
+    """Predict the peak memory of a training step on one device, by component."""
     counts, compute_bytes = shape.trained, _compute_bytes(config)
     weights = shape.parameters.total + shape.adapter_parameters
     compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
@@ -111,19 +111,19 @@ def predict_memory(
 
 
 def kept_share(config: RunConfig) -> float:
-    """Return the share of weights and optimizer state that a rank keeps between steps.
+    """Return the share of weights and optimizer state that a rank stores: 1 / world size with FSDP2, else 1.
 
-    With sharding, a rank keeps its shard; within a step, it also has the whole weights. Gradients are reduced
-    block by block or, with accumulation or the fused kernels, at the end.
+    Within a step, a rank also has the full gathered weights. Gradients are reduced block by block or, with
+    accumulation or the fused kernels, at the end.
     """
     return 1 / num_processes(config) if config.distributed.mode == "fsdp2" else 1.0
 
 
 def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
-    """Return the bytes per token that the blocks keep for the backward pass.
+    """Return the bytes of activations per token that the blocks keep for the backward pass.
 
-    A recomputed block keeps its input, the residual stream in fp32; during recomputation, all
-    activations of one block are alive as well.
+    With gradient checkpointing, a recomputed block keeps only its input, the residual stream in fp32; the
+    activations of one block are added for the recomputation.
     """
     layers = shape.num_layers
     whole = shape.block_bytes(_kept_by(config, shape, kernels), _compute_bytes(config), longest_row(config))
@@ -134,7 +134,7 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
 
 
 def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
-    """Return the key of what a block keeps. A family that is never compiled is planned as it would run."""
+    """Return the key of `ModelShape.kept` for these kernels: their name, "compiled" or "eager"."""
     if kernels in OWN_KERNELS:
         return kernels
     return "compiled" if config.trainer.torch_compile and "compiled" in shape.kept else "eager"
@@ -145,24 +145,25 @@ def _compute_bytes(config: RunConfig) -> int:
 
 
 def rows_per_chunk(num_rows: int, vocab_size: int) -> int:
-    """Return the rows that the model's own decoder scores at a time: all of them if their logits are few."""
+    """Return the rows per chunk of the model's own decoder; all rows if their logits fit `WHOLE_VALUES`."""
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)
     return max(ROW_MULTIPLE, CHUNK_VALUES // vocab_size // ROW_MULTIPLE * ROW_MULTIPLE)
 
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
-    """Return the most rows that the head is expected to score in a microbatch of `num_tokens` tokens."""
+    """Return the expected maximum of rows that the head decodes in a microbatch of `num_tokens` tokens."""
     return math.ceil(spec_of(config).head(config, shape).most_scored(num_tokens, MEAN_DOCUMENT_TOKENS))
 
 
 def logits_bytes(
     config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str, compute_bytes: int
 ) -> int:
-    """Return the bytes that are alive at once while the loss of a microbatch is computed.
+    """Return the peak bytes of logits and their gradients while the loss of a microbatch is computed.
 
-    The modules hold logits in the compute type, in fp32, and their gradient. In chunks, and on this project's
-    kernels, the decoder's gradient in fp32 is computed with the loss and held until the backward pass.
+    The model's own modules hold logits in the compute dtype, in fp32, and their gradient. With chunks, and
+    with this project's kernels, the decoder's fp32 gradient is computed with the loss and held until the
+    backward pass.
     """
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
     decoder_gradient = width * shape.hidden_size * FP32_BYTES
@@ -175,7 +176,7 @@ def logits_bytes(
 
 
 def logits_reason(config: RunConfig, shape: ModelShape, num_tokens: int, kernels: str) -> str:
-    """Return the reason of `logits_bytes`."""
+    """Return the text that explains `logits_bytes` in the plan."""
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
     positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,}"
     if kernels in OWN_KERNELS:
@@ -188,7 +189,7 @@ def logits_reason(config: RunConfig, shape: ModelShape, num_tokens: int, kernels
 
 
 def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Derived[int]:
-    """Derive the fp32 numbers that the optimizer keeps; `counts.linear` are the matrices of the blocks."""
+    """Derive the number of fp32 values in the optimizer state; `counts.linear` are the block matrices."""
     kind, rest = OPTIMIZERS[optimizer.name], counts.total - counts.linear
     values = kind.matrix_moments * counts.linear + kind.moments * rest
     if kind.matrix_moments == kind.moments:
@@ -201,7 +202,7 @@ def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Deri
 
 
 def state_values(config: RunConfig, counts: ParameterCount) -> Derived[int]:
-    """Derive the fp32 numbers that training keeps for its updates: the optimizer's, and averaged weights."""
+    """Derive the number of fp32 values in the optimizer state and, with ema_decay, the weight average."""
     moments = optimizer_values(config.optimizer, counts)
     if config.trainer.ema_decay is None:
         return moments

@@ -13,7 +13,7 @@ from neobert.tasks import spec_of
 from neobert.units import SECONDS_PER_HOUR
 
 FORWARD_SHARE = 1 / 3
-"""Of a training step's work: the backward pass is twice the forward one."""
+"""Share of the forward pass in the FLOPs of a training step; the backward pass costs twice as much."""
 
 
 def plan_pace(
@@ -23,7 +23,7 @@ def plan_pace(
     shape: ModelShape,
     batch: Values,
 ) -> Values:
-    """Derive FLOPs, step time, throughput, the share of the peak, ETA and cost."""
+    """Derive FLOPs per token, step time, throughput, MFU, ETA and cost."""
     world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
     per_token = _flops_per_token(config, shape, batch["max_length"].value)
     attainable = _attainable(config, shape, assumptions)
@@ -88,7 +88,7 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
 def _mfu(
     config: RunConfig, shape: ModelShape, tokens_per_second: float, batch: Values, peak: float
 ) -> Derived[float]:
-    """Derive the MFU that the trainer will measure, against the peak of the precision, without padding."""
+    """Derive the MFU that the trainer will report: without padding, relative to the peak at its precision."""
     world, length = batch["world_size"].value, batch["max_length"].value
     document = segment_tokens(config, length, is_packed=True)
     useful = flops_per_token(config, shape, document)
@@ -106,7 +106,7 @@ def _cost(price: float | None, hours: float, world: int) -> Derived[float | None
 
 
 def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float) -> Derived[float]:
-    """Derive the seconds of all evaluations; 0 if their size is unknown."""
+    """Derive the seconds of all evaluations of the run; 0 if the size of an evaluation is unknown."""
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value)
     if tokens is None:
         return Derived(0.0, "without evaluations, whose size is unknown")
@@ -115,30 +115,32 @@ def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float)
 
 
 def num_evaluations(trainer: TrainerConfig) -> int:
-    """Count the evaluations: before the first step, every `eval_steps` steps, and at the end."""
+    """Return the number of evaluations: before the first step, every `eval_steps` steps, and at the end."""
     return 1 + evaluations_after(0, trainer)
 
 
 def evaluations_after(step: int, trainer: TrainerConfig) -> int:
-    """Count the evaluations after later steps than this one."""
+    """Return the number of evaluations that are still to come after `step`."""
     last, every = trainer.max_steps, trainer.eval_steps
     between = (last - 1) // every - step // every if every else 0
     return between + 1 if step < last else 0
 
 
 def evaluation_s(tokens: float, tokens_per_second: float) -> float:
-    """Return the duration of an evaluation, from the throughput of training."""
+    """Return the seconds of an evaluation of `tokens` tokens, given the throughput of training."""
     return FORWARD_SHARE * tokens / tokens_per_second
 
 
 def evaluation_tokens(
     config: RunConfig, max_length: int, fill: float, prepared: int | None = None
 ) -> float | None:
-    """Return the tokens of an evaluation: the lowest of its limits; None without a limit.
+    """Return the number of tokens of an evaluation; None if unknown.
+
+    It is the size of the split, or less if `trainer.eval_max_batches` limits it.
 
     Args:
-        fill: share of a microbatch that is text.
-        prepared: tokens of the prepared split; None if it is unknown.
+        fill: share of a microbatch that is not padding.
+        prepared: tokens of the prepared split; None if unknown.
     """
     trainer, split = config.trainer, _tokens_of_the_split(config, max_length)
     bounds = [split if prepared is None else prepared]

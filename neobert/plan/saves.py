@@ -19,7 +19,7 @@ SUPERSEDED_KEPT = 1  # a later checkpoint, set aside by a resume from an earlier
 
 
 def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]) -> Values:
-    """Derive the save interval, the minutes at risk and the disk space of checkpoints."""
+    """Derive the save interval, the minutes of work lost on a crash, and the disk space of checkpoints."""
     trainer = config.trainer
     interval = save_interval(trainer)
     num_saves = Derived(
@@ -52,8 +52,8 @@ def plan_saves(config: RunConfig, shape: ModelShape, step_time_s: Derived[float]
 def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
     """Return the maximum number of checkpoints on disk at once, without the one being written.
 
-    A run may be stopped and resumed, so space for that is counted. A checkpoint that is saved at a stop,
-    outside the interval, is one of the newest and later the start of the next session.
+    Includes checkpoints that `save_total_limit` does not count: the one that a session resumed from, the
+    best, multiples of `save_keep_every`, and a superseded one.
     """
     if not trainer.save_total_limit:
         return num_saves + SUPERSEDED_KEPT
@@ -64,7 +64,7 @@ def kept_checkpoints(trainer: TrainerConfig, num_saves: int) -> int:
 
 
 def save_interval(trainer: TrainerConfig) -> Derived[int]:
-    """Return the steps between saves: `max_steps` if only the final checkpoint is written."""
+    """Derive the number of steps between saves; `max_steps` if only the final checkpoint is saved."""
     if trainer.save_steps == 0:
         return Derived(trainer.max_steps, "trainer.save_steps is 0: only the last step is saved")
     if trainer.save_steps > trainer.max_steps:

@@ -1,6 +1,6 @@
-"""Size of the model and its batches, and their floating-point work.
+"""Size of the model and its batches, and FLOPs per token.
 
-D hidden, T tokens.
+Shapes: D hidden size, T tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ RIDGE_FACTOR = 4 / 3
 
 
 def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
-    """Derive the parameters, and the width below which their products are memory-bound."""
+    """Derive the parameter counts, and the hidden size below which matrix products are memory-bound."""
     counts = shape.parameters
     ratio = assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
     return {
@@ -46,12 +46,12 @@ def _trained(shape: ModelShape) -> str:
 
 
 def num_processes(config: RunConfig) -> int:
-    """Return the number of ranks."""
+    """Return the world size of a run: nproc_per_node x nnodes."""
     return config.distributed.nproc_per_node * config.distributed.nnodes
 
 
 def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
-    """Derive rows and tokens per step, and the tokens of the whole run."""
+    """Derive world size, row length, rows and tokens per step, and tokens of the whole run."""
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
     world, length = num_processes(config), longest_row(config)
@@ -79,7 +79,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
 
 
 def _whole_steps(trainer: TrainerConfig) -> str:
-    """Format the number of steps that the run's microbatches would make at the full batch size."""
+    """Format the run's number of steps, converted to steps of the full batch size."""
     if trainer.batch_size_warmup_steps == 0:
         return f"{trainer.max_steps:,} steps"
     whole = microbatches_before(trainer.max_steps, trainer) / trainer.gradient_accumulation_steps
@@ -94,36 +94,36 @@ def _fill(config: RunConfig, length: int) -> Derived[float]:
 
 
 def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> int:
-    """Return the length over which a token attends: the padded row, or the assumed mean document."""
+    """Return the number of tokens that a token attends to: the padded row, or the assumed mean document."""
     if not is_packed:
         return max_length
     return min(max(MEAN_DOCUMENT_TOKENS, config.dataset.min_length), max_length)
 
 
 def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float:
-    """Return training FLOPs per token, forward and backward, in segments of `segment` tokens."""
+    """Return the FLOPs per token of forward and backward, with attention over `segment` tokens."""
     head = spec_of(config).head(config, shape)
     scored = 6 * head.weights * head.scored(1, segment)
     return shape.product_flops + scored + shape.attention_flops([segment]) / segment
 
 
 def ridge_width(assumptions: Assumptions) -> float:
-    """Return the width at which the qkv product is equally bound by memory and compute.
+    """Return the hidden size D at which the qkv product changes from memory-bound to compute-bound.
 
-    T x D times D x 3D does 6 T D^2 FLOPs on 8 T D bytes in bf16, which is 0.75 D per byte; the ridge is where
-    that meets peak over bandwidth.
+    [T, D] times [D, 3D] has 6 T D^2 FLOPs and moves 8 T D bytes in bf16: 0.75 D FLOPs per byte. At the ridge,
+    this equals peak FLOP/s / bandwidth.
     """
     return RIDGE_FACTOR * assumptions.peak_flops_per_device / assumptions.hbm_bytes_per_s
 
 
 def attainable_flops(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> float:
-    """Return the peak at the run's precision, lowered in proportion for a model narrower than the ridge."""
+    """Return the peak FLOP/s at the run's precision, scaled down if hidden_size is below the ridge width."""
     narrowness = min(1.0, shape.hidden_size / ridge_width(assumptions))
     return peak_at_precision(config, assumptions) * narrowness
 
 
 def peak_at_precision(config: RunConfig, assumptions: Assumptions) -> float:
-    """Return the dense peak for the precision that the run computes in, FLOP/s."""
+    """Return the dense peak FLOP/s of a device at the run's precision (bf16, TF32 or fp32)."""
     if config.trainer.mixed_precision == "bf16":
         return assumptions.peak_flops_per_device
     return assumptions.tf32_flops_per_device if config.trainer.tf32 else assumptions.fp32_flops_per_device

@@ -1,4 +1,4 @@
-"""Parallelism and device that the environment requests from accelerate."""
+"""Parallelism or device set through accelerate's environment variables or config file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ YES = ("true", "1", "yes", "on", "y", "t")
 
 
 def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
-    """List the strategies that are enabled, such as `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
+    """List the enabled settings of accelerate, such as `FSDP 1 by accelerate (ACCELERATE_USE_FSDP)`."""
     switched_on = [
         f"{_name(name, environment)} ({variable})"
         for variable, name in FOREIGN.items()
@@ -33,7 +33,7 @@ def foreign_strategies(environment: Mapping[str, str]) -> list[str]:
 
 
 def strategy_in_file(distributed_type: str, fsdp_version: str) -> str:
-    """Return the strategy in a config file of accelerate; empty for one that this project supports."""
+    """Return the unsupported parallelism of an accelerate config file; an empty string if there is none."""
     if distributed_type.upper() == "FSDP":
         version = fsdp_version or DEFAULT_FSDP_VERSION
         return f"FSDP {version} by accelerate" if version == DEFAULT_FSDP_VERSION else ""

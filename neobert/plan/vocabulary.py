@@ -1,7 +1,7 @@
-"""Number of tokens of a config's tokenizer, read from its files without loading it.
+"""Vocabulary size of a config's tokenizer, read from its files without loading the tokenizer.
 
-A tokenizer that is not on this machine has an assumed size, marked as such. Files are read as data, up to a
-limit.
+If the tokenizer is not on this machine, its size is assumed and marked as such. Files above 40 MiB are not
+read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from neobert.families.table import requested_rows
 from neobert.plan.derived import Derived
 
 VOCAB_MULTIPLE = 128
-"""Rows of the embedding come in multiples of this: products over the vocabulary then fill their tiles."""
+"""The number of embedding rows is rounded up to a multiple of this, so that matrix products fill tiles."""
 
 BERT_SIZE = 30_522
 KNOWN_SIZES = {"bert-base-uncased": BERT_SIZE, "google-bert/bert-base-uncased": BERT_SIZE}
@@ -34,14 +34,14 @@ ROLE_SPELLINGS = {
     "sep_token": ("[SEP]", "</s>"),
     "mask_token": ("[MASK]", "<mask>"),
 }
-"""Role to the spellings that vocabularies of the BERT and RoBERTa families use for it."""
+"""Spellings of each special token in vocabularies of the BERT and RoBERTa families."""
 ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
-"""Roles that masked pretraining needs; tokenizer.allow_special_token_rewrite adds missing ones."""
+"""Special tokens that masked pretraining needs; tokenizer.allow_special_token_rewrite adds missing ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSize:
-    """Number of tokens of a tokenizer, before rounding. `source` is the reason."""
+    """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined."""
 
     num_tokens: int
     source: str
@@ -49,11 +49,11 @@ class TokenizerSize:
 
 
 class _UnreadableError(Exception):
-    """The number of tokens cannot be read from the tokenizer's files."""
+    """Raised if the number of tokens cannot be read from the tokenizer's files; completes "TOKENIZER ..."."""
 
 
 def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]:
-    """Derive the number of embedding rows; the trainer computes the same from its tokenizer."""
+    """Derive the number of embedding rows. The trainer computes the same number from the loaded tokenizer."""
     requested = requested_rows(config)
     if requested is not None:
         return Derived(requested, "model.vocab_size as given")
@@ -62,7 +62,7 @@ def plan_vocabulary(config: RunConfig, tokenizer: TokenizerSize) -> Derived[int]
 
 
 def vocabulary_rows(config: RunConfig) -> int:
-    """Return the rows of the embedding, from the tokenizer's files where they are on this machine."""
+    """Return the number of embedding rows, from the tokenizer's files if they are on this machine."""
     return plan_vocabulary(config, tokenizer_size(config.tokenizer)).value
 
 
@@ -72,7 +72,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def configured_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the size from the config alone: exact for a tokenizer that will be trained."""
+    """Return the tokenizer size from the config alone; assumed unless it is to be trained or well known."""
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
         return TokenizerSize(
@@ -85,7 +85,7 @@ def configured_size(config: TokenizerConfig) -> TokenizerSize:
 
 
 def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
-    """Return the size of the named tokenizer from its files, or of the one that will be trained."""
+    """Return the tokenizer size from its files; from the config if it is to be trained or not readable."""
     stated = configured_size(config)
     if not stated.is_assumed:
         return stated
@@ -101,7 +101,7 @@ def _label(config: TokenizerConfig) -> str:
 
 
 def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
-    """Return an assumed size; a missing folder may get a tokenizer of `tokenizer.vocab_size` tokens."""
+    """Return an assumed size: `tokenizer.vocab_size` for a path without a tokenizer, else BERT's size."""
     to_train = config.vocab_size if config.path is not None else None
     size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "the size of BERT's")
     source = f"{because}: vocabulary assumed {size:,} ({origin})"
@@ -109,7 +109,7 @@ def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
 
 
 def _place(config: TokenizerConfig) -> Path:
-    """Find the folder or file. Raises _UnreadableError if it is not on this machine."""
+    """Return the tokenizer's folder or file. Raises `_UnreadableError` if it is not on this machine."""
     if config.path is not None:
         place = os.path.expanduser(config.path)
         if not os.path.exists(place):
@@ -141,9 +141,9 @@ def _snapshot(name: str, revision: str | None) -> Path:
 
 
 def _count(place: Path, *, may_add: bool) -> int:
-    """Count the tokens of a folder or a tokenizer.json as the trainer's loader does.
+    """Count the tokens of a tokenizer folder or a tokenizer.json file, as the trainer's loader does.
 
-    The settings of a folder count too; without a tokenizer.json its vocab.json is counted.
+    Tokens of a folder's tokenizer_config.json are counted too; without tokenizer.json, vocab.json is used.
     """
     if os.path.isfile(place):
         return _count_files((place,), _versions((place,)), may_add=may_add)
@@ -156,7 +156,7 @@ def _count(place: Path, *, may_add: bool) -> int:
 
 
 def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
-    """Return size and modification time of each file, for which a cached count is valid."""
+    """Return size and modification time of each file, as a cache key of the count."""
     try:
         return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
     except OSError as error:
@@ -175,7 +175,7 @@ def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...],
         names.update(_vocabulary(content))
         special.update(_added(content, only_special=True))
     if not names:
-        raise _UnreadableError("holds no vocabulary")
+        raise _UnreadableError("contains no vocabulary")
     if may_add:
         names.update(_missing_roles(settings, special))
     return len(names)
@@ -193,7 +193,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _vocabulary(content: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens of a tokenizer.json, or of a file that maps tokens to numbers."""
+    """Yield the tokens of the content of a tokenizer.json, or of a vocab.json (token to id)."""
     model = content.get("model")
     if not isinstance(model, dict):
         yield from content
@@ -214,7 +214,7 @@ def _added(content: dict[str, Any], *, only_special: bool) -> Iterator[str]:
 
 
 def _declared(settings: dict[str, Any]) -> Iterator[str]:
-    """Yield the tokens in a tokenizer's settings; the loader adds those that the vocabulary lacks."""
+    """Yield the tokens in tokenizer_config.json; the loader adds those that the vocabulary lacks."""
     for key, value in settings.items():
         if key.endswith("_token"):
             yield from _text(value)
