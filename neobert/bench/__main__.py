@@ -1,4 +1,4 @@
-"""`python -m neobert.bench REQUEST.json`: the report goes to standard output, progress to standard error."""
+"""`python -m neobert.bench REQUEST.json`: print the report to standard output, progress to standard error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One arm: `python -m neobert.bench.arm RESOLVED.json synthetic|own`.
+"""Benchmark process of one config (arm): `python -m neobert.bench.arm RESOLVED.json synthetic|own`.
 
-The trainer of a real run without evaluation, checkpoints and metrics on disk. It reads requests from standard
-input, and works only between a request and its answer. Its files are written next to the config.
+It uses the trainer of a real run, without evaluation, checkpoints and metrics on disk. It reads requests from
+standard input and is idle between them. Its files are written next to the config.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
 class Arm:
-    """Trainer that runs a few steps per request."""
+    """Trainer of one benchmarked config. The public methods with a dict result are the requests."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         use_all_cores()
@@ -60,7 +60,7 @@ class Arm:
         self._hooks = self._new_hooks()
 
     def describe(self) -> dict[str, Any]:
-        """Return device, versions, kernels and data of this arm."""
+        """Return device, package versions, kernels, data fingerprint and data-sheet peak of this arm."""
         return {
             "device": device_name(self._world.device),
             "versions": versions(),
@@ -71,18 +71,18 @@ class Arm:
         }
 
     def cold_peak(self) -> dict[str, Any]:
-        """Measure the peak FLOP/s of the idle device."""
+        """Measure the peak FLOP/s of the device before any training."""
         return {"cold_peak_flops_per_s": self._peak()}
 
     def warm_up(self, count: int) -> dict[str, Any]:
-        """Run the warm-up steps, including compilation."""
+        """Run `count` warm-up steps, including compilation, and discard their metrics."""
         seconds = self._advance(count)
         self._rows.clear()
         self._hooks = self._new_hooks()
         return {"seconds": seconds}
 
     def turn(self, count: int) -> dict[str, Any]:
-        """Run and time steps, with the device synchronized before and after; then measure the peak FLOP/s."""
+        """Run and time `count` steps, with the device synchronized, then measure the peak FLOP/s."""
         progress, flops = self.trainer.progress, self.trainer.state.flops
         tokens = progress.tokens_total
         seconds = self._advance(count)
@@ -95,7 +95,7 @@ class Arm:
         }
 
     def finish(self) -> dict[str, Any]:
-        """Return the mean metrics since the warm-up, and the peak memory."""
+        """Return mean metrics since the warm-up, memory, and recompiles."""
         self.trainer.guard.check()
         first = (self._rows or [{}])[0]
         names = [name for name, value in first.items() if name.startswith(REPORTED) and value is not None]
@@ -109,16 +109,16 @@ class Arm:
 
     @contextmanager
     def resting(self) -> Iterator[None]:
-        """Exclude the block, during which another arm runs, from the step times."""
+        """Exclude the `with` block, in which another arm may run, from the step times."""
         with self.trainer.stopwatch.pause("rest"):
             yield
 
     def close(self) -> None:
-        """End the prefetch threads."""
+        """Stop the prefetch threads."""
         self.trainer.batches.close()
 
     def _advance(self, count: int) -> float:
-        """Run steps with their hooks; return the seconds until the device is idle."""
+        """Run `count` steps with their hooks; return the seconds until the device has finished."""
         self._wait()
         started_s = time.perf_counter()
         for _ in range(count):
@@ -128,7 +128,7 @@ class Arm:
         return time.perf_counter() - started_s
 
     def _new_hooks(self) -> list[Hook]:
-        """Build the hooks between steps; their means start from here."""
+        """Build the hooks that run between steps, with new metrics counters."""
         every = self.trainer.config.trainer.logging_steps
         watch = CompilationWatch(self.trainer.progress.step)
         return [
@@ -158,7 +158,7 @@ class Arm:
 
 
 def parts_of_step(means: Mapping[str, float]) -> float | None:
-    """Return the share of each part in the step time; None without trainer.timing_breakdown."""
+    """Return the sum of all timed parts as a share of the step time; None without timing_breakdown."""
     names = [f"time/{name}_ms" for name in PARTS]
     if not means.keys() >= set(names):
         return None
@@ -166,7 +166,7 @@ def parts_of_step(means: Mapping[str, float]) -> float | None:
 
 
 def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
-    """Answer requests until standard input ends."""
+    """Execute requests, one JSON line each, and write their results until the input ends."""
     with collecting_between_steps():
         while line := next_line(arm, requests):
             request = json.loads(line)
@@ -176,20 +176,23 @@ def serve(arm: Arm, requests: TextIO, answers: TextIO) -> None:
 
 
 def next_line(arm: Arm, requests: TextIO) -> str:
-    """Wait for the next request; an empty line ends the requests."""
+    """Wait for the next request line; an empty string at the end of the input."""
     with arm.resting():
         return requests.readline()
 
 
 def keep_standard_output() -> TextIO:
-    """Return standard output, and redirect other prints, mostly of compilers, to standard error."""
+    """Return a stream to standard output, and redirect file descriptor 1 to standard error.
+
+    Output of compilers then cannot mix with the results.
+    """
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return answers
 
 
 def main(arguments: list[str]) -> int:
-    """Build the arm and serve."""
+    """Build the arm and execute requests; return the exit code."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     answers = keep_standard_output()
     try:

@@ -1,4 +1,4 @@
-"""Comparison of two configs over a few rounds (distribution-free), and of a report with an earlier one."""
+"""Comparison of two configs by a distribution-free test, and of a report with an earlier report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABSENT = "absent"
 
 
 class Interval(NamedTuple):
-    """A confidence interval of the median: two of the values, and its coverage."""
+    """Confidence interval of the median: lower and upper order statistic, and coverage probability."""
 
     low: float
     high: float
@@ -28,9 +28,9 @@ class Interval(NamedTuple):
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Return the narrowest pair of order statistics with at least `WANTED_COVERAGE` of the median.
+    """Return the narrowest interval of order statistics that covers the median with probability 0.95.
 
-    If there are too few values, return the widest pair with its actual coverage.
+    If there are too few values, return the widest interval with its actual coverage.
     """
     ordered, n = sorted(values), len(values)
     depths = [depth for depth in range(n // 2) if coverage_of(n, depth) >= WANTED_COVERAGE]
@@ -39,17 +39,21 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def coverage_of(n: int, depth: int) -> float:
-    """Return the probability that the median is within the order statistics `depth` from either end."""
+    """Return the coverage of the interval from the `depth`-th lowest to the `depth`-th highest of n values.
+
+    `depth` is counted from 0.
+    """
     beyond: float = sum(comb(n, k) for k in range(depth + 1)) / 2**n
     return max(0.0, 1 - 2 * beyond)
 
 
 class Comparison(NamedTuple):
-    """Speed of b relative to a.
+    """Speed of config b relative to config a.
 
     Attributes:
-        ratio: median of the rounds' ratios.
-        ratios: one per round, so that slowdowns of both configs in a round cancel.
+        ratio: median of `ratios`.
+        interval: confidence interval of `ratio`.
+        ratios: speed of b over speed of a in each round, so that slowdowns of a whole round cancel.
     """
 
     ratio: float
@@ -76,7 +80,7 @@ class Comparison(NamedTuple):
 
 
 def compare(a: Sequence[float], b: Sequence[float]) -> Comparison:
-    """Compare the rates of the same rounds."""
+    """Compare the tokens per second of configs a and b, one value per round."""
     ratios = tuple(right / left for left, right in zip(a, b, strict=True))
     return Comparison(median(ratios), median_interval(ratios), ratios)
 
@@ -97,7 +101,7 @@ def refuse_other_baseline(request: Request, about: Mapping[str, Any]) -> None:
 
 
 def compare_with_baseline(baseline: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the speed of the first arm over that of the baseline, which ran at another time."""
+    """Return the speed and MFU of the report's first arm relative to the baseline's first arm."""
     then, now = (next(iter(each["arms"].values())) for each in (baseline, report))
     return {
         "date_utc": baseline["date_utc"],

@@ -1,4 +1,4 @@
-"""Alternating turns of the measured configs, each in its own child process, and the report."""
+"""Execution of a benchmark in alternating turns of child processes, and its report."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Turns = dict[str, list[dict[str, Any]]]
 
 
 def conduct(request: Request) -> dict[str, Any]:
-    """Run the warm-up and the rounds, and return the report.
+    """Run warm-up and all rounds; return the report.
 
-    The order within a round alternates, so that a drift of clock rate or temperature favours neither arm.
+    The order of the arms alternates, so that a drift of clock rate or temperature favours neither of them.
     """
     with workers(request) as arms:
         about = {name: arm.ask("describe") for name, arm in arms.items()}
         refuse_other_baseline(request, next(iter(about.values())))
         for name, arm in arms.items():
             about[name] |= arm.ask("cold_peak")
-            log_progress(f"{name}: {counted(request.trim, 'step')} to warm up")
+            log_progress(f"{name}: {counted(request.trim, 'warm-up step')}")
             arm.ask("warm_up", count=request.trim)
         turns: Turns = {name: [] for name in arms}
         for number in range(request.rounds):
@@ -48,7 +48,7 @@ def conduct(request: Request) -> dict[str, Any]:
 
 @contextmanager
 def workers(request: Request) -> Iterator[dict[str, Worker]]:
-    """Start a child process for each arm, all with the same documents; none outlives the block."""
+    """Start a child process for each arm; kill them after the `with` block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="neobert-bench-")))
         arms = {}
@@ -95,7 +95,7 @@ def report(
 
 
 def summary(turns: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return medians over an arm's turns, and MFU relative to the measured and the data-sheet peak."""
+    """Return medians over an arm's turns, and its MFU relative to the measured and the data-sheet peak."""
     flops_per_s = median(turn["flops"] / turn["seconds"] for turn in turns)
     peak = median(turn["peak_flops_per_s"] for turn in turns)
     nominal = about["nominal_flops_per_s"]
@@ -117,7 +117,7 @@ def rates(turns: list[dict[str, Any]]) -> list[float]:
 
 
 def rates_text(turns: Turns) -> str:
-    """Format the rate of each arm in its last turn."""
+    """Format the tokens per second of each arm in its last turn."""
     return ", ".join(f"{name} {rates(done[-1:])[0]:,.0f} tokens/s" for name, done in turns.items())
 
 
@@ -127,7 +127,7 @@ def log_progress(text: str) -> None:
 
 
 class Worker:
-    """Child process of one arm; each request and each response is a line of JSON."""
+    """Child process of one arm. Requests and responses are lines of JSON."""
 
     def __init__(self, name: str, config: Path, data: Data) -> None:
         self.name = name
@@ -141,7 +141,7 @@ class Worker:
         )
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request and wait for the response. Raises the error of a child that failed."""
+        """Call the method `do` of the child's `Arm` and return its result. Raises the child's error."""
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""Device: name, package versions, and peak FLOP/s measured with matrix products."""
+"""Device name, package versions, and peak FLOP/s measured with matrix products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCT = "product"
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, CUDA, this project and the installed packages of `PACKAGES`."""
+    """Return the versions of Python, CUDA, neobert-launch and the installed packages of `PACKAGES`."""
     found = {"python": platform.python_version(), "neobert-launch": __version__}
     if torch.version.cuda:
         found["cuda"] = torch.version.cuda
@@ -33,7 +33,7 @@ def versions() -> dict[str, str]:
 
 
 def device_name(device: torch.device) -> str:
-    """Return the name of the GPU, or the CPU's architecture and number of threads."""
+    """Return the name of the GPU, or the CPU architecture and torch's number of threads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {counted(torch.get_num_threads(), 'thread')}"
@@ -45,7 +45,7 @@ def gpu_uuid(device: torch.device) -> str:
 
 
 def measure_peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the median FLOP/s of a burst of square matrix products in the run's compute type."""
+    """Return the median FLOP/s of a series of square matrix products in `dtype`."""
     is_on_gpu = device.type == "cuda"
     size, repeats = (GPU_SIZE, GPU_REPEATS) if is_on_gpu else (CPU_SIZE, CPU_REPEATS)
     generator = torch.Generator(device).manual_seed(0)

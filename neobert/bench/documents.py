@@ -1,4 +1,4 @@
-"""Synthetic documents: random words, lengths as in web text, identical on every machine."""
+"""Synthetic documents: random words, with lengths as in web text, identical on every machine."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
 
 SEED = 0
 MEDIAN_TOKENS, SIGMA = 150, 0.86
-"""A lognormal with a mean of about 217 tokens."""
+"""Lognormal distribution of document lengths with a mean of about 217 tokens."""
 MOST_TOKENS = 8_000_000
 MICROBATCHES = 64
 ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
 
 
 def synthesize(config: RunConfig, folder: Path) -> PreparedData:
-    """Generate documents for some dozens of microbatches, within the length limits of the config.
+    """Generate documents for about 64 microbatches, within the length limits of the config.
 
-    Every epoch shuffles and masks them differently.
+    Like other text, they are shuffled and masked differently in every epoch.
     """
     tokenizer = _tokenizer(config)
     store = _store(config, tokenizer)
@@ -44,7 +44,7 @@ def synthesize(config: RunConfig, folder: Path) -> PreparedData:
 
 
 def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw document lengths in tokens, special tokens included, within the limits of the config."""
+    """Draw document lengths in tokens, including special tokens, within the length limits of the config."""
     capacity = config.trainer.per_device_train_batch_size * longest_row(config)
     wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
     shortest = max(config.dataset.min_length, NUM_MARKERS + 1)
@@ -68,7 +68,10 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:
-    """Build a tokenizer with as many words as the model has rows, before rounding."""
+    """Build a word-level tokenizer whose size is the model's embedding rows, rounded down to 128.
+
+    Raises `ProjectError` MOD002 if the model has fewer than 128 rows.
+    """
     rows = vocabulary_rows(config)
     size = rows // VOCAB_MULTIPLE * VOCAB_MULTIPLE
     if size == 0:

@@ -1,4 +1,4 @@
-"""Request for a measurement: written as JSON by the command line, read by the harness."""
+"""Benchmark request, written as JSON by the command line and read by `neobert.bench`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Data = Literal["synthetic", "own"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A measurement.
+    """Benchmark request.
 
     Attributes:
-        arms: canonical configs by name, one or two; the first is what the second is compared with.
-        digests: their digests.
-        differences: by key, the values of the two arms.
-        steps: optimizer steps of each arm, the trimmed ones included.
-        trim: warm-up steps that are not counted.
-        rounds: turns of each arm, which share the other steps.
-        data: synthetic documents, or the run's own.
-        baseline: report of an earlier measurement, or None.
+        arms: one or two canonical configs by name; the second is compared with the first.
+        digests: config digests by arm name.
+        differences: config keys that differ, with the values of both arms.
+        steps: optimizer steps of each arm, including warm-up steps.
+        trim: warm-up steps, which are not measured.
+        rounds: number of turns of each arm; the measured steps are divided among them.
+        data: "synthetic" documents, or the run's "own" data.
+        baseline: report of an earlier benchmark to compare with, or None.
     """
 
     arms: Mapping[str, Mapping[str, Any]]
@@ -36,23 +36,23 @@ class Request:
     baseline: Mapping[str, Any] | None
 
     def __post_init__(self) -> None:
-        """Raise `ProjectError` if no step would be counted."""
+        """Raise `ProjectError` if trim or rounds is below 1, or a turn would have no step."""
         if min(self.trim, self.rounds) < 1 or self.steps_per_turn < 1:
             raise ProjectError(
                 "bench-steps",
-                f"{self.steps} steps minus {self.trim} to trim are too few for {self.rounds} rounds",
+                f"--steps {self.steps} minus --trim {self.trim} is too few for --rounds {self.rounds}",
                 "raise --steps, or lower --trim (at least 1) or --rounds",
                 exit_code=EXIT_USAGE,
             )
 
     @property
     def steps_per_turn(self) -> int:
-        """Return the steps of an arm in a round."""
+        """Return the number of steps that an arm runs in each round."""
         return (self.steps - self.trim) // self.rounds
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the settings that a later measurement must share to be comparable."""
+        """Return the settings that must be equal in two reports to compare them."""
         return {"steps": self.steps, "trim": self.trim, "rounds": self.rounds, "data": self.data}
 
     def as_json(self) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_arms_take_turns_and_change_who_is_first(arms):
 
 def test_one_step_is_counted_as_one(arms, capsys):
     conductor.conduct(request_for("a", trim=1))
-    assert "a: 1 step to warm up\n" in capsys.readouterr().err
+    assert "a: 1 warm-up step\n" in capsys.readouterr().err
 
 
 def test_a_slow_arm_is_found_beside_a_drift_that_is_larger(arms, monkeypatch):
