@@ -1,4 +1,4 @@
-"""Processes of a run: ranks, collectives, replication and sharding. The only user of accelerate and FSDP2."""
+"""Distributed training: ranks, collectives, DDP and FSDP2. Only this package uses accelerate and FSDP2."""
 
 from neobert.parallel.sharding import full_tensor, gradients_of, load_full_state, own_part, part_like
 from neobert.parallel.world import World, use_all_cores

@@ -1,4 +1,4 @@
-"""Sharding of parameters, gradients and optimizer state over the ranks (FSDP2), and their gathering."""
+"""Sharding of parameters, gradients and optimizer state over the ranks (FSDP2), and gathering of shards."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ from torch.nn.utils import get_total_norm
 
 
 def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
-    """Shard every parameter over the ranks, in place; parameters outside all units belong to the root module.
+    """Shard every parameter over the ranks with FSDP2, in place; return the objective.
 
-    A unit's parameters stay gathered from its forward to the end of its backward: a model of this size fits,
-    and each parameter is gathered once per step. Gathering and reduction are in fp32, as with replicas.
+    A unit's parameters stay gathered from its forward to the end of its backward (no resharding after the
+    forward), so each is gathered once per step. Communication is in fp32, as with DDP.
 
     Args:
-        objective: module whose `units` share no parameter, and whose `module_work` is the work that reads the
-            parameters of a unit without going through its forward.
-        overlaps_exchange: whether units are gathered and reduced while others compute; else the objective is
-            the only unit, gathered before its forward and reduced after its backward.
+        objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
+            unit's parameters outside the unit's forward. Parameters outside all units form the root unit.
+        num_ranks: world size.
+        device: device of this rank.
+        overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
+            whole objective is one unit, gathered before its forward and reduced after its backward.
     """
     mesh = init_device_mesh(device.type, (num_ranks,))
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
@@ -38,14 +40,14 @@ def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exch
 
 
 def _between_hooks(module: nn.Module, function: Any) -> Any:
-    """Run a function as if it were the module's forward: gathered before, reduced after its backward."""
+    """Add the module's FSDP2 hooks to `function`: gather before it, reduce after its backward."""
     module.sharded_step = function
     register_fsdp_forward_method(module, "sharded_step")
     return module.sharded_step
 
 
 def hold_back(module: FSDPModule, *, is_last: bool) -> None:
-    """Reduce gradients and reshard only after the last microbatch of a step, to save communication."""
+    """Enable gradient reduction and resharding only for the last microbatch of a step."""
     module.set_is_last_backward(is_last)
     module.set_requires_gradient_sync(is_last)
     module.set_reshard_after_backward(is_last)
@@ -53,7 +55,7 @@ def hold_back(module: FSDPModule, *, is_last: bool) -> None:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Gather every parameter for a block in which ranks may call the module different numbers of times."""
+    """Gather all parameters inside the `with` block, where ranks may call the module unequally often."""
     units = [each for each in module.modules() if isinstance(each, FSDPModule)]
     for unit in units:
         unit.unshard()
@@ -65,29 +67,32 @@ def whole(module: nn.Module) -> Iterator[None]:
 
 
 def own_part(tensor: Tensor) -> Tensor:
-    """Return this rank's shard of a tensor; a tensor that is not sharded itself."""
+    """Return this rank's local shard; a tensor that is not sharded is returned unchanged."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def gradients_of(parameters: Iterable[Tensor]) -> list[Tensor]:
-    """Return the gradients of those parameters that have one."""
+    """Return the gradients of all parameters whose gradient is not None."""
     return [each.grad for each in parameters if each.grad is not None]
 
 
 def total_norm(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the norm of all tensors, of which each rank holds a shard. All ranks call it."""
+    """Return the total norm of sharded tensors over all ranks. All ranks must call it."""
     square = get_total_norm([own_part(each) for each in tensors]).square()
     dist.all_reduce(square)
     return square.sqrt()
 
 
 def full_tensor(tensor: Tensor) -> Tensor:
-    """Return the whole of a sharded tensor. All ranks call it."""
+    """Gather a sharded tensor; others are returned unchanged. All ranks must call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """Return this rank's shard of a replicated tensor, sharded like the parameter. No communication."""
+    """Shard a tensor like `parameter`, on its device, without communication; scalars are not sharded.
+
+    `tensor` must be equal on all ranks.
+    """
     tensor = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor
@@ -95,7 +100,10 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
 
 
 def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """Return the model's whole tensors on the CPU; with `keep` false, only take part in the gathering."""
+    """Gather the model's full state dict on the CPU. All ranks must call it.
+
+    With `keep` false, this rank only takes part in the gathering and gets an empty dict.
+    """
     state = {}
     for name, tensor in model.state_dict().items():
         tensor = full_tensor(tensor.detach())
@@ -106,6 +114,6 @@ def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def load_full_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Copy whole tensors, which every rank has, into the model's shards, strictly."""
+    """Load a full state dict, equal on all ranks, into a model that may be sharded. Strict."""
     parts = {name: part_like(state[name], own) for name, own in model.state_dict().items() if name in state}
     model.load_state_dict({**state, **parts})

@@ -1,4 +1,4 @@
-"""Process of a run: rank, device, and communication with the other ranks."""
+"""Rank, device, and communication with the other ranks."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PREPARATION_LIMIT = timedelta(days=7)
 
 
 class World:
-    """Processes of a run, as torchrun's environment describes them, or this one alone.
+    """Process group of a run from torchrun's environment, or a single process without it.
 
-    Host values are exchanged through gloo, without a wait for the GPU; gradients through the backend of the
-    device. All ranks call the same methods in the same order, and none after a failure.
+    Host values are exchanged through gloo, without waiting for the GPU; gradients through the backend of the
+    device. All ranks must call the same methods in the same order, and none after a failure.
     """
 
     def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
@@ -57,7 +57,7 @@ class World:
 
     @property
     def is_main(self) -> bool:
-        """Return whether this is rank 0, which writes files that exist once."""
+        """Return whether this is rank 0, which writes the shared files."""
         return self.rank == 0
 
     @property
@@ -67,14 +67,14 @@ class World:
 
     @property
     def is_sharded(self) -> bool:
-        """Return whether each rank holds a shard of every parameter, not a replica of the model."""
+        """Return whether parameters are sharded over the ranks (FSDP2), not replicated."""
         return self.mode == "fsdp2"
 
     def prepare(self, module: nn.Module, *, overlaps_exchange: bool = True) -> nn.Module:
-        """Move a module to the device and, with several ranks, average its gradients over them.
+        """Move a module to the device; with several ranks, wrap it in DDP or shard it with FSDP2.
 
-        Replicas exchange gradients in buckets during the backward pass, or all at once after it.
-        Sharding replaces the parameters, so build the optimizer after this.
+        `overlaps_exchange`: reduce gradients during the backward pass, and not all at once after it.
+        Build the optimizer afterwards, because sharding replaces the parameters.
         """
         if not self.is_sharded:
             if not overlaps_exchange:
@@ -91,11 +91,11 @@ class World:
         return sharding.shard(module, self.size, self.device, overlaps_exchange=overlaps_exchange)
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Compute in the run's precision; `prepare` has done this for `forward`, and for nothing else."""
+        """Return an autocast context in the run's precision, for calls other than the prepared `forward`."""
         return self._accelerator.autocast()
 
     def holding_gradients(self, module: nn.Module, *, is_last: bool) -> AbstractContextManager[Any]:
-        """Exchange gradients only after the last microbatch of a step."""
+        """Return a context that reduces gradients only if `is_last`: in the last microbatch of a step."""
         if isinstance(module, FSDPModule):
             sharding.hold_back(module, is_last=is_last)
         if is_last or not isinstance(module, DistributedDataParallel):
@@ -103,26 +103,26 @@ class World:
         return module.no_sync()
 
     def gradient_norm(self, module: nn.Module) -> Tensor:
-        """Return the norm of the module's gradients together, the same on all ranks."""
+        """Return the total norm of all gradients of the module, equal on all ranks."""
         gradients = [each.grad for each in module.parameters() if each.grad is not None]
         return sharding.total_norm(gradients) if self.is_sharded else get_total_norm(gradients)
 
     @torch.no_grad()
     def weight_norm(self, module: nn.Module) -> Tensor:
-        """Return the norm of the module's parameters together, the same on all ranks."""
+        """Return the total norm of all parameters of the module, equal on all ranks."""
         parameters = list(module.parameters())
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Gather all parameters for a block in which ranks may call the module different numbers of times."""
+        """Gather all parameters inside the `with` block, where ranks may call the module unequally often."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Return the model's tensors, whole and on the CPU, on rank 0; the others get nothing."""
+        """Gather the model's full state dict on the CPU of rank 0; other ranks get an empty dict."""
         return sharding.full_state(model, keep=self.is_main)
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
-        """Sum counts on the host over all ranks."""
+        """Sum each integer over all ranks, on the host."""
         if self.size == 1:
             return list(values)
         totals = torch.tensor(values, dtype=torch.int64)
@@ -136,7 +136,7 @@ class World:
         return tensor
 
     def gather(self, payload: bytes) -> list[bytes]:
-        """Collect bytes of all ranks, in order, on rank 0; the others get nothing."""
+        """Gather the payloads of all ranks, in rank order, on rank 0; other ranks get an empty list."""
         if self.size == 1:
             return [payload]
         gathered: list[Any] | None = [None] * self.size if self.is_main else None
@@ -153,9 +153,9 @@ class World:
 
     @contextmanager
     def main_first(self) -> Iterator[None]:
-        """Run a block on rank 0 first, then on the other ranks, which use the files that it wrote.
+        """Run the `with` block on rank 0 first, then on the other ranks, which use the files it wrote.
 
-        If rank 0 fails, the others wait until torchrun ends them.
+        If rank 0 fails, the other ranks wait until torchrun ends them.
         """
         if not self.is_main:
             self._wait_patiently()
@@ -168,26 +168,26 @@ class World:
             dist.barrier(group=self._patient_group)
 
     def wait_for_all(self) -> None:
-        """Wait until every rank has called this."""
+        """Wait at a barrier of all ranks."""
         if self.size > 1:
             dist.barrier(group=self._host_group)
 
 
 def gradients_mib(module: nn.Module) -> int:
-    """Return the size of a module's gradients in MiB, rounded up, for one bucket that holds them all."""
+    """Return the size of all gradients of a module in MiB, rounded up, as the size of a single DDP bucket."""
     return ceil(sum(each.numel() * each.element_size() for each in module.parameters()) / BYTES_PER_MIB)
 
 
 def refuse_foreign_strategies(environment: Mapping[str, str]) -> None:
-    """Raise `ProjectError` HST009 if the environment enables a sharding strategy of accelerate."""
+    """Raise `ProjectError` HST009 if accelerate's environment variables set a parallelism or a device."""
     for name in foreign_strategies(environment):
         raise ProjectError("HST009", f"the environment enables {name}", FOREIGN_HINT, "distributed.mode")
 
 
 def use_all_cores() -> None:
-    """Use every CPU core available to this process, or its share if the node has several ranks.
+    """Set torch's CPU threads to the cores available to this process, divided by the ranks on this node.
 
-    OMP_NUM_THREADS takes precedence if it is set; torch reads it.
+    Does nothing if OMP_NUM_THREADS is set, which torch reads.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
