@@ -1,4 +1,4 @@
-"""Update rules and schedules."""
+"""Optimizers, learning-rate schedulers, QK-clip and weight averaging."""
 
 from neobert.optim.adamw import decay_groups
 from neobert.optim.build import build_optimizer, build_scheduler, fast_forward, step_unless

@@ -12,16 +12,17 @@ from neobert.config.schema import OptimizerConfig
 
 
 def build(config: OptimizerConfig, model: nn.Module) -> Adam:
-    """Build AdamW or Adam over the parameters that train, fused into one kernel."""
+    """Build torch's fused AdamW or Adam for the trainable parameters."""
     kind = AdamW if config.name == "adamw" else Adam
     groups = decay_groups(model, config.weight_decay)
     return kind(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Return parameter groups with and without weight decay; each parameter is in exactly one.
+    """Split the trainable parameters into a group with weight decay and one without.
 
-    Vectors (norms, biases) and embeddings do not decay; a decoder tied to the embedding is the embedding.
+    Vectors (norms, biases) and embeddings, including a tied decoder, have no weight decay. Empty groups are
+    left out.
     """
     spared = {id(parameter) for parameter in _embeddings(model)}
     decayed: list[nn.Parameter] = []

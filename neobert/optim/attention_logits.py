@@ -1,4 +1,4 @@
-"""Largest attention logit of every head, measured within documents.
+"""Measurement of the largest attention logit of every head, within documents.
 
 Shapes: T tokens, B rows, S row length, N heads, H channels of a head, L blocks, D hidden size.
 """
@@ -25,10 +25,10 @@ Span = tuple[int, int]
 
 
 class LogitMeter:
-    """Measures the logits by a second forward pass through an encoder's blocks, without gradients.
+    """Measurement of attention logits by a separate forward pass through an encoder, without gradients.
 
-    The blocks run as a template on the meta device with the weights inserted. Compiled graphs and sharding
-    are not affected, and kernels need not return logits, which they never store.
+    A copy of a block on the meta device runs with each block's weights (`functional_call`), so compiled
+    graphs and sharding are not affected, and attention kernels need not return logits.
     """
 
     def __init__(self, encoder: NeoBERT, chunk_size: int) -> None:
@@ -41,11 +41,13 @@ class LogitMeter:
 
     @torch.no_grad()
     def measure(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the largest logit of each head, fp32 or better [L, N]; minus infinity without any token.
+        """Return the largest logit of each head [L, N], in fp32 or higher; minus infinity without tokens.
+
+        Waits for the device.
 
         Args:
-            inputs: `input_ids`, `position_ids`, and `cu_seqlens` or a boolean `attention_mask` [B, S], the
-                other one None. The host waits for the documents' bounds.
+            inputs: `input_ids`, `position_ids`, and either `cu_seqlens` or a boolean `attention_mask` [B, S];
+                the other one is None.
         """
         encoder, config = self._encoder, self._encoder.config
         x = F.embedding(inputs["input_ids"], full_tensor(encoder.encoder.weight))
@@ -72,10 +74,12 @@ class LogitMeter:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Neighbouring documents whose logits are computed together, or one document longer than a chunk.
+    """Consecutive documents whose logits are computed together, or one document longer than a chunk.
 
     Attributes:
-        is_same: [tokens, tokens], true for two tokens of one document; None for a single one.
+        start: index of the first token.
+        end: index after the last token.
+        is_same: boolean [tokens, tokens], true for two tokens of the same document; None for one document.
     """
 
     start: int
@@ -108,14 +112,15 @@ def _chunk(documents: Sequence[Span], device: torch.device) -> Chunk:
 def attend_and_measure(
     q: Tensor, k: Tensor, v: Tensor, chunks: Sequence[Chunk], chunk_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Attend within documents, q, k, v [T, N, H]: the context, and max(q k) / sqrt(H) of each head [N].
+    """Compute attention within documents; return the context [T, N, H] and max(q k) / sqrt(H) per head [N].
 
-    The context is zero outside all documents. Logits are rounded to the type of q; the maxima are in fp32 at
-    least.
+    The context is zero outside all documents. Logits have the dtype of q; the maxima are fp32 or higher.
 
     Args:
-        q, k: rotated.
-        chunk_size: most queries at a time.
+        q, k: queries and keys after rotary embedding [T, N, H].
+        v: values [T, N, H].
+        chunks: documents, grouped by `chunks_of`.
+        chunk_size: maximum number of queries at a time.
     """
     context = torch.zeros_like(q)
     q, k, v = (x.transpose(0, 1) for x in (q * q.shape[-1] ** -0.5, k, v))
@@ -131,7 +136,7 @@ def attend_and_measure(
 
 
 def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
-    """The largest product of each head, q and k [N, tokens, H]: [N]."""
+    """Return the largest product of each head [N], for q and k [N, tokens, H]."""
     logits = torch.bmm(q, k.mT)
     if is_same is not None:
         logits.masked_fill_(~is_same, -torch.inf)
@@ -139,13 +144,16 @@ def _largest_logits(q: Tensor, k: Tensor, is_same: Tensor | None) -> Tensor:
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, is_same: Tensor | None) -> Tensor:
-    """Attend under a mask; a query in a gap gets zeros. cuDNN would build a plan for every length."""
+    """Compute attention under a mask; a query that may attend to nothing gets zeros.
+
+    cuDNN is not used, because it builds a plan for every length.
+    """
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
         return F.scaled_dot_product_attention(q[None], k[None], v[None], attn_mask=is_same, scale=1.0)[0]
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
-    """Return a module's parameters by name, gathered from all ranks if they are sharded."""
+    """Return a module's parameters by name, gathered if they are sharded. All ranks must call it."""
     return {name: full_tensor(each) for name, each in module.named_parameters()}
 
 

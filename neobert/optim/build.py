@@ -1,4 +1,4 @@
-"""Construction of optimizers and schedulers, and steps that the finite guard may skip."""
+"""Construction of optimizers and schedulers, and optimizer steps that skip a bad update."""
 
 from __future__ import annotations
 
@@ -18,34 +18,33 @@ log = logging.getLogger(__name__)
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
-    """Build the optimizer that `optimizer.name` requests, over the parameters that train.
+    """Build the optimizer `optimizer.name` for the trainable parameters.
 
-    The first group's rate is `optimizer.lr`; one LambdaLR drives all groups.
+    The learning rate of the first parameter group is `optimizer.lr`; one LambdaLR scales all groups.
     """
     build = import_module(f"neobert.optim.{OPTIMIZERS[config.name].module}").build
     optimizer: Optimizer = build(config, model)
     if not skips_on_device(optimizer):
         log.info(
-            "optimizer %s waits for the device in every step: it cannot skip a bad step on the device",
+            "optimizer %s cannot skip a bad step on the device: the host waits for the device in every step",
             config.name,
         )
     return optimizer
 
 
 def skips_on_device(optimizer: Optimizer) -> bool:
-    """Return whether `step` can skip an update on the device, through `found_inf`.
+    """Return whether the optimizer's `step` skips the update on the device if `found_inf` is set.
 
-    Reads the attribute that torch's GradScaler checks, which torch sets for its fused optimizers. A test
-    verifies it for every optimizer of the table.
+    Checks the attribute that torch's GradScaler uses, which torch sets for its fused optimizers.
     """
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
-    """Step the optimizer, unless `is_bad` (a boolean scalar on the device) is true.
+    """Step the optimizer, unless `is_bad` (a boolean scalar tensor on the device) is true.
 
-    A skipped step changes neither weights nor state. `is_bad` None: the host has already checked this step.
-    An optimizer that cannot skip on the device waits for `is_bad` on the host.
+    A skipped step changes neither weights nor optimizer state. None: always step. For an optimizer that
+    cannot skip on the device, the host waits for `is_bad`.
     """
     if is_bad is not None and skips_on_device(optimizer):
         optimizer.found_inf = is_bad.to(torch.float32)  # type: ignore[attr-defined]  # torch's own way
@@ -55,16 +54,16 @@ def step_unless(is_bad: Tensor | None, optimizer: Optimizer) -> None:
 
 
 def build_scheduler(optimizer: Optimizer, config: SchedulerConfig, max_steps: int) -> LambdaLR:
-    """Build the schedule of a run of `max_steps`, from the function that the plan and the rules use too.
+    """Build the learning-rate scheduler of a run of `max_steps`, with the schedule function of the plan.
 
-    It is stepped once per optimizer step, for any accumulation and number of ranks.
+    Step it once per optimizer step, independent of accumulation and world size.
     """
     schedule = schedule_of(config, max_steps)
     return LambdaLR(optimizer, lambda step: learning_rate_at(step, 1.0, schedule))
 
 
 def fast_forward(scheduler: LambdaLR, step: int) -> None:
-    """Set the scheduler to an optimizer step. The rate is a function of the step, so nothing is replayed."""
+    """Set the scheduler and the learning rates to an optimizer step, without replaying earlier steps."""
     factors = zip(scheduler.base_lrs, scheduler.lr_lambdas, strict=True)
     rates = [base * factor(step) for base, factor in factors]
     state = {"last_epoch": step, "_last_lr": rates, "lr_lambdas": [None] * len(rates)}

@@ -1,9 +1,8 @@
 """Splitting of fused weights into the matrices that Muon orthogonalizes.
 
-Muon equalizes the singular values of a matrix. Orthogonalizing matrices that are stacked only for one fused
-product would mix their directions: a large gradient of V would shrink the update of Q. Q, K and V, and gate
-and up, are therefore orthogonalized separately. Each head reads its own rows of Q, K and V, so these may also
-be orthogonalized per head.
+Muon equalizes the singular values of a matrix. If matrices that are stacked for one fused product were
+orthogonalized together, their directions would mix: a large gradient of V would shrink the update of Q.
+Therefore Q, K and V are orthogonalized separately, optionally per head, and so are gate and up.
 
 Shapes: D columns, N heads, H channels of a head.
 """
@@ -17,11 +16,11 @@ WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
-    """Split weights [..., rows, D] into their matrices.
+    """Split fused weights [..., rows, D] into [..., matrices, rows per matrix, D].
 
-    Gives [..., 1, rows, D], for gate and up [..., 2, rows / 2, D], for Q, K and V [..., 3, N H, D]. The rows
-    of qkv are grouped by head, Q, K and V of head 0 and then of head 1, not Q, K and V of all. Split by head
-    they keep that order, [..., 3 N, H, D].
+    The result is [..., 1, rows, D] for "whole", [..., 2, rows / 2, D] for "gate_up", [..., 3, N H, D] for
+    "qkv", and [..., 3 N, H, D] for "qkv_by_head". Rows of a qkv weight are grouped by head: Q, K and V of
+    head 0, then Q, K and V of head 1.
     """
     if layout == QKV:
         return weight.unflatten(-2, (num_heads, 3, -1)).transpose(-4, -3).flatten(-3, -2)
@@ -30,13 +29,13 @@ def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
 
 
 def join_rows(parts: Tensor, layout: str, num_heads: int) -> Tensor:
-    """Invert `split_rows`."""
+    """Join matrices to the fused weight [..., rows, D]: the inverse of `split_rows`."""
     if layout == QKV:
         return parts.unflatten(-2, (num_heads, -1)).transpose(-4, -3).flatten(-4, -2)
     return parts.flatten(-3, -2)
 
 
 def head_rows(queries: Tensor, keys: Tensor, head_dim: int) -> Tensor:
-    """Expand factors per head [N] to the rows of qkv [3 N H, 1]; rows of V get 1."""
+    """Expand factors of queries and keys per head [N] to all rows of qkv [3 N H, 1]; rows of V get 1."""
     factors = torch.stack((queries, keys, torch.ones_like(keys)), dim=1)
     return factors.flatten().repeat_interleave(head_dim)[:, None]

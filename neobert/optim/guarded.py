@@ -1,4 +1,4 @@
-"""Base class of optimizers that skip a bad step (non-finite values or a loss spike) on the device."""
+"""Base class of optimizers that skip a bad step (NaN, infinity or a loss spike) on the device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Group = dict[str, Any]
 
 
 class GuardedOptimizer(Optimizer):
-    """Optimizer that updates every parameter with a gradient, group by group.
+    """Optimizer that skips its step if the tensor `found_inf` is above zero, without a device sync.
 
-    If the tensor `found_inf` is above zero, the step changes neither weights nor state, without a device
-    synchronization. Subclasses define `update`, and take their factors and gradients from the methods below.
+    A skipped step changes neither weights nor state. Subclasses implement `update` with `shrinkage`,
+    `zero_if_bad`, `momentum_targets` and `momentum`, which have no effect in a bad step.
     """
 
     found_inf: Tensor | None = None
@@ -46,13 +46,13 @@ class GuardedOptimizer(Optimizer):
         return factor if self.found_inf is None else torch.where(self.found_inf > 0, 1.0, factor)
 
     def zero_if_bad(self, update: Tensor) -> Tensor:
-        """Return an update; zeros in a bad step."""
+        """Return `update`, or zeros in a bad step."""
         return update if self.found_inf is None else torch.where(self.found_inf > 0, 0.0, update)
 
     def momentum_targets(self, momenta: list[Tensor], gradients: list[Tensor]) -> list[Tensor]:
-        """Return the target of each momentum's update: the gradient, or the momentum itself in a bad step.
+        """Return the tensors to interpolate the momenta towards: the gradients, or in a bad step the momenta.
 
-        A momentum that is its own target keeps its value bit for bit.
+        Interpolating a momentum towards itself leaves it bit-identical.
         """
         if self.found_inf is None:
             return gradients
@@ -61,7 +61,7 @@ class GuardedOptimizer(Optimizer):
         return [torch.where(is_bad, momentum, gradient) for momentum, gradient in pairs]
 
     def momentum(self, parameter: nn.Parameter, name: str) -> Tensor:
-        """Return the momentum `name` from a parameter's state; zeros in the first step."""
+        """Return the momentum `name` of a parameter, initialized to zeros in the first step."""
         state = self.state[parameter]
         if not state:
             state[name] = torch.zeros_like(parameter)

@@ -1,4 +1,4 @@
-"""Lion (arXiv:2302.06675): updates of equal magnitude in the direction of the momentum's sign."""
+"""Lion optimizer (arXiv:2302.06675), which updates by the sign of an interpolated momentum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.parallel import gradients_of, own_part
 
 
 class Lion(GuardedOptimizer):
-    """Lion with decoupled weight decay. Elementwise, so shards are not gathered."""
+    """Lion with decoupled weight decay. The update is elementwise, so sharded parameters are not gathered."""
 
     def __init__(self, groups: list[Group], *, lr: float, betas: tuple[float, float]) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "weight_decay": 0.0})
@@ -31,5 +31,5 @@ class Lion(GuardedOptimizer):
 
 
 def build(config: OptimizerConfig, model: nn.Module) -> Lion:
-    """Build Lion over the parameters that train; vectors and embeddings do not decay."""
+    """Build Lion for the trainable parameters; vectors and embeddings have no weight decay."""
     return Lion(decay_groups(model, config.weight_decay), lr=config.lr, betas=config.betas)

@@ -1,6 +1,6 @@
-"""Muon for the matrices of the blocks and AdamW for the rest, as one optimizer.
+"""Muon for the matrices of the transformer blocks and AdamW for all other parameters, as one optimizer.
 
-Two optimizers would need two schedules and two saved states.
+One optimizer needs only one scheduler and one saved state.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ DEFAULTS: Group = {
 
 
 class MuonWithAdamW(GuardedOptimizer):
-    """Groups of the rule "muon" get `torch.optim.Muon`'s update, those of "adamw" the fused AdamW.
+    """Optimizer with the update of `torch.optim.Muon` for groups with rule "muon", else fused AdamW.
 
-    A Muon group describes the layout of its weights (`layout`, `num_heads`): matrices stacked in one weight
-    are orthogonalized separately. Matrices of one shape in a group are orthogonalized together. Sharded
-    weights are gathered for that, in bf16, and every rank computes the same whole update.
+    A Muon group has the layout of its weights (`layout`, `num_heads`), so that matrices stacked in one weight
+    are orthogonalized separately. Weights of equal shape are orthogonalized in one batch. For sharded
+    weights, the update directions are gathered in bf16, and every rank computes the full update.
     """
 
     def __init__(self, groups: Iterable[Group]) -> None:
         super().__init__(groups, dict(DEFAULTS))
         for group in self.param_groups:
             if group["rule"] == MUON and any(each.ndim != 2 for each in group["params"]):
-                raise ValueError("Muon takes matrices only")
+                raise ValueError("Muon groups may only contain 2-dimensional parameters")
 
     def update(self, group: Group, parameters: list[nn.Parameter]) -> None:
-        """Update the parameters of a group and their state, by the rule of the group."""
+        """Update the parameters of a group and their state by Muon or AdamW, depending on its rule."""
         update = self._update_by_muon if group["rule"] == MUON else self._update_by_adamw
         update(group, parameters)
 
@@ -92,7 +92,7 @@ class MuonWithAdamW(GuardedOptimizer):
                 own_part(parameter).add_(part, alpha=-group["lr"] * factor)
 
     def _directions(self, group: Group, parameters: list[nn.Parameter]) -> Sequence[Tensor]:
-        """Update the momenta, and return the update directions; shards of this rank."""
+        """Update the momenta and return the update directions (with Nesterov if set), as local shards."""
         weight = group["momentum"]
         momenta = [own_part(self.momentum(each, "momentum_buffer")) for each in parameters]
         gradients = self.momentum_targets(momenta, [own_part(each) for each in gradients_of(parameters)])
@@ -103,7 +103,7 @@ class MuonWithAdamW(GuardedOptimizer):
 def _orthogonal_updates(
     group: Group, parameters: Sequence[Tensor], directions: Sequence[Tensor]
 ) -> Iterator[tuple[Sequence[Tensor], Tensor, float]]:
-    """Yield weights of one shape, their whole orthogonal updates [K, R, C], and their factor of the rate."""
+    """Yield for each shape: its K weights, their full updates [K, R, C], and the learning-rate factor."""
     layout, num_heads = group["layout"], group["num_heads"]
     by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for parameter, direction in zip(parameters, directions, strict=True):
@@ -120,7 +120,7 @@ def _orthogonal_updates(
 
 
 def _gather(part: Tensor, parameter: Tensor) -> Tensor:
-    """Return the whole tensors of which each rank holds a shard like the parameter's. All ranks call it."""
+    """Gather a local shard that is sharded like `parameter` to the full tensor. All ranks must call it."""
     if not isinstance(parameter, DTensor):
         return part
     part = part.to(torch.bfloat16)  # half the bytes to send

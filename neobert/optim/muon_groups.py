@@ -1,4 +1,4 @@
-"""Parameter groups of Muon with AdamW: Muon updates the matrices of the blocks, AdamW the rest."""
+"""Parameter groups: Muon for the matrices of the transformer blocks, AdamW for all other parameters."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
 
 
 def build(config: OptimizerConfig, model: nn.Module) -> MuonWithAdamW:
-    """Build the optimizer over the parameters that train. The first group's rate is `optimizer.lr`."""
+    """Build Muon with AdamW for the trainable parameters. The first group has the rate `optimizer.lr`."""
     return MuonWithAdamW([*_adamw_groups(config, model), *_muon_groups(config, model)])
 
 
 def matrices(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the trained matrices of the blocks by layout, which Muon updates.
+    """Return the trainable matrices of the transformer blocks by layout, for Muon.
 
-    A matrix outside the blocks (embedding, decoder, classifier) maps from or to something other than hidden
-    states; Muon does worse than AdamW there, so AdamW updates it.
+    Matrices outside the blocks (embedding, decoder, classifier) are left to AdamW, which trains them better.
     """
     found: dict[str, list[nn.Parameter]] = {QKV: [], GATE_UP: [], WHOLE: []}
     for block in _blocks(model):

@@ -1,7 +1,7 @@
-"""Batched orthogonalization of matrices by the iteration of `torch.optim.Muon` (arXiv:2502.16982).
+"""Batched orthogonalization by the Newton-Schulz iteration of `torch.optim.Muon` (arXiv:2502.16982).
 
-torch keeps its iteration in a private function of one matrix; 28 blocks would call it 196 times a step. The
-tests hold each matrix of a batch equal to what torch's gives it.
+torch has this iteration as a private function for one matrix, which 28 blocks would call 196 times per step.
+Tests compare each matrix of a batch with torch's result.
 
 Shapes: K matrices of R rows and C columns.
 """
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""The quintic's, chosen for their slope at zero: singular values end between 0.68 and 1.2, not at one."""
+"""Coefficients of the quintic polynomial; singular values converge to the range 0.68 to 1.2, not to one."""
 
 EPS = 1e-7
 
 
 def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
-    """Bring the singular values of [K, R, C] near one in bf16; zeros stay zeros.
+    """Orthogonalize matrices [K, R, C] approximately, in bf16: singular values become about 1, zeros stay 0.
 
     Raises `ValueError` for fp16, in which small gradients underflow before they are orthogonalized.
     """
@@ -38,7 +38,10 @@ def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
 
 
 def rate_factor(adjust_lr_fn: str, num_rows: int, num_columns: int) -> float:
-    """Return the factor of a matrix's learning rate: "original" or "match_rms_adamw"."""
+    """Return the factor by which a matrix shape scales the learning rate, as in `torch.optim.Muon`.
+
+    `adjust_lr_fn`: "original" or "match_rms_adamw".
+    """
     if adjust_lr_fn == "original":
         return math.sqrt(max(1.0, num_rows / num_columns))
     return 0.2 * math.sqrt(max(num_rows, num_columns))

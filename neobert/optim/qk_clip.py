@@ -1,7 +1,7 @@
-"""QK-Clip (arXiv:2507.20534): hold attention logits below a threshold by shrinking the query and key weights.
+"""QK-Clip (arXiv:2507.20534): limit attention logits by scaling down query and key weights.
 
-Muon lets the norms of query and key weights grow where AdamW does not, and logits with them, until the
-softmax chooses one token and training diverges.
+With Muon, the norms of query and key weights can grow more than with AdamW. The logits grow with them, until
+the softmax saturates and training diverges.
 
 Shapes: L blocks, N heads, H channels of a head, D hidden size.
 """
@@ -24,7 +24,7 @@ from neobert.parallel import own_part, part_like
 
 
 class QKClip:
-    """Measures the logits every `interval` steps after the update, and shrinks heads above the threshold."""
+    """QK-Clip every `interval` steps: measure the logits and scale down heads above the threshold."""
 
     def __init__(
         self, encoder: NeoBERT, *, threshold: float, alpha: float, interval: int, chunk_size: int
@@ -35,15 +35,18 @@ class QKClip:
         self._alpha = alpha
         self._interval = interval
         self.highest: Tensor | None = None
-        """The largest logits that were last measured, before they were cut: [L, N]."""
+        """Largest logit of each head [L, N] at the last measurement, before clipping; None before it."""
 
     def is_due(self, step: int) -> bool:
-        """Return whether the logits of this step, counted from one, are measured."""
+        """Return whether QK-Clip runs after this step, counted from 1."""
         return step % self._interval == 0
 
     @torch.no_grad()
     def __call__(self, inputs: dict[str, Any]) -> None:
-        """Measure on an objective's inputs, agree over the ranks, and shrink. All ranks call it."""
+        """Measure the logits on a microbatch, take the maximum over the ranks, and scale the weights.
+
+        `inputs`: arguments of the objective. All ranks must call it.
+        """
         highest = self._meter.measure(inputs)
         if dist.is_initialized():
             dist.all_reduce(highest, op=dist.ReduceOp.MAX)
@@ -53,7 +56,7 @@ class QKClip:
 
 
 def build_qk_clip(config: OptimizerConfig, model: nn.Module) -> QKClip | None:
-    """Build the clip around a model's encoder; None for an optimizer that does not clip logits."""
+    """Build QK-Clip for a model's encoder; None if the optimizer does not use it."""
     if not OPTIMIZERS[config.name].clips_logits:
         return None
     encoder = next(module for module in model.modules() if isinstance(module, NeoBERT))
@@ -70,18 +73,18 @@ def build_qk_clip(config: OptimizerConfig, model: nn.Module) -> QKClip | None:
 def shrink_heads(qkv: Tensor, largest: Tensor, threshold: float, alpha: float) -> None:
     """Scale the rows of Q by ratio ** alpha and of K by ratio ** (1 - alpha), ratio = threshold / largest.
 
-    Logits are bilinear in Q and K, and rotations commute with scaling, so the largest becomes the threshold.
-    Heads below it are unchanged, and so are heads with a NaN logit, for which the guard stops the run.
+    Logits are bilinear in Q and K, and rotary embedding commutes with scaling, so the largest logit becomes
+    the threshold. Heads at or below the threshold, or with a logit that is NaN or infinite, are unchanged.
 
     Args:
-        qkv: the fused weight [3 N H, D], rows grouped by head; whole or sharded.
-        largest: the largest logit of each head [N].
+        qkv: fused weight [3 N H, D] with rows grouped by head; may be sharded.
+        largest: largest logit of each head [N].
 
-    Raises `ValueError` for a weight that does not hold Q, K and V of each head.
+    Raises `ValueError` if the number of rows is not divisible by 3 N.
     """
     if qkv.shape[0] % (3 * len(largest)):
         raise ValueError(
-            f"a qkv weight of {qkv.shape[0]} rows does not hold Q, K and V of {len(largest)} heads"
+            f"a qkv weight with {qkv.shape[0]} rows cannot be split into Q, K and V of {len(largest)} heads"
         )
     is_above = (largest > threshold) & largest.isfinite()
     ratio = torch.where(is_above, threshold / largest, 1.0)

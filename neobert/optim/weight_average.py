@@ -12,10 +12,10 @@ from neobert.parallel.sharding import own_part
 
 
 class WeightAverage:
-    """The average a(t) = d a(t-1) + (1 - d) w(t) of the trained weights, in fp32, sharded as they are.
+    """Moving average a(t) = d a(t-1) + (1 - d) w(t) of the trainable weights in fp32, sharded like them.
 
-    Training never reads it. The decay d is a function of the step alone, so a resume is bit-exact: see
-    `decay_at`.
+    It does not affect training. The decay d depends only on the step (see `decay_at`), so a resume is
+    bit-exact.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
@@ -30,20 +30,20 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Add the weights of a step, counted from 1."""
+        """Update the average with the current weights; `step` is counted from 1."""
         averages, weights = self._parts()
         torch._foreach_lerp_(averages, weights, 1 - decay_at(step, self._decay))
 
     def of(self, weight: Tensor) -> Tensor:
-        """Return the average of a weight; a tensor that is not trained itself."""
+        """Return the average of a weight; a tensor that is not trained is returned unchanged."""
         return self._averages.get(weight, weight).detach()
 
     @contextmanager
     def in_place_of_weights(self) -> Iterator[None]:
         """Swap the values of weights and averages inside the `with` block.
 
-        In place, one tensor at a time: compiled graphs and FSDP keep pointers to the weights, and a second
-        copy of the model might not fit. A save may not start in the block: its copy is asynchronous.
+        Values are swapped in place, one tensor at a time, because compiled graphs and FSDP keep pointers to
+        the weights and a second copy of the model might not fit. Do not start a save in the block.
         """
         self._exchange()
         try:
@@ -64,8 +64,9 @@ class WeightAverage:
 
 
 def decay_at(step: int, decay: float) -> float:
-    """Return the decay of a step: at first lower, so that the average forgets the initial weights.
+    """Return the decay of a step: min(decay, (1 + step) / (10 + step)).
 
-    (1 + t) / (10 + t) is the warm-up of TensorFlow's ExponentialMovingAverage.
+    The lower decay of early steps is that of TensorFlow's ExponentialMovingAverage: the average forgets the
+    initial weights.
     """
     return min(decay, (1 + step) / (10 + step))

@@ -201,5 +201,5 @@ def test_the_pass_of_the_meter_is_the_models_own(make_model, make_packed, change
 
 
 def test_a_weight_of_queries_alone_is_refused():
-    with pytest.raises(ValueError, match="32 rows does not hold Q, K and V of 4 heads"):
+    with pytest.raises(ValueError, match="32 rows cannot be split into Q, K and V of 4 heads"):
         shrink_heads(torch.zeros(32, 32), torch.full((4,), 9.0), threshold=1.0, alpha=0.5)
