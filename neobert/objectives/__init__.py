@@ -1,4 +1,4 @@
-"""Objectives: modules that map a microbatch to a summed loss."""
+"""Training objectives: modules of model and loss that map a microbatch to a summed loss."""
 
 from neobert.objectives.build import build_objective
 from neobert.objectives.masked_lm import MaskedLMObjective, check_labels

@@ -19,10 +19,10 @@ from neobert.objectives.step_kernels import StepKernels
 def build_objective(
     config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str, *, num_ranks: int = 1
 ) -> MaskedLMObjective:
-    """Build the masked-language-model loss on the kernels that were resolved.
+    """Build the masked-language-modeling objective with the chosen kernels, compiled if configured.
 
-    A single rank runs a packed step as one graph. With several ranks each block is a separate graph, so that
-    its gradients are exchanged while the backward pass of earlier blocks still runs.
+    With one rank, a packed step is compiled as one graph. With several ranks, each block is a separate graph,
+    so that the gradient all-reduce overlaps the rest of the backward pass.
 
     Raises `ProjectError` ATT001 if trainer.torch_compile is set and packed SDPA cannot be compiled.
     """
@@ -44,7 +44,7 @@ def _choose(
 
 
 def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:
-    """Return the rows of the decoder on a GPU's packed path; a CPU gains nothing from shapes that stay."""
+    """Return the static number of decoder rows for packed rows on a GPU; None (dynamic) otherwise."""
     if device_type != "cuda" or not config.datacollator.pack_sequences:
         return None
     return target_capacity(rows * longest_row(config), probability)
@@ -53,7 +53,7 @@ def _capacity(config: RunConfig, device_type: str, rows: int, probability: float
 def _compile(
     objective: MaskedLMObjective, config: RunConfig, kernels: StepKernels, *, is_alone: bool
 ) -> None:
-    """Compile packed steps with their loss, for they have one shape; with padded rows only the encoder."""
+    """Compile the objective in place: with packed rows the whole step, with padded rows only the encoder."""
     backend = config.trainer.torch_compile_backend
     refuse_loop(config, kernels)
     if not config.datacollator.pack_sequences:
@@ -65,7 +65,7 @@ def _compile(
 
 
 def refuse_loop(config: RunConfig, kernels: StepKernels) -> None:
-    """Raise `ProjectError` ATT001 if attention over packed documents is a loop, which cannot be compiled."""
+    """Raise `ProjectError` ATT001 if attention loops over packed documents, which cannot be compiled."""
     if config.datacollator.pack_sequences and ATTENTION[kernels.attention].program == "loop":
         raise ProjectError(
             "ATT001",
@@ -76,7 +76,7 @@ def refuse_loop(config: RunConfig, kernels: StepKernels) -> None:
 
 
 def compile_encoder(encoder: NeoBERT, backend: str, *, is_alone: bool) -> None:
-    """Compile the encoder for rows of any length: as one graph, or among several ranks one for each block."""
+    """Compile the encoder for rows of any length: as one graph with one rank, else one graph per block."""
     if is_alone:
         encoder.compile(backend=backend, fullgraph=True)
         return

@@ -21,21 +21,20 @@ from neobert.plan.memory import rows_per_chunk
 
 
 class Score(NamedTuple):
-    """Sums over the targets of a microbatch: loss in nats, number of correct predictions."""
+    """Loss in nats and number of correct predictions, both summed over the targets of a microbatch."""
 
     loss_sum: Tensor
     num_correct: Tensor
 
 
 class MaskedLMObjective(Objective):
-    """Sum the cross-entropy over the targets; the caller divides the sum.
+    """Masked-language-modeling objective: cross-entropy summed over the targets, in fp32.
 
-    With `masked_logits_only` the decoder runs on the M targets alone, else on every token: the loss is the
-    same at a higher cost. The cross-entropy is always computed in fp32.
+    With `masked_logits_only` the decoder runs only on the M targets, else on every token, which gives the
+    same loss at a higher cost.
 
-    With a capacity the decoder gets that many rows in every microbatch, padded with unlabelled rows: shapes
-    are static, and the whole objective can be compiled. Evaluation microbatches may have another size and
-    have their own capacity.
+    With a capacity the decoder gets that many rows in every microbatch, filled up with unlabelled rows, so
+    shapes are static and the objective can be compiled. `eval_capacity` is the capacity in evaluations.
 
     With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
     """
@@ -61,15 +60,15 @@ class MaskedLMObjective(Objective):
         self._is_lookup_compiled = False
 
     def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
-        """Compile a step as one graph of static shapes, an evaluation as another. Needs a capacity."""
+        """Compile the training loss and the evaluation as one graph each. Requires a capacity."""
         self._is_lookup_compiled, self.has_cuda_graphs = True, cuda_graphs
         self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
         self._scored = compiled(self._score, backend)
 
     def compile_parts(self, backend: str) -> None:
-        """Compile each block and the loss separately: a graph returns all its gradients at its end.
+        """Compile each block and the loss separately, so that gradients of a block are available early.
 
-        Needs a capacity.
+        Requires a capacity.
         """
         for block in self.model.model.transformer_encoder:
             block.forward = compiled(block.forward, backend)
@@ -82,16 +81,16 @@ class MaskedLMObjective(Objective):
         return [*encoder.transformer_encoder, *ends]
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the functions that read a module's parameters outside its forward (see `ModuleWork`)."""
+        """Return the computations that use a module's parameters outside its forward (see `ModuleWork`)."""
         return [self._decode]
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
-        """Return the summed loss of a microbatch, fp32; without any target, zero with its graph intact.
+        """Return the summed loss of a microbatch in fp32; without targets, a zero that supports backward.
 
         Args:
-            num_targets: labels that are not -100, counted on the host, to avoid a device sync.
-            labels: int64 [T] or [B, S], -100 where nothing is predicted. One outside the vocabulary raises
-                `IndexError` on a CPU; `check_labels` finds it before it fails on a GPU.
+            num_targets: number of labels that are not -100, counted on the host to avoid a device sync.
+            labels: int64 [T] or [B, S], -100 where nothing is predicted. A label outside the vocabulary
+                raises `IndexError` on a CPU; on a GPU, call `check_labels` before.
             inputs: arguments of the encoder, packed or padded.
         """
         num_rows = rows_for(num_targets, self.capacity, labels.numel())
@@ -132,45 +131,51 @@ class MaskedLMObjective(Objective):
         return linear_cross_entropy(hidden, decoder.weight, decoder.bias, labels, rows, "torch", self.z_loss)
 
     def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-        """Return hidden rows and labels: of the targets and what fills them up, or of all T tokens."""
+        """Return hidden states and labels of the rows to decode: `num_rows` rows, or all T tokens.
+
+        All tokens are decoded if `masked_logits_only` is false.
+        """
         labels = labels.flatten()
         return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the decoder's input, [T, D] or [B * S, D]. Arguments as for `forward`, without labels."""
+        """Return the hidden states that `logits` takes, [T, D] or [B * S, D].
+
+        `inputs`: arguments of the encoder.
+        """
         if self._is_lookup_compiled:
             inputs = inputs | {"input_ids": None, "inputs_embeds": self.look_up(inputs["input_ids"])}
         return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
 
     def look_up(self, input_ids: Tensor) -> Tensor:
-        """Return the embeddings [..., D] of ids [...]; the gradient is deterministic, compiled or not."""
+        """Return the embeddings [..., D] of token ids [...], with a deterministic gradient."""
         table = self.model.model.encoder
         return embedding(input_ids, table.weight, table.padding_idx)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Decode rows of what `encode` returned: [M, D] to [M, V]."""
+        """Return the logits [M, V] of rows [M, D] of the output of `encode`."""
         return self.decode(self.final_states(hidden))
 
     def final_states(self, hidden: Tensor) -> Tensor:
-        """Return the model's last hidden states [M, D] for rows of what `encode` returned."""
+        """Return the model's last hidden states for rows [M, D] of the output of `encode`."""
         return hidden
 
     def decode(self, states: Tensor) -> Tensor:
-        """Decode last hidden states: [M, D] to [M, V]."""
+        """Return the logits [M, V] of the model's last hidden states [M, D]."""
         # Not through the decoder's forward: it may be in parts, and the loss around it has them gathered.
         return F.linear(states, self.model.decoder.weight, self.model.decoder.bias)
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:
-    """Return the type that a product of the hidden states would be computed in here."""
+    """Return the autocast dtype if autocast is enabled on the tensor's device, else the tensor's dtype."""
     device = hidden.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
 
 
 def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
-    """Select the rows with a label: [T, D] and [T] to [M, D] and [M], with M = num_rows <= T.
+    """Select the rows with a label: from [T, D] and [T] to [M, D] and [M], with M = num_rows <= T.
 
-    If there are fewer targets than M, other rows fill the rest, with the label -100.
+    If there are fewer than M targets, the remaining rows are arbitrary and have the label -100.
     """
     places = torch.nonzero_static(labels != IGNORED, size=num_rows).squeeze(1)
     is_target = places >= 0
@@ -183,7 +188,7 @@ def gather_targets(hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tenso
 def summed_loss(logits: Tensor, labels: Tensor, z_loss: float = 0.0) -> Tensor:
     """Sum the cross-entropy of logits [M, V] over the labels [M] that are not -100, in fp32.
 
-    Each label adds z_loss times the square of its logits' logsumexp.
+    Adds z_loss times the squared logsumexp of the logits for each of these labels.
     """
     # Many logits take `linear_cross_entropy` instead. torch's own chunked function took 1.3 to 60 times as
     # long as this on two cores (torch 2.13, M 400 to 1600, V 4096 to 16384).
@@ -195,8 +200,8 @@ def summed_loss(logits: Tensor, labels: Tensor, z_loss: float = 0.0) -> Tensor:
 
 
 def check_labels(labels: Tensor, vocab_size: int) -> None:
-    """Raise `IndexError` for a label on the host that is neither -100 nor a row of the vocabulary."""
+    """Raise `IndexError` if a label (a CPU tensor) is neither -100 nor in [0, vocab_size)."""
     is_legal = (labels == IGNORED) | ((labels >= 0) & (labels < vocab_size))
     if not bool(is_legal.all()):
         worst = labels[~is_legal][0].item()
-        raise IndexError(f"label {worst} is outside the vocabulary of {vocab_size} tokens")
+        raise IndexError(f"label {worst} is outside the vocabulary of {vocab_size:,} tokens")

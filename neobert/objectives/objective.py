@@ -1,7 +1,4 @@
-"""Interface of an objective, the module that the loop trains.
-
-The number of rows that the decoder gets in a packed microbatch is static, so that nothing recompiles.
-"""
+"""Interface of training objectives, and the static number of decoder rows of a packed microbatch."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from torch import Tensor, nn
 
 @dataclass(slots=True)
 class ModuleWork:
-    """Computation with the parameters of one module outside that module's forward, for FSDP2.
+    """Computation that uses the parameters of a module outside the module's forward, for FSDP2.
 
     Attributes:
-        module: its parameters are gathered before the computation, and its gradients reduced during the rest
-            of the backward pass.
-        function: the computation; compiling and sharding replace it.
+        module: module whose parameters FSDP2 gathers before the computation, and whose gradients it reduces
+            during the backward pass.
+        function: the computation; compilation and sharding replace it.
     """
 
     module: nn.Module
@@ -39,10 +36,9 @@ class ModuleWork:
 
 
 def compiled(function: Callable[..., Any], backend: str, *, cuda_graphs: bool = False) -> Callable[..., Any]:
-    """Compile a function of static shapes into one graph; a graph break is an error.
+    """Compile a function for static shapes into one graph; a graph break is an error.
 
-    With `cuda_graphs`, Inductor records its kernels once, forward and backward, and replays them: the host
-    starts one graph instead of hundreds of kernels.
+    With `cuda_graphs`, Inductor captures forward and backward as CUDA graphs and replays them.
     """
     compiler = partial(torch.compile, backend=backend, dynamic=False, fullgraph=True)
     return compiler(function, options={"triton.cudagraphs": True}) if cuda_graphs else compiler(function)
@@ -51,13 +47,13 @@ def compiled(function: Callable[..., Any], backend: str, *, cuda_graphs: bool = 
 class Objective(nn.Module, ABC):
     """Model and loss in one module.
 
-    Its forward takes the arguments that `Task.inputs` returns, and returns the loss summed over targets in
-    fp32. The loop divides by the number of targets of the whole step, over microbatches and ranks.
+    Its forward takes the keyword arguments from `Task.inputs` and returns the loss summed over targets, in
+    fp32. The training loop divides by the number of targets of the whole step, over microbatches and ranks.
 
     Attributes:
-        capacity: rows that the head gets in every training microbatch; None: as many as there are targets.
-        eval_capacity: the same for an evaluation.
-        attention_ran: the attention kernel that each block of the training step ran, by its number.
+        capacity: static number of rows that the head gets per training microbatch; None: one per target.
+        eval_capacity: the same for evaluation microbatches.
+        attention_ran: attention kernel that each transformer block used in training, by block number.
         has_cuda_graphs: whether a training step replays CUDA graphs.
     """
 
@@ -68,16 +64,16 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
-        """Return the summed loss of a microbatch; without any target, zero with its graph intact.
+        """Return the summed loss of a microbatch; without targets, a zero that supports backward.
 
-        `num_targets` is counted on the host, to avoid a device sync.
+        `num_targets` is counted on the host to avoid a device sync.
         """
 
     @abstractmethod
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Any:
-        """Return the terms that the task's metrics add up.
+        """Return the result of a microbatch for the task's `Metrics.add`, without gradients.
 
-        Arguments as for `forward`; no gradient is kept.
+        Arguments as for `forward`.
         """
 
     @abstractmethod
@@ -85,31 +81,31 @@ class Objective(nn.Module, ABC):
         """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the functions that read a module's parameters outside its forward (see `ModuleWork`)."""
+        """Return the computations that use a module's parameters outside its forward (see `ModuleWork`)."""
         return []
 
 
 MULTIPLE = 128
 SPREAD = 6.0
-"""Standard deviations of room above the expected targets: one microbatch in a billion needs more."""
+"""Standard deviations above the expected number of targets; one microbatch in a billion has more."""
 
 
 def most_targets(num_tokens: int, probability: float) -> int:
-    """Return an upper bound on the targets among T tokens, each a target with this probability."""
+    """Return an upper bound on the targets among `num_tokens` tokens: mean plus 6 standard deviations."""
     expected = num_tokens * probability
     return min(num_tokens, ceil(expected + SPREAD * sqrt(expected * (1 - probability))))
 
 
 def target_capacity(num_tokens: int, probability: float) -> int:
-    """Return the rows that the decoder gets for T tokens, each a target with this probability."""
+    """Return the static number of decoder rows for `num_tokens` tokens: `most_targets`, rounded up to 128."""
     return min(num_tokens, MULTIPLE * ceil(most_targets(num_tokens, probability) / MULTIPLE))
 
 
 def rows_for(num_targets: int, capacity: int | None, num_tokens: int) -> int:
-    """Return the decoder rows for this many targets: the smallest multiple of the capacity that fits them.
+    """Return the number of decoder rows: the smallest multiple of `capacity` that fits `num_targets`.
 
-    More targets than the capacity cost one more compilation; no target is ever dropped. Without a capacity
-    there is one row per target.
+    More targets than the capacity cause a recompilation; no target is dropped. Without a capacity there is
+    one row per target. At most `num_tokens`.
     """
     if capacity is None:
         return num_targets

@@ -1,6 +1,6 @@
-"""Masked-language-model objective whose blocks run packed tokens on this project's kernels.
+"""Masked-language-modeling objective for packed rows, with this project's kernels.
 
-The parameters stay the model's own, in fp32; every product reads a bf16 copy. The residual stream is bf16.
+It uses the model's fp32 parameters; every matrix product reads a bf16 copy. The residual stream is bf16.
 
 Shapes: T packed tokens, M rows that are decoded, D hidden size.
 """
@@ -31,11 +31,11 @@ from neobert.objectives.step_kernels import StepKernels
 COMPUTE = torch.bfloat16
 
 Stream = tuple[Tensor, Tensor | None]
-"""State between blocks: the residual stream, and its rstd (fused) or the branch to add (triton)."""
+"""State between blocks: the residual stream [T, D], and its rstd (fused) or the branch to add (triton)."""
 
 
 class KernelObjective(MaskedLMObjective):
-    """The masked-language-model loss with its blocks, norms and decoder on this project's kernels."""
+    """Masked-language-modeling objective whose blocks, norms and decoder use this project's kernels."""
 
     def __init__(
         self,
@@ -53,12 +53,12 @@ class KernelObjective(MaskedLMObjective):
         self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in blocks]
 
     def compile_parts(self, backend: str) -> None:
-        """Compile embedding, blocks and loss as separate graphs."""
+        """Compile the embedding, each block and the loss as separate graphs."""
         for work in self.module_work():
             work.compile(backend)
 
     def module_work(self) -> list[ModuleWork]:
-        """Return the whole step, which reads all parameters outside their modules' forward."""
+        """Return embedding, blocks and decoder: all of them bypass their module's forward."""
         return [self._embed, *self._steps, self._decode]
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
@@ -73,7 +73,7 @@ class KernelObjective(MaskedLMObjective):
         )
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the residual stream [T, D] before the final norm, which only decoded rows need."""
+        """Return the residual stream [T, D] before the final norm, which is applied only to decoded rows."""
         config = self.model.config
         # Only FlashAttention 4 takes the length of the longest segment; 0 selects this project's attention.
         longest = inputs["max_seqlen"] if self.attention == "flash_attn_4" else 0
@@ -91,7 +91,10 @@ class KernelObjective(MaskedLMObjective):
     def _embedded(
         self, input_ids: Tensor, position_ids: Tensor, cu_seqlens: Tensor, max_seqlen: int
     ) -> tuple[Stream, Tensor, Tensor]:
-        """Return what every block takes: the first residual stream, the table of angles, the segments."""
+        """Return the initial residual stream, the rotary table and the segments for attention.
+
+        Segments are `cu_seqlens` for FlashAttention 4, else the tiles of this project's attention.
+        """
         config = self.model.config
         rotary = rotary_table(position_ids, config.dim_head, config.rope_theta, self.blocks.angles)
         num_tokens = position_ids.shape[0]
@@ -114,9 +117,9 @@ def fused_step(
     num_heads: int,
     eps: float,
 ) -> Stream:
-    """Run a block with its elementwise operations in epilogues: (x, rstd) to the next such pair.
+    """Run a block with elementwise operations fused into matrix products; return the next (x, rstd).
 
-    max_seqlen: 0 for this project's attention, else the bound of the segments for FlashAttention 4.
+    `max_seqlen`: longest segment, for FlashAttention 4; 0 selects this project's attention.
     """
     x, rstd = stream
     assert rstd is not None
@@ -135,9 +138,9 @@ def triton_step(
     num_heads: int,
     eps: float,
 ) -> Stream:
-    """Run a block on torch's products and Triton programs between them. Arguments as for `fused_step`.
+    """Run a block with torch matrix products and Triton kernels. Arguments as for `fused_step`.
 
-    The stream is (x, branch of the previous block or None): this block's first norm adds the branch.
+    The stream is (x, output of the previous block's feed-forward branch or None), which the first norm adds.
     """
     x, branch = stream
     weights = block_weights(block)
@@ -152,13 +155,13 @@ def triton_step(
 
 @dataclass(frozen=True)
 class BlockSteps:
-    """Functions of one implementation of the blocks over packed tokens.
+    """Functions of one implementation of the transformer blocks for packed tokens.
 
     Attributes:
-        angles: type of the rotary table.
-        start: turns embeddings [T, D] and the norms' epsilon into the first stream.
-        step: runs one block, as `fused_step` does.
-        finish: turns the last stream into the residual stream [T, D].
+        angles: dtype of the rotary table.
+        start: converts embeddings [T, D] and the norms' epsilon to the initial stream.
+        step: runs one block; same arguments as `fused_step`.
+        finish: converts the last stream to the residual stream [T, D].
     """
 
     angles: torch.dtype
@@ -183,7 +186,7 @@ BLOCK_STEPS = {
     "fused": BlockSteps(torch.float16, _with_rstd, fused_step, lambda stream: stream[0]),
     "triton": BlockSteps(torch.float32, lambda x, _: (x, None), triton_step, _add_branch),
 }
-"""By the names of `neobert.kernel_table.BLOCKS` that replace the model's blocks."""
+"""Implementations by their name in `neobert.kernel_table.BLOCKS`."""
 
 
 def block_weights(block: EncoderBlock) -> Weights:

@@ -1,6 +1,6 @@
-"""Choice of the kernels of a training step, once per run, with the reason.
+"""Choice of the kernels of a training step.
 
-`neobert.kernel_table` lists what each kernel needs; this module checks what this process has.
+`neobert.kernel_table` has the requirements of each kernel; this module checks them in this process.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from neobert.plan.kernels import block_obstacle
 
 @dataclass(frozen=True, slots=True)
 class StepKernels:
-    """Kernels of a training step, with the reason.
+    """Kernels of a training step, and the reason for the choice.
 
     Attributes:
-        name: torch and liger are modules of the model; triton and fused replace its blocks in training.
-        attention: the attention kernel of a training step.
-        model_attention: the kernel of the model's own forward over packed documents.
+        name: torch or liger (modules of the model), or triton or fused (replace its blocks in training).
+        attention: attention kernel of a training step.
+        model_attention: attention kernel of the model's own forward for packed rows.
     """
 
     name: str
@@ -43,19 +43,19 @@ class StepKernels:
 
     @property
     def replace_blocks(self) -> bool:
-        """Return whether the blocks run on this project's kernels."""
+        """Return whether this project's kernels (triton, fused) replace the model's blocks."""
         return self.name in OWN_KERNELS
 
     @property
     def modules(self) -> str:
-        """Return the name of the norm and activation kernels of the model's own modules."""
+        """Return the norm and activation kernels of the model's own modules: torch or liger."""
         return "torch" if self.replace_blocks else self.name
 
 
 def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype) -> StepKernels:
-    """Choose the kernels of a run for this device ("cpu", "cuda") and compute type.
+    """Choose the kernels of a run for a device type ("cpu" or "cuda") and compute dtype.
 
-    Raises `ProjectError` ATT001 if a kernel that the config names cannot run; no other is taken instead.
+    Raises `ProjectError` ATT001 if a kernel that the config names cannot run; there is no fallback.
     """
     requested = section_of(config).kernel_backend
     packed = _resolve_attention(config, device_type, dtype)
@@ -75,7 +75,7 @@ def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype
 
 
 def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) -> Backend:
-    """Choose the kernel for packed runs of the model's own modules."""
+    """Choose the attention kernel of the model's own modules for packed rows."""
     model = section_of(config)
     environment = this_environment(device_type, dtype, model.hidden_size // model.num_attention_heads)
     try:
@@ -87,13 +87,13 @@ def _resolve_attention(config: RunConfig, device_type: str, dtype: torch.dtype) 
 def resolve_modules(requested: str, device_type: str, dtype: torch.dtype, *, is_compiled: bool) -> Backend:
     """Choose the norm and activation kernels of the model's own modules, liger or torch.
 
-    Under torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with it, 124
+    With torch.compile, auto does not select liger: on an H200 a compiled step took 142 ms with liger, 124 ms
     without.
     """
     if requested == "torch":
         return Backend("torch", "as configured")
     if requested == "auto" and is_compiled and not BLOCKS["liger"].compiles:
-        return Backend("torch", "auto: torch.compile fuses norms and activations, and liger's would stop it")
+        return Backend("torch", "auto: torch.compile fuses norms and activations, which liger would prevent")
     try:
         check_liger(device_type, dtype)
     except BackendError as error:
@@ -115,7 +115,7 @@ def _own_kernels(name: str, config: RunConfig, model_attention: str, reason: str
 
 
 def choose_block_attention(row_length: int) -> Backend:
-    """Choose the attention kernel of this project's blocks for rows of `row_length` tokens."""
+    """Choose the attention kernel for triton or fused blocks and rows of `row_length` tokens."""
     reasons = [f"rows of {row_length} tokens"]
     for kernel in block_attention(row_length):
         error = block_attention_error(kernel)
@@ -126,7 +126,7 @@ def choose_block_attention(row_length: int) -> Backend:
 
 
 def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
-    """Return why an attention kernel cannot run in this project's blocks, or None."""
+    """Return the error that prevents an attention kernel in triton or fused blocks, or None."""
     environment = this_environment("cuda", torch.bfloat16, BLOCKS[OWN_KERNELS[0]].largest_head)
     obstacle = kernel.obstacle(environment, _is_missing)
     if obstacle is not None:
@@ -141,11 +141,11 @@ def block_attention_error(kernel: AttentionKernel) -> BackendError | None:
 
 
 def block_error(name: str, config: RunConfig, device_type: str, dtype: torch.dtype) -> BackendError | None:
-    """Return why this project's kernels of the blocks cannot run a config here, or None."""
+    """Return the error that prevents the block kernels `name` (triton, fused) for this config, or None."""
     obstacle = block_obstacle(BLOCKS[name], config, this_environment(device_type, dtype), _is_missing)
     return None if obstacle is None else BackendError(*obstacle)
 
 
 def _is_missing(package: Package) -> bool:
-    """Return whether a package is not installed; it is imported only when a kernel first runs."""
+    """Return whether a package is not installed, without importing it."""
     return importlib.util.find_spec(package.module.partition(".")[0]) is None
