@@ -231,7 +231,7 @@ def test_a_step_that_was_found_good_is_taken(make_model):
 
 
 def test_vectors_are_refused():
-    with pytest.raises(ValueError, match="matrices only"):
+    with pytest.raises(ValueError, match="2-dimensional"):
         plain(torch.nn.Parameter(torch.zeros(4)))
 
 
