@@ -1,4 +1,4 @@
-"""Rehearsal: a few dozen steps of the run, measured, killed and resumed, in child processes.
+"""Rehearsal: a few dozen steps of the run in child processes, which are measured, killed and resumed.
 
-It reports measurements as JSON, which the rules judge.
+The measurements are reported as JSON and checked by the rules.
 """

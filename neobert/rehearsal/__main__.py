@@ -1,10 +1,10 @@
 """One rank of a rehearsal: `python -m neobert.rehearsal fresh|resumed|resumed_again RESOLVED.json FOLDER`.
 
-FOLDER belongs to the rehearsal alone. It holds the run directories of the uninterrupted run and of both
-resumed ones; every rank of a part writes its stage to `PART_stage_rank<k>` and its results to
-`PART_rank<k>.json`. Then it hangs on purpose, between two steps, until it is killed. The uninterrupted run
-also stops at `measured_rank<k>.json`, until its parent has read that and removed it, and it measures nothing
-while the parent runs other checks, during which there is a file `others_at_work`.
+FOLDER contains the run directories of the uninterrupted run (`fresh`) and of both resumed runs, and files for
+communication with the parent process. Every rank writes its current stage to `NAME_stage_rank<k>` and its
+results to `NAME_rank<k>.json`, then waits between two steps until it is killed. The uninterrupted run also
+writes `measured_rank<k>.json` and waits until the parent has read and removed it. While a file
+`others_at_work` exists, the parent runs other checks, and the run waits before it measures.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ORPHANED_S = 2.0
 
 
 def main(arguments: list[str]) -> int:
-    """Run the rehearsal; errors are reported to the parent process as the trainer's are."""
+    """Run one rank of the rehearsal; return the exit code. Errors are reported to the parent process."""
     configure_logging()
     signals, parent = Signals(), os.getppid()
     try:
@@ -57,9 +57,9 @@ def main(arguments: list[str]) -> int:
 
 
 def remove_if_orphaned(folder: Path, parent: int) -> None:
-    """Remove the folder of a launcher that was killed, which cannot remove these checkpoints itself.
+    """Remove the rehearsal's folder if the parent process was killed and cannot do it.
 
-    The kernel sends the signal of its death before its last thread has ended, and with that its process.
+    The signal of the parent's death may arrive before the parent has ended, so this waits up to 2 seconds.
     """
     deadline_s = time.monotonic() + ORPHANED_S
     while os.getppid() == parent and time.monotonic() < deadline_s:
@@ -76,7 +76,13 @@ def rehearse(
     linger: Linger = hang,
     hold: Hold = hold,
 ) -> int:
-    """Create the run directory, and run the session with an observer. `linger` ends the rehearsal."""
+    """Create the run directory, and run a session with an observer; return the exit code.
+
+    Args:
+        name: `fresh`, `resumed` or `resumed_again`.
+        linger: called after the last step; waits to be killed.
+        hold: called after the measurements; waits until the parent has read them.
+    """
     from torch import OutOfMemoryError
 
     from neobert.rehearsal.measurements import recording_reads

@@ -1,6 +1,6 @@
-"""Worker processes of torch's compiler: importing this module starts them.
+"""Start of torch's compile worker processes, on import of this module.
 
-torch starts them with the first compilation, and compiles in its own process until they have imported torch.
+Otherwise torch starts them at the first compilation, and compiles in its own process until they are ready.
 """
 
 from __future__ import annotations

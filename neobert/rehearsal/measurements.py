@@ -1,5 +1,5 @@
-"""Measurements of a rehearsed run: its lines of metrics, memory outside the allocator, precision of matrix
-products, documents that are in both splits, config keys that were read."""
+"""Measurements of a rehearsed run: speed, memory outside the allocator, precision of matrix products,
+documents that are in both splits, config keys that were read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,10 @@ USERS = ("neobert.config.schedules",)
 
 
 def context_of(device: torch.device) -> tuple[int, bool]:
-    """Return memory outside the allocator in MiB, and whether it is that of this process alone."""
+    """Return GPU memory in use outside the CUDA allocator in MiB, and whether only this process is counted.
+
+    If the driver does not report memory per process, memory of other processes is included.
+    """
     reserved, own = torch.cuda.memory_reserved(device), own_bytes(gpu_uuid(device))
     if own is not None:
         return (own - reserved) // BYTES_PER_MIB, True
@@ -79,9 +82,10 @@ def own_bytes(uuid: str) -> int | None:
 
 
 def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
-    """Count the evaluation's tokens whose document is in the training text; None without an evaluation.
+    """Measure the share of evaluation tokens whose document is also in the training text.
 
-    For large text, documents at a regular stride are compared; for a stream, its first window.
+    For large text, documents at a regular stride are compared; for a stream, its first window. None without
+    an evaluation split or training text.
     """
     if prepared.eval is None:
         return None
@@ -111,7 +115,7 @@ def _documents(prepared: PreparedData) -> TokenStore | None:
 
 
 def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
-    """Yield the tokens of documents as 64-bit integers, for any type in the store."""
+    """Yield the tokens of up to `most` documents as bytes of 64-bit integers, whatever the store's dtype."""
     stride = -(-len(store) // most)
     for number in range(0, len(store), stride):
         yield store.tokens[store.offsets[number] : store.offsets[number + 1]].astype("<i8").tobytes()
@@ -119,9 +123,9 @@ def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
 
 @contextmanager
 def recording_products() -> Iterator[dict[str, float]]:
-    """Count the FLOPs of matrix products in the `with` block by the precision of their inputs.
+    """Count the FLOPs of matrix products in the `with` block by the dtype of their inputs.
 
-    Only torch's products are counted, not those inside the project's own kernels.
+    The dict is filled after the block. Only torch operators are counted, not this project's kernels.
     """
     flops: dict[str, float] = defaultdict(float)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, acc_events=True) as profiler:
@@ -145,7 +149,7 @@ def _product(event: Any) -> tuple[str, float] | None:
 
 
 def parameter_types(model: nn.Module) -> dict[str, int]:
-    """Count the model's parameters by their precision."""
+    """Return the number of parameters by dtype."""
     counts: Counter[str] = Counter()
     for parameter in model.parameters():
         counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
@@ -153,7 +157,7 @@ def parameter_types(model: nn.Module) -> dict[str, int]:
 
 
 class _Recorded:
-    """A descriptor in place of a key's slot, which records reads."""
+    """Descriptor that replaces a config dataclass slot and records reads of the key."""
 
     def __init__(self, slot: Any, key: str, seen: set[str]) -> None:
         self._slot, self._key, self._seen = slot, key, seen
@@ -170,7 +174,7 @@ class _Recorded:
 
 
 def is_bystander(module: str) -> bool:
-    """Return whether a read by this module is not a use of the value."""
+    """Return whether reads of config keys by this module do not count as use of the key."""
     if module in USERS:
         return False
     return any(module == name or module.startswith(f"{name}.") for name in BYSTANDERS)
@@ -178,7 +182,7 @@ def is_bystander(module: str) -> bool:
 
 @contextmanager
 def recording_reads() -> Iterator[set[str]]:
-    """Collect the dotted keys that are read inside the `with` block, in this process."""
+    """Collect the dotted config keys that this process reads inside the `with` block."""
     seen: set[str] = set()
     slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
     for kind, name, slot, key in slots:
@@ -201,7 +205,7 @@ def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
 
 
 def describe(worst: WorstCase) -> dict[str, Any]:
-    """Return the sizes of the worst batches."""
+    """Return the sizes of the worst-case microbatches."""
     train, evaluation = worst.train, worst.evaluation
     return {
         "num_tokens": train.num_tokens,
@@ -213,13 +217,13 @@ def describe(worst: WorstCase) -> dict[str, Any]:
 
 
 def has_mask_with_packing(trainer: Trainer) -> bool | None:
-    """Return whether a packed microbatch has a two-dimensional mask; None for padded rows."""
+    """Return whether a packed microbatch also has an `attention_mask`; None for padded rows."""
     inputs = trainer.task.inputs(first_batches(trainer, 1)[0], trainer.world.device)
     return None if inputs.get("cu_seqlens") is None else inputs.get("attention_mask") is not None
 
 
 def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -> dict[str, Any] | None:
-    """Return the mean speed between warm-up and the first save, and the step time of each line of metrics."""
+    """Return mean speed between warm-up and the first save, and step times; None without metrics lines."""
     lines = [row for row in rows if TRAIN_LOSS in row and script.warm_up < row["step"] <= script.saved]
     if not lines:
         return None
@@ -238,7 +242,7 @@ def speed_of(trainer: Trainer, rows: Sequence[dict[str, Any]], script: Script) -
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """Return the mean; None if a value is."""
+    """Return the mean of the values, or None if any of them is None."""
     known = list(values)
     return None if None in known else math.fsum(cast("list[float]", known)) / len(known)
 
@@ -246,7 +250,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 def evaluation_of(
     trainer: Trainer, rows: Sequence[dict[str, Any]], beats: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return whether the run evaluated before its first step, the loss, and the slowest microbatch."""
+    """Return facts about the evaluation before the first step: its heartbeat, loss and slowest microbatch."""
     first = next((row for row in rows if row["step"] == 0), {})
     return {
         "is_configured": trainer.task.evaluation is not None,
@@ -257,7 +261,7 @@ def evaluation_of(
 
 
 def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
-    """Return the kernel that was resolved, and the one that each block ran."""
+    """Return the chosen attention kernel, and the kernel that each transformer block used."""
     ran = trainer.task.attention_ran
     layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {

@@ -1,4 +1,4 @@
-"""Observers of the uninterrupted run and of the resumed one: hooks that record each step."""
+"""Hooks that observe the uninterrupted run and the resumed runs of a rehearsal, and record each step."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from neobert.units import BYTES_PER_MIB
 
 @dataclass
 class Fresh:
-    """Observer of the uninterrupted run, from its first step."""
+    """Observer of the uninterrupted run. `seen` has the results."""
 
     script: Script
     parent: Parent
@@ -52,10 +52,10 @@ class Fresh:
     allocated: list[int] = field(default_factory=list)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
-        """Run the worst batch (the one that needs the most memory), then observe every step."""
+        """Run the worst-case microbatch (with the largest memory need); return the hook for every step."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
-        self.parent.say("running the worst batch")
+        self.parent.say("running the worst-case microbatch")
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
         self.worst.step(trainer)
@@ -72,7 +72,7 @@ class Fresh:
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
     def look(self, trainer: Trainer, _report: StepReport) -> None:
-        """Record a step; conclude after the last one."""
+        """Record a step; after the last step, call `conclude`."""
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:
             self.parent.say(f"step {step} of {script.total}")
@@ -87,7 +87,7 @@ class Fresh:
             self.conclude(trainer)
 
     def conclude(self, trainer: Trainer) -> None:
-        """Read the run's files and memory, then run the trials; the last one ends the run."""
+        """Collect metrics, memory and trial results, report them to the parent, and wait to be killed."""
         self.seen["save_s"] = self._save_s(trainer)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
@@ -99,7 +99,7 @@ class Fresh:
             "beats": beats[-1:],
         }
         retries = self._retries(trainer)
-        self.parent.say("running the worst batch with the optimizer's state in memory")
+        self.parent.say("running the worst-case microbatch with the optimizer state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
         self.seen |= self._own_memory(trainer)
@@ -108,7 +108,7 @@ class Fresh:
             self.seen["overlap"] = train_eval_overlap(prepare(trainer.config))
         self.parent.say("comparing accumulated gradients")
         self.seen["accumulation"] = accumulation_error(trainer)
-        self.parent.say("overfitting one batch")
+        self.parent.say("overfitting one microbatch")
         losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
@@ -118,7 +118,7 @@ class Fresh:
         self.parent.finish(trainer, self.seen)
 
     def _save_s(self, trainer: Trainer) -> float:
-        """Wait until the save has ended, so that the run is not killed during it; return its duration."""
+        """Wait until the checkpoint is complete; return the seconds that the save took."""
         wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
         return trainer.phases.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
 
@@ -143,7 +143,7 @@ class Fresh:
         }
 
     def _own_memory(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the memory of this process as a heartbeat would, for a comparison from outside."""
+        """Return process id, GPU and the heartbeat's memory fields, to be compared with NVML and the OS."""
         device = trainer.world.device
         is_on_gpu = trainer.world.is_on_gpu
         if is_on_gpu:
@@ -157,10 +157,10 @@ class Fresh:
 
 @dataclass
 class Resumed:
-    """Observer of a resumed run, for the steps that are compared.
+    """Observer of a resumed run, for the steps that are compared with the uninterrupted run.
 
     Attributes:
-        is_last: no later run resumes from this one, so it saves no checkpoint.
+        is_last: True for the second resume, which saves no checkpoint.
     """
 
     script: Script
@@ -169,7 +169,7 @@ class Resumed:
     seen: dict[str, Any] = field(default_factory=dict)
 
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
-        """Record digests of the restored state."""
+        """Record digests of the restored state; return the hook for every step."""
         self.start = trainer.progress.step
         self.parent.say(f"resumed at step {self.start}")
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
@@ -181,7 +181,7 @@ class Resumed:
         return [Hook(name="rehearsal", act=self.look, every=1)]
 
     def look(self, trainer: Trainer, _report: StepReport) -> None:
-        """Record a step; after the last one, wait for its checkpoint, if it saves one, and finish."""
+        """Record a step; after the last compared step, wait for its checkpoint (if any) and report."""
         step = trainer.progress.step
         if step == self.start:
             return

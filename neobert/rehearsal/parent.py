@@ -1,4 +1,4 @@
-"""Files by which a rank of a rehearsal and the process that started it wait for each other. No torch."""
+"""Communication of a rehearsal's rank with its parent process, through files. Imports no torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Hold = Callable[["Trainer", Path], None]
 
 
 def hang(trainer: Trainer) -> None:
-    """Wait to be killed, without further steps. Raises `ProjectError` REH002 after `TIMEOUT_S`."""
+    """Wait to be killed. Raises `ProjectError` REH002 after 120 seconds, `StopRequested` on a signal."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()
@@ -36,7 +36,7 @@ def hang(trainer: Trainer) -> None:
 
 
 def hold(trainer: Trainer, measured: Path) -> None:
-    """Wait until the measurements have been read and removed, without further steps."""
+    """Wait until the parent has removed the file `measured`, for at most 120 seconds."""
     deadline_s = time.monotonic() + TIMEOUT_S
     while measured.exists() and time.monotonic() < deadline_s:
         trainer.signals.raise_if_requested()
@@ -44,7 +44,10 @@ def hold(trainer: Trainer, measured: Path) -> None:
 
 
 class Parent:
-    """The process that started the rehearsal, for one rank. `linger` ends the rehearsal."""
+    """Interface of one rank to the parent process: files for its stage, measurements and results.
+
+    `linger` and `hold` wait for the parent, at the end and after the measurements.
+    """
 
     def __init__(self, folder: Path, part: str, rank: int, linger: Linger, hold: Hold) -> None:
         self._results, self._stage = folder / f"{part}_rank{rank}.json", folder / f"{part}_stage_rank{rank}"
@@ -52,11 +55,11 @@ class Parent:
         self._linger, self._hold = linger, hold
 
     def say(self, stage: str) -> None:
-        """Report the stage that begins."""
+        """Write the name of the current stage for the parent."""
         self._stage.write_text(stage, encoding="utf-8")
 
     def wait_until_alone(self, trainer: Trainer) -> None:
-        """Wait until no other check runs on this machine."""
+        """Wait until the parent runs no other checks (the file `others_at_work` is gone)."""
         if self._others.exists():
             self.say("waiting for the other checks")
         while self._others.exists():
@@ -64,17 +67,17 @@ class Parent:
             time.sleep(POLL_S)
 
     def pause(self, trainer: Trainer, seen: dict[str, Any]) -> None:
-        """Report the measurements that other processes would disturb, then wait while those processes run."""
+        """Write the performance measurements, then wait until the parent has read them."""
         _write(self._measured, seen)
         self._hold(trainer, self._measured)
 
     def finish(self, trainer: Trainer, seen: dict[str, Any]) -> None:
-        """Report all results; does not return."""
+        """Write all results, then wait to be killed."""
         _write(self._results, seen)
         self._linger(trainer)
 
     def end_without_memory(self, error: Exception, seen: dict[str, Any]) -> None:
-        """Report the results before an out-of-memory error, with its stage."""
+        """Write the results so far, with the message and the stage of an out-of-memory error."""
         message = f"{self._stage.read_text(encoding='utf-8')}: {str(error).splitlines()[0]}"
         _write(self._results, seen | {"out_of_memory": message})
 

@@ -1,4 +1,4 @@
-"""Steps of a rehearsal, its config and its run directory."""
+"""Number of steps, config and run directory of a rehearsal."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ LIFETIME = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The steps of a rehearsal.
+    """Step numbers of a rehearsal.
 
     Attributes:
-        compared: steps that are repeated after each resume.
+        compared: number of steps that each resumed run trains, to be compared with the uninterrupted run.
         saved: step of the checkpoint that the first resume starts from; the second starts `compared` later.
-        total: steps of the uninterrupted run, which both are compared with.
-        planned: steps of the requested run, which its schedule is made for.
+        total: steps of the uninterrupted run.
+        planned: steps of the requested run, for its learning-rate schedule.
     """
 
     compared: int
@@ -52,7 +52,7 @@ class Script:
 
 
 def script_for(max_steps: int) -> Script:
-    """Return the steps of a rehearsal of the run. Raises `ProjectError` REH001 if the run is too short."""
+    """Choose the steps of a rehearsal. Raises `ProjectError` REH001 if a run of `max_steps` is too short."""
     compared = min(MOST_COMPARED, max_steps // PARTS)
     if compared == 0:
         message = f"trainer.max_steps {max_steps} is too short for a rehearsal (at least {PARTS})"
@@ -63,9 +63,9 @@ def script_for(max_steps: int) -> Script:
 def stand_ins(
     config: RunConfig, folder: Path, script: Script, *, is_resumed: bool, is_last: bool = False
 ) -> dict[str, Any]:
-    """Return the keys that a rehearsal replaces: output folder and intervals.
+    """Return the config keys that a rehearsal changes (output folder, intervals and more) and their values.
 
-    `is_last`: nothing resumes from the run, so it saves nothing.
+    `is_last`: the second resumed run, which saves no checkpoint.
     """
     saves_every = script.compared if is_resumed else script.saved
     batches = config.trainer.eval_max_batches or EVAL_BATCHES
@@ -94,7 +94,7 @@ def stand_ins(
 
 
 def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
-    """Return the config of the rehearsed run, validated once."""
+    """Return the config with the `replaced` keys, validated."""
     values = to_dict(config)
     for key, value in replaced.items():
         section, _, name = key.rpartition(".")
@@ -103,7 +103,7 @@ def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
 
 
 def lay_out(config: RunConfig) -> Path:
-    """Write the files that a trainer reads from its run directory."""
+    """Create the run directory with the resolved config and a receipt, and return its path."""
     folder = Path(config.trainer.output_dir)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESOLVED).write_text(json.dumps(to_dict(config)), encoding="utf-8")
@@ -112,7 +112,7 @@ def lay_out(config: RunConfig) -> Path:
 
 
 def copy_as_it_is(run_dir: Path, target: Path) -> None:
-    """Copy the directory of a running run, as a crash would leave it; checkpoints are hard-linked."""
+    """Copy the directory of a run in progress, in the state after a crash. Checkpoints are hard-linked."""
 
     def copy(source: str, place: str) -> None:
         if CHECKPOINTS in Path(source).parts:
@@ -125,7 +125,7 @@ def copy_as_it_is(run_dir: Path, target: Path) -> None:
 
 
 def _receipt(config: RunConfig) -> Receipt:
-    """Build a receipt without checks: the rehearsal is one of them."""
+    """Build a receipt without preflight checks, because the rehearsal is itself part of preflight."""
     now = utc_now()
     return Receipt(
         config_digest=digest(config),

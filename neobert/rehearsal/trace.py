@@ -1,4 +1,4 @@
-"""Trace of a run, step by step, for comparison with the same steps after a resume."""
+"""Record of each step of a run, for comparison with the same steps after a resume."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from neobert.training.state.trainer import Trainer
 
 
 class Recorded:
-    """Iterator over a rank's microbatches that digests their tokens, labels and sample ids."""
+    """Wrapper of a rank's microbatches that hashes their tokens, labels and sample ids while `is_on`."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -36,11 +36,11 @@ class Recorded:
         return batch
 
     def close(self) -> None:
-        """End the prefetch threads."""
+        """Stop the prefetch threads."""
         self._batches.close()
 
     def take(self) -> str:
-        """Return the digest of the microbatches since the last call."""
+        """Return the SHA-256 of the microbatches since the last call, and reset it."""
         digest, self._digest = self._digest.hexdigest(), sha256()
         return digest
 
@@ -53,13 +53,17 @@ class RecordedLoss(LossWindow):
         self.steps: list[tuple[Tensor, int]] = []
 
     def add(self, loss_sum: Tensor, num_targets: int) -> None:
-        """Add a step's loss, and keep it on the device."""
+        """Add a step's loss, and keep a copy of it on the device."""
         super().add(loss_sum, num_targets)
         self.steps.append((loss_sum.clone(), num_targets))
 
 
 class Trace:
-    """Records a line per step. The loss is read at the end, so that no step waits for the device."""
+    """Recorder of each step's learning rate, data position, loss, and digests of data and RNG state.
+
+    Replaces the trainer's microbatches and loss window by recording ones. Losses are read from the device
+    only at the end.
+    """
 
     def __init__(self, trainer: Trainer) -> None:
         self._batches = Recorded(trainer.batches)
@@ -69,7 +73,7 @@ class Trace:
         self._lines: list[dict[str, Any]] = []
 
     def start(self) -> None:
-        """Record the microbatches from the next step on."""
+        """Start recording digests of microbatches and RNG state with the next step."""
         self._batches.is_on = True
 
     def note(self, trainer: Trainer) -> None:
@@ -88,13 +92,13 @@ class Trace:
         )
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the lines with the loss of each step, in nats per target."""
+        """Return one dict per recorded step, including its loss in nats per target."""
         pairs = zip(self._lines, self._loss.steps, strict=True)
         return [line | {"loss": loss.item() / max(1, count)} for line, (loss, count) in pairs]
 
 
 def draw_from_generators() -> None:
-    """Draw from every random generator, to detect lost generator state in runs without dropout too."""
+    """Draw from every random generator, so that lost RNG state is detected in runs without dropout too."""
     random.random()
     np.random.random()
     torch.rand(1)
@@ -103,7 +107,7 @@ def draw_from_generators() -> None:
 
 
 def state_digests(trainer: Trainer) -> dict[str, str]:
-    """Return a digest of every tensor that a checkpoint restores, by name; for shards, this rank's."""
+    """Return the SHA-256 of each weight, optimizer state and average by name, of this rank's shards."""
     model, average = trainer.task.model, trainer.average
     averages = (
         {} if average is None else {name: average.of(each) for name, each in own_weights(model).items()}

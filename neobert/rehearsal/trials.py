@@ -1,6 +1,6 @@
-"""Trials with a run's trainer: the largest batch, accumulated gradients, overfitting one batch.
+"""Trials with a run's trainer: worst-case microbatch, gradient accumulation, overfitting one microbatch.
 
-They call the training loop's own functions. All but the last leave the run unchanged.
+They use the functions of the training loop. Only overfitting changes the state of the run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POLL_S = 0.05
 
 @contextmanager
 def aside(trainer: Trainer) -> Iterator[None]:
-    """Run a block without effect on the run: generators, times and gradients are restored."""
+    """Run the `with` block without effect on the run: restore RNG state, stopwatch, FLOPs and gradients."""
     generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     try:
@@ -47,7 +47,7 @@ def aside(trainer: Trainer) -> Iterator[None]:
 
 
 def first_batches(trainer: Trainer, count: int) -> list[Any]:
-    """Return the next microbatches of the run, without consuming them."""
+    """Return the next `count` microbatches of the run, without advancing its position in the data."""
     progress = trainer.progress
     steps_ahead = moments(trainer.config, trainer.max_steps, progress.step)
     with closing(trainer.task.batches(progress.cursor, steps_ahead)) as batches:
@@ -55,7 +55,7 @@ def first_batches(trainer: Trainer, count: int) -> list[Any]:
 
 
 class WorstCase:
-    """Microbatches of training and of the evaluation that need the most memory."""
+    """Microbatches of training and evaluation that need the most memory; `evaluation` may be None."""
 
     def __init__(self, trainer: Trainer) -> None:
         task, sizes = trainer.task, trainer.config.trainer
@@ -68,17 +68,17 @@ class WorstCase:
             self.evaluation = task.worst_case(stretched, is_training=False)
 
     def step(self, trainer: Trainer) -> None:
-        """Run forward and backward. Raises `torch.OutOfMemoryError`."""
+        """Run forward and backward on the training microbatch. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
             self._train(trainer)
 
     def evaluate(self, trainer: Trainer) -> None:
-        """Run the evaluation microbatch."""
+        """Run the evaluation microbatch, if there is one. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
             self._evaluate(trainer)
 
     def run(self, trainer: Trainer) -> None:
-        """Run forward and backward, and evaluate. Raises `torch.OutOfMemoryError`."""
+        """Run forward and backward, then the evaluation, and wait. Raises `torch.OutOfMemoryError`."""
         with aside(trainer):
             self._train(trainer)
             self._evaluate(trainer)
@@ -95,7 +95,7 @@ class WorstCase:
 
 
 def score(trainer: Trainer, batch: Any) -> Any:
-    """Evaluate one microbatch; return the terms that the task's metrics add up."""
+    """Evaluate one microbatch; return the result of `Objective.evaluate`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     with world.whole(trainer.module), world.autocast():
@@ -105,9 +105,10 @@ def score(trainer: Trainer, batch: Any) -> Any:
 
 
 def accumulation_error(trainer: Trainer) -> dict[str, Any]:
-    """Compare the gradient of two microbatches in one step with that of each, weighted by its targets.
+    """Compare the accumulated gradient of two microbatches with the target-weighted mean of both gradients.
 
-    The second has fewer targets, differently on every rank, so that a mean of means gives another gradient.
+    The second microbatch has fewer targets, a different number on every rank, so that an error such as a mean
+    of means changes the gradient. Returns the relative difference and the numbers of targets.
     """
     first, second = first_batches(trainer, 2)
     second = thinned(second, 4 + trainer.world.rank)
@@ -129,7 +130,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
 
 
 def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
-    """Return the microbatch with every `keep_every`-th target."""
+    """Return the microbatch with only every `keep_every`-th of its targets."""
     labels = batch.labels.numpy().copy()
     places = np.flatnonzero(is_target(labels))
     kept = places[::keep_every]
@@ -138,9 +139,9 @@ def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
 
 
 def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:
-    """Return the gradient of a step on this rank, and the targets of all ranks.
+    """Return the gradients of a step, of this rank's shards, and the number of targets of all ranks.
 
-    Copied to the host: a device that is nearly full has no room for three gradients.
+    The gradients are copied to the host, because a nearly full device has no room for three copies.
     """
     num_targets, _ = steps.agree(trainer, batches)
     steps.accumulate(trainer, batches, num_targets)
@@ -154,12 +155,12 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Ten
 
 
 def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
-    """Add up sums over shards; replicas already have the whole sum."""
+    """Sum over the ranks if the model is sharded; with replicas, each rank already has the sum."""
     return trainer.world.add_up(squares.to(trainer.world.device)) if trainer.world.is_sharded else squares
 
 
 class Repeated:
-    """Endless iterator over one microbatch."""
+    """Endless iterator that repeats one microbatch."""
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
@@ -168,17 +169,23 @@ class Repeated:
         return self._batch
 
     def close(self) -> None:
-        """Do nothing: there are no threads."""
+        """Do nothing, because there are no prefetch threads."""
 
 
 def overfit(trainer: Trainer) -> dict[str, Any]:
-    """Train on one microbatch at the peak rate; return its loss before and after. The run ends here."""
+    """Train 10 steps on the next microbatch at the peak learning rate; return the first and last loss.
+
+    Changes the weights and the trainer: no other step of the run can follow.
+    """
     losses = train_on(trainer, first_batches(trainer, 1)[0])
     return {"steps": OVERFIT_STEPS, "first": losses[0], "last": losses[-1]}
 
 
 def train_on(trainer: Trainer, batch: Any) -> list[float]:
-    """Take a few steps on one microbatch at the peak rate; return their losses. The run ends here."""
+    """Train 10 steps on one microbatch at the peak learning rate; return the loss of each step.
+
+    Changes the weights and the trainer: no other step of the run can follow.
+    """
     trainer.batches.close()
     trainer.batches = Repeated(batch)
     trainer.scheduler = LambdaLR(trainer.optimizer, _peak)
@@ -193,7 +200,7 @@ def train_on(trainer: Trainer, batch: Any) -> list[float]:
 
 
 class Examined:
-    """Trainer at the end of its rehearsal, as the `Examiner` of a task's probe."""
+    """Implementation of `Examiner` with the trainer of a rehearsal, after its last step."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -202,26 +209,26 @@ class Examined:
         trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
 
     def loss(self, batch: Any) -> float:
-        """Return the loss of a microbatch of all ranks, with the same dropout in every call."""
+        """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
         with aside(self._trainer):
             step = self._trainer.task.step or steps.accumulate
             return float(step(self._trainer, [batch], max(1, batch.num_targets)))
 
     def score(self, batch: Any) -> Any:
-        """Return what `Objective.evaluate` returns for a microbatch."""
+        """Return the result of `Objective.evaluate` for a microbatch."""
         return score(self._trainer, batch)
 
     def train(self, batch: Any) -> None:
-        """Train a few steps on one microbatch at the peak learning rate."""
+        """Train 10 steps on one microbatch at the peak learning rate."""
         train_on(self._trainer, batch)
 
 
 def wait_for_checkpoint(folder: Path) -> None:
-    """Wait until the save in flight has ended. Raises `ProjectError` after `SAVE_LIMIT_S`."""
+    """Wait until the checkpoint `folder` is complete. Raises `ProjectError` REH002 after 120 seconds."""
     deadline_s = time.monotonic() + SAVE_LIMIT_S
     while not (folder / MANIFEST).exists():
         if time.monotonic() > deadline_s:
-            message = f"no checkpoint appeared within {SAVE_LIMIT_S:g} s"
+            message = f"the checkpoint was not complete within {SAVE_LIMIT_S:g} s"
             raise ProjectError("REH002", message, "see the rank's log", str(folder))
         time.sleep(POLL_S)
 
@@ -231,9 +238,9 @@ def _peak(_: int) -> float:
 
 
 def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
-    """Return a microbatch with the most tokens that its shape allows, in up to `rows` rows of max_length.
+    """Return the microbatch without padding, filled with its own tokens: `rows` full rows if not packed.
 
-    Its labels are unchanged: the task replaces them.
+    The labels are not updated; `Task.worst_case` replaces them.
     """
     return _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
 
@@ -250,9 +257,9 @@ def _packed(batch: Microbatch) -> Microbatch:
 
 
 def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
-    """Return lengths that sum to `total`: half in the longest documents, the rest in as many as allowed.
+    """Return segment lengths that sum to `total`: half of it in the longest segments, the rest in many short.
 
-    `slots`, the maximum number of segments, is at least the number of rows; a row is as long as `longest`.
+    `slots`: maximum number of segments, at least the number of rows. `longest`: row length.
     """
     num_long = max(1, total // longest // 2)
     rest, left = total - num_long * longest, slots - num_long
@@ -273,7 +280,7 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
 
 
 def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
-    """Return token ids of the text, repeated as needed."""
+    """Return token ids of the given shape: those of the microbatch without padding, repeated as needed."""
     ids = batch.input_ids.flatten()
     if batch.attention_mask is not None:
         ids = ids[batch.attention_mask.flatten()]

@@ -1,9 +1,9 @@
-"""Warm-up of a process that will train: a throw-away trainer, for which every graph of the run is compiled.
+"""Warm-up of a process before training: compile the graphs of a run with a temporary trainer.
 
-`main` is called in a process that trains afterwards: its trainer finds the device ready and its graphs
-compiled. `python -m neobert.rehearsal.warm_up RESOLVED.json evaluation` leaves the graph of the evaluation in
-torch's cache for other processes. Neither writes a file of the run. `step` as the second argument warms up
-for a process that never evaluates.
+`main` is called in a process that trains afterwards; the device is then initialized and the graphs are
+compiled. `python -m neobert.rehearsal.warm_up RESOLVED.json evaluation` fills torch's compile cache with the
+evaluation graph for other processes. With `step` as second argument, only the training step is compiled. No
+file of the run is written.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ STEP, EVALUATION = "step", "evaluation"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Warm up for the run of a resolved config, or for its steps or evaluations only."""
+    """Warm up for the config RESOLVED.json; an optional second argument is `step` or `evaluation`."""
     resolved, *only = arguments
     warm_up(read_config(Path(resolved)), only=next(iter(only), ""))
 
 
 def warm_up(config: RunConfig, *, only: str = "") -> None:
-    """Run the largest step and evaluation on a throw-away model, or `only` one of them."""
+    """Run the worst-case step and evaluation on a temporary model; `only`: just "step" or "evaluation"."""
     import torch
 
     from neobert.parallel import World, use_all_cores

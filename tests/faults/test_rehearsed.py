@@ -15,7 +15,7 @@ from launcher.cli import app
 from tests.faults import machine
 
 ASKED = ("preflight", "-p", "a100-prod", "--level", "static,rehearsal", "--output", "out")
-NO_ROOM = "running the worst batch: CUDA out of memory. Tried to allocate 66.00 GiB"
+NO_ROOM = "running the worst-case microbatch: CUDA out of memory. Tried to allocate 66.00 GiB"
 # Rows that a run would be longer than: what a rehearsal that stopped before its first step has not seen.
 UNSEEN = {
     f"rehearsal.{name}": None

@@ -91,7 +91,7 @@ def test_one_very_long_document_does_not_fit(rehearsal, text, tmp_path):
         found = rehearsal(**sections)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
-    assert found.facts.out_of_memory.startswith("running the worst batch: ")
+    assert found.facts.out_of_memory.startswith("running the worst-case microbatch: ")
     _, checks = judge_rehearsal(resolve_run("h200-prod"), found.facts, (Level.STATIC,))
     assert checks["MEM001"].status == "fail"
 

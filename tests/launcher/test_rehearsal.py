@@ -447,10 +447,10 @@ def test_the_fullest_device_counts() -> None:
 
 
 def test_one_rank_without_room_is_enough() -> None:
-    full = {**ANSWERED, "out_of_memory": "running the worst batch: no room"}
+    full = {**ANSWERED, "out_of_memory": "running the worst-case microbatch: no room"}
     for ranks in ([ANSWERED, full], [{}, full], [full, {}]):
         found = facts_of(ranks, [], {}, None, 2, 1.0)
-        assert (found.out_of_memory, found.device) == ("running the worst batch: no room", "cuda")
+        assert (found.out_of_memory, found.device) == ("running the worst-case microbatch: no room", "cuda")
 
 
 def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:

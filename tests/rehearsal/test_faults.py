@@ -208,7 +208,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
     _, checks = judge_rehearsal(run, found.facts, (Level.STATIC,))
     assert checks["MEM001"].status == ("fail" if outcome else "pass")
     if outcome:
-        assert "running the worst batch: no room for 128 tokens" in checks["MEM001"].message
+        assert "running the worst-case microbatch: no room for 128 tokens" in checks["MEM001"].message
         assert not found.facts.schedule  # no step was done
         assert found.checks["SCH002"].status == "unknown"
 
