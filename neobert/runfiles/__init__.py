@@ -1,1 +1,1 @@
-"""Files of a run directory, the contract between trainer and launcher. Imports no torch."""
+"""Names and formats of the files in a run directory, shared by trainer and launcher. Imports no torch."""

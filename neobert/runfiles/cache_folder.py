@@ -12,7 +12,10 @@ CACHE_ENV = "NEOBERT_CACHE"
 
 
 def cache_folder(config: DatasetConfig) -> Path:
-    """Return the folder of prepared data. Raises ProjectError DAT009 if it depends on a missing home."""
+    """Return the cache folder for prepared text: dataset.cache_dir, $NEOBERT_CACHE or the user's cache.
+
+    Raises `ProjectError` DAT009 if the path starts with `~` and the user has no home directory.
+    """
     if config.cache_dir is not None:
         return _expanded(config.cache_dir, "dataset.cache_dir")
     if named := os.environ.get(CACHE_ENV):

@@ -1,4 +1,4 @@
-"""Continuation of another run on other text: its checkpoint, what must agree, and its provenance."""
+"""Continued pretraining from another run's checkpoint on other text: selection, compatibility, provenance."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from neobert.runfiles.run_dir import AUTO
 KEY = "trainer.continue_from"
 FILE_NAME = "continued.json"
 UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.init")
-"""Keys of the model's initial weights, which have no effect on a trained checkpoint."""
+"""Config keys of the initial weights, which have no effect when training continues from a checkpoint."""
 TEXT_SECTIONS = ("dataset", "tokenizer")
 MIXTURE = "dataset.mixture"
 TRAINED_ON = (
@@ -28,14 +28,14 @@ TRAINED_ON = (
     *(f"dataset.{name}" for name in ("eval_split", "eval_samples", "validation_split")),
     MIXTURE,
 )
-"""Keys that decide which tokenizer a run trains: text that is held out is not in its counts."""
+"""Config keys that determine the tokenizer that a run trains, including the split of its training text."""
 HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 
 
 def find_source(place: str, verify: Verify = verify) -> Found:
-    """Return the checkpoint to continue from: the folder itself, or the newest one of a run directory.
+    """Return the checkpoint to continue from: the folder itself, or the newest checkpoint of a run directory.
 
-    Raises `ProjectError` CKP007 if there is none, or if it does not verify.
+    Raises `ProjectError` CKP007 if there is no checkpoint, or if verification fails.
     """
     path = Path(place)
     root = next((each for each in holders(path) if checkpoint_steps(each)), None)
@@ -48,18 +48,18 @@ def find_source(place: str, verify: Verify = verify) -> Found:
 
 
 def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences of two canonical configs that forbid continuing one as the other.
+    """Return the config differences with which a run cannot continue a checkpoint on other text.
 
-    The model and the kind of optimizer must agree; text, batch and schedule may differ.
+    Model and optimizer type must be equal; text, batch size and schedule may differ.
     """
     differing = structural_differences(saved, current)
     return tuple(each for each in differing if effect_of(each.key) == "model" and each.key not in UNCOMPARED)
 
 
 def tokenizer_differences(saved: Mapping[str, Any], current: RunConfig) -> tuple[Difference, ...]:
-    """Return the differences of two configs by which the current run trains another tokenizer.
+    """Return the config differences with which the current run would train another tokenizer.
 
-    Empty if the run names a tokenizer: only its content shows whether that is the one of the checkpoint.
+    Empty if the config names an existing tokenizer, whose content has to be compared instead.
     """
     if current.tokenizer.path is not None or current.tokenizer.name is not None:
         return ()
@@ -68,14 +68,14 @@ def tokenizer_differences(saved: Mapping[str, Any], current: RunConfig) -> tuple
 
 
 def _has_same_corpora(mixtures: Difference) -> bool:
-    """Return whether two mixtures differ only in their weights, which do not count for a tokenizer."""
+    """Return whether two mixtures have the same corpora; weights do not affect tokenizer training."""
     both = mixtures.saved, mixtures.current
     saved, current = ([{**corpus, "weight": None} for corpus in each] for each in both)
     return saved == current
 
 
 def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe the checkpoint that a run continues, for its run directory and its own checkpoints."""
+    """Return the description of a continued checkpoint, which is stored in continued.json and state.json."""
     config = read_config(folder)
     return {
         "checkpoint": str(folder.absolute()),
@@ -87,7 +87,10 @@ def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
-    """Return the config with the text and the tokenizer of the run that it continues."""
+    """Return the config with the dataset and tokenizer sections of the source run.
+
+    Keys of `dataset` that only affect loading keep their value.
+    """
     own = to_dict(config)
     text = {name: dict(source[name]) for name in TEXT_SECTIONS}
     loading = (name for name in own["dataset"] if effect_of(f"dataset.{name}") == "loading")

@@ -1,4 +1,4 @@
-"""Report of `evaluate`: its summary of scores, which model cards show, and the text of a score."""
+"""Summary of scores in the report of `evaluate`, which model cards show."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 SUMMARY, WEIGHTS = "summary", "weights"
-"""Keys of a report: its summary, and the digest of the weights that were evaluated."""
+"""Keys of a report: summary of scores, and digest of the evaluated weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A score.
+    """Score of a task.
 
     Attributes:
-        name: the task or the data.
-        value: None: not finished, or beyond the range of floats.
+        name: name of the task or data.
+        metric: name of the metric.
+        value: the score; None if the evaluation is not finished or the score is not finite.
         std: sample standard deviation over the seeds.
+        seeds: number of seeds.
         starts_from: weights that fine-tuning started from.
-        is_share: shown in percent.
+        is_share: whether the score is shown in percent.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Figure:
 
 
 def summary(title: str, figures: Sequence[Figure], notes: Sequence[str]) -> dict[str, Any]:
-    """Return the value of a report's key `summary`; `notes` qualify the scores."""
+    """Return the summary of a report as JSON values; `notes` are remarks on the scores."""
     return {"title": title, "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
 
 
@@ -48,7 +50,7 @@ def figures_of(content: Mapping[str, Any]) -> list[Figure]:
 
 
 def score_text(value: float | None, std: float | None = None, *, is_share: bool = True) -> str:
-    """Format a score and its deviation: `81.2 ± 0.4` in percent for a share, else `12.34`; `-` for None."""
+    """Format a score and its deviation: `81.2 ± 0.4` in percent if `is_share`, else `12.34`; `-` for None."""
     if value is None:
         return "-"
     scale, digits = (100, 1) if is_share else (1, 2)

@@ -7,11 +7,11 @@ import math
 from typing import Any, TypeGuard
 
 LARGEST = 2**63
-"""Integers from here on do not fit into 64 bits, and are not accepted as counts."""
+"""Exclusive upper bound of accepted integers, which must fit into 64 bits."""
 
 
 def parse_object(line: str | bytes) -> dict[str, Any] | None:
-    """Parse a JSON object; None if the line is torn or is not an object."""
+    """Parse a JSON object; None if the text is invalid or incomplete JSON or not an object."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
@@ -25,7 +25,7 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Return whether a value is a number: neither NaN nor infinite, nor an integer beyond 64 bits."""
+    """Return whether a value is a finite float or an integer of at most 64 bits; booleans are not numbers."""
     if type(value) is float:
         return math.isfinite(value)
     return type(value) is int and abs(value) < LARGEST
@@ -37,5 +37,5 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def is_texts(value: object) -> TypeGuard[dict[str, str]]:
-    """Return whether a value is an object of strings."""
+    """Return whether a value is a JSON object whose values are all strings."""
     return isinstance(value, dict) and all(map(is_text, value.values()))

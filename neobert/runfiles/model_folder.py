@@ -1,4 +1,4 @@
-"""Model folders: exported folders, checkpoints, run directories."""
+"""Model folders on disk: exported folders, checkpoints and run directories."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder that contains config.json; for a run directory, its newest checkpoint that verifies.
+    """Return the folder with the model's config.json: `path`, or the latest checkpoint of a run directory.
 
-    Raises `ProjectError` if there is none.
+    Raises `ProjectError` if there is no model, or if the checkpoint fails verification.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():
@@ -31,7 +31,7 @@ def model_folder(path: Path) -> Path:
 
 
 def folder_of_weights(path: Path) -> Path:
-    """Return the folder with the config and tokenizer of a folder of weights, or of a file of them."""
+    """Return `path` if it is a folder, or the parent folder of a weights file."""
     return path if path.is_dir() else path.parent
 
 
@@ -52,22 +52,23 @@ def require_model_folder(path: Path) -> None:
 
 
 def why_no_model(path: Path) -> str:
-    """Return why the folder of an adapter holds no model, with the way out; empty for another folder."""
+    """Return a message for a folder with only an adapter, including the fix; an empty string otherwise."""
     if not (path / ADAPTER_CONFIG).is_file():
         return ""
     around = path.absolute().parent
     way = (
-        f"{printable(str(around))} holds both, merged"
+        f"pass {printable(str(around))}, which has both merged"
         if (around / CONFIG).is_file()
         else "merge both with peft (merge_and_unload) and save the model"
     )
-    return f"an adapter without the weights that it changes; {way}"
+    return f"an adapter without its base model; {way}"
 
 
 def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: bool = False) -> Any:
-    """Read a JSON object, or a list of objects, from a model's folder.
+    """Read a JSON object from a model folder or, with `is_list`, a list of objects.
 
-    Raises `ProjectError` for anything else. With `may_lack` a missing file reads as an empty one.
+    Raises `ProjectError` if the file is unreadable or has other content. With `may_lack`, a missing file
+    gives an empty object or list.
     """
     if may_lack and not path.is_file():
         return [] if is_list else {}
@@ -87,5 +88,5 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
 
 
 def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 of each weight file of a model's folder, in the order of their names."""
+    """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces."""
     return " ".join(file_sha256(file) for file in sorted(folder.glob("*.safetensors")))

@@ -1,6 +1,6 @@
-"""Phases of a process, and the times at which a run must stop.
+"""Training phases and progress of a process, and environment variables of a run's time limit.
 
-A mark shows progress, not liveness: the thread that repeats heartbeats sets no marks.
+Only the training thread records progress: a repeated heartbeat does not count as progress.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ STOP_CLOCKS: dict[str, Callable[[], float]] = {STOP_BY_ENV: time.time, STOP_SINC
 
 
 class Mark(NamedTuple):
-    """Record of progress.
+    """Progress record of a process.
 
     Attributes:
-        phase: activity of the process from this time on.
+        phase: phase that the process entered or continued.
         step: optimizer steps done; None before the number is known.
-        at_s: seconds since the epoch.
+        at_s: time of the record, in seconds since the Unix epoch.
     """
 
     phase: str
@@ -44,10 +44,10 @@ class PhaseTracker:
     """Latest progress of this process, and the longest time without progress in each phase.
 
     Attributes:
-        last: replaced as a whole, because another thread reads it.
-        longest_s: by phase, of this session.
-        doing: progress within the phase as text; empty if there is none.
-        parts: completed parts of the phase, and their total; None if the total is unknown.
+        last: latest progress record; replaced as a whole, because another thread reads it.
+        longest_s: longest time without progress in this session, in seconds by phase.
+        doing: description of the progress within the phase; may be empty.
+        parts: number of completed parts of the phase (microbatches) and their total; None if unknown.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +59,7 @@ class PhaseTracker:
         self.parts: tuple[int | None, int | None] = (None, None)
 
     def enter(self, phase: str, step: int | None = None) -> None:
-        """Enter a phase, or its next part (a microbatch)."""
+        """Record progress: entry into a phase, or its next part. `step` None: the step is unchanged."""
         now_s = self._clock()
         if self.last.phase in LEARNED:
             self.learn(self.last.phase, now_s - self._since_s)
@@ -67,20 +67,20 @@ class PhaseTracker:
         self.last = Mark(phase, self.last.step if step is None else step, time.time())
 
     def learn(self, phase: str, took_s: float) -> None:
-        """Record how long one part of a phase took."""
+        """Record the seconds that one part of a phase took, for `longest_s`."""
         if took_s > self.longest_s.get(phase, 0.0):
             self.longest_s = {**self.longest_s, phase: took_s}
 
     def tick(self) -> None:
-        """Mark progress within the phase."""
+        """Record progress within the current phase."""
         self.enter(self.last.phase)
 
     def describe(self, doing: str) -> None:
-        """Mark progress within the phase, and describe it."""
+        """Record progress within the current phase, with a description."""
         self.doing = doing
         self.tick()
 
     def stopping_s(self) -> float:
-        """Return the seconds that a run needs before a deadline to finish a step and save."""
+        """Return the seconds before its time limit at which a run should stop: three steps and saves."""
         save_s = self.longest_s.get(SAVE, UNSEEN_SAVE_S)
         return LEADS * (save_s + self.longest_s.get(STEP, 0.0))

@@ -1,8 +1,7 @@
-"""Keys that a run must share with the checkpoint that it resumes from.
+"""Config keys that must be equal in a run and the checkpoint that it resumes from.
 
-Structural keys determine the weights, the order of the samples or the loss: a change makes another run. The
-others may change between sessions and are only logged. Text and tokenizer are compared by the digest of
-their content, not by path.
+Structural keys determine the weights, the order of the samples or the loss and must not change. All other
+keys may change between sessions, which is logged. Text and tokenizer are compared by content, not by path.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ABSENT = "absent"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Key whose value differs between the checkpoint and the run."""
+    """Config key whose value differs between a checkpoint and the current run."""
 
     key: str
     saved: Any
@@ -40,25 +39,25 @@ class Difference:
 
 
 def structural_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences of two canonical configs that forbid resuming one from the other."""
+    """Return the differences of two canonical configs in structural keys, which prevent a resume."""
     return tuple(each for each in differences(saved, current) if is_structural(each.key))
 
 
 def runtime_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences of two canonical configs that do not prevent a resume."""
+    """Return the differences of two canonical configs in other keys, which do not prevent a resume."""
     return tuple(each for each in differences(saved, current) if not is_structural(each.key))
 
 
 def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences that change the loss or its updates from the next step on.
+    """Return the differences that change the loss or the updates after a resume.
 
-    Excludes keys of the schedule: their effect, the learning rate of that step, is compared directly.
+    Excludes keys of the learning-rate schedule, because the learning rate itself is compared.
     """
     return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
 
 
 def has_same_schedule(saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Return whether no key differs that determines the learning rate of a step of the same data."""
+    """Return whether all keys are equal that determine the learning rate as a function of the step."""
     return not any(_is_of_rate(each.key) for each in runtime_differences(saved, current))
 
 
@@ -71,13 +70,13 @@ def _is_numeric(key: str) -> bool:
 
 
 def is_structural(key: str) -> bool:
-    """Return whether a change of the key makes another run."""
+    """Return whether the key must be equal in a run and the checkpoint that it resumes from."""
     is_shaping = effect_of(key) in ("model", "data") and not is_compared_by_content(key)
     return key in (MICROBATCHES, WARMED_UP_BY) or is_shaping
 
 
 def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[Difference]:
-    """Yield all differences of two canonical configs, by key."""
+    """Yield all differences of two canonical configs, sorted by key."""
     left, right = _comparable(saved), _comparable(current)
     for key in sorted(left.keys() | right.keys()):
         if left.get(key, ABSENT) != right.get(key, ABSENT):
@@ -85,10 +84,10 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterato
 
 
 def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten to dotted keys, and add the microbatches of a step: their factors may be split differently.
+    """Flatten a config to dotted keys, and add the number of microbatches per step over all ranks.
 
-    Rotary positions have no weights, so the length of a row is then not part of the model. A key that an
-    older version did not have counts with its default.
+    That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,
+    because it has no weights. A key that an older version lacks has its default value.
     """
     flat = DEFAULTS | flatten(config)
     if flat.get("model.rope", True):

@@ -1,4 +1,4 @@
-"""Run directory: file names, outcome of a session, stack dumps, detection of a move or deletion.
+"""Run directory: file names, outcome of a session, stack dumps, detection of a moved or deleted directory.
 
 Imports no torch, because the launcher uses it too.
 """
@@ -36,10 +36,11 @@ HEARTBEAT_NAME = re.compile(r"heartbeat_rank([0-9]{1,6})\.jsonl")
 
 
 def current_path(path: Path, descriptor: int) -> Path | None:
-    """Return where an open directory is now; None if it was deleted or left this file system.
+    """Return the current path of an open directory; None if it was deleted or left this file system.
 
     Args:
-        path: its path when it was opened, returned if the file system does not report the current one.
+        path: path at which the directory was opened; returned if a file system error prevents the check.
+        descriptor: open file descriptor of the directory.
     """
     if _is_at(path, descriptor):
         return path
@@ -59,18 +60,18 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def moved_error(path: Path, moved: Path, step: int) -> ProjectError:
-    """Build the error of a run that saved and stopped in a directory of another name."""
+    """Build the `ProjectError` TRN002 of a run that stopped because its directory was moved."""
     return ProjectError(
         code=CODE,
         message=f"the run directory was moved to {moved} during training; step {step} is saved there",
-        hint="move it back, then resume with --resume auto",
+        hint="move the directory back, then resume with --resume auto",
         place=str(path),
         exit_code=EXIT_TRAINING_FAILED,
     )
 
 
 def deleted_error(path: Path, step: int) -> ProjectError:
-    """Build the error of a run whose directory was deleted."""
+    """Build the `ProjectError` TRN002 of a run whose directory was deleted."""
     return ProjectError(
         code=CODE,
         message="the run directory was deleted, or moved to another file system, during training; "
@@ -82,12 +83,12 @@ def deleted_error(path: Path, step: int) -> ProjectError:
 
 
 def clear_outcome(run_dir: Path) -> None:
-    """Remove the outcome of an earlier session."""
+    """Remove outcome.json of an earlier session, if it exists."""
     (run_dir / OUTCOME).unlink(missing_ok=True)
 
 
 def has_outcome(run_dir: Path) -> bool:
-    """Return whether this session, on any rank, has written its outcome."""
+    """Return whether any rank of this session has written outcome.json."""
     return (run_dir / OUTCOME).exists()
 
 
@@ -100,19 +101,19 @@ def write_outcome(
     code: str = "",
     hint: str = "",
 ) -> None:
-    """Write the result of the session atomically; message, code and hint are those of its error."""
+    """Write outcome.json atomically. `message`, `code` and `hint` describe the error of a failed session."""
     content: dict[str, Any] = {"status": status, "exit_code": exit_code, "step": step, "message": message}
     content |= {name: value for name, value in (("code", code), ("hint", hint)) if value}
     write_atomically(run_dir / OUTCOME, json.dumps(content).encode() + b"\n")
 
 
 def heartbeat_path(run_dir: Path, rank: int) -> Path:
-    """Return the file of a rank's heartbeats."""
+    """Return the path of a rank's heartbeat file."""
     return run_dir / f"heartbeat_rank{rank}.jsonl"
 
 
 def ranks_with_heartbeat(run_dir: Path) -> list[int]:
-    """Return the ranks that have a file of heartbeats, in order."""
+    """Return the ranks that have a heartbeat file, in ascending order."""
     try:
         names = os.listdir(run_dir)
     except OSError:
@@ -121,14 +122,14 @@ def ranks_with_heartbeat(run_dir: Path) -> list[int]:
 
 
 def stacks_path(run_dir: Path, rank: int) -> Path:
-    """Return the file of a rank's stack dumps."""
+    """Return the path of the file for a rank's stack dumps."""
     return run_dir / LOGS / f"rank_{rank}.stacks"
 
 
 def dump_on_request(path: Path) -> None:
-    """Append the Python stacks of all threads to a file at every SIGUSR2.
+    """Install a SIGUSR2 handler that appends the Python stacks of all threads to a file.
 
-    The handler is written in C and needs no GIL, so it answers while the process hangs.
+    It uses faulthandler, which needs no GIL and therefore works while the process hangs.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     faulthandler.register(DUMP_SIGNAL, path.open("ab", buffering=0), all_threads=True)

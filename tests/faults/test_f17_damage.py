@@ -93,7 +93,9 @@ def test_where_all_are_bad_nothing_is_overwritten(saved, run, tmp_path):
     before = {path.name for path in (run_dir / "checkpoints").iterdir()}
     history = (run_dir / "metrics.jsonl").read_bytes()
     for _ in range(2):
-        with pytest.raises(ProjectError, match=r"no checkpoint verifies \(10: .*model.safetensors.*; 5: "):
+        with pytest.raises(
+            ProjectError, match=r"no checkpoint passes verification \(10: .*model.safetensors.*; 5: "
+        ):
             run(run_dir)
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == before
     assert (run_dir / "metrics.jsonl").read_bytes() == history

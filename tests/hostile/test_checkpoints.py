@@ -175,7 +175,7 @@ def test_a_tampered_checkpoint_is_data(saved, corpus, resumed_loss, tmp_path, na
     assert refusal.value.code in ("CKP007", "EXP004")
     assert refusal.value.hint
     if not is_resealed and name in ("index", "metadata", "shard"):
-        assert "its manifest does not name" in refusal.value.message
+        assert "the checkpoint's manifest does not list" in refusal.value.message
         assert "move these entries out" in refusal.value.hint
 
 
@@ -242,7 +242,7 @@ def test_anything_beyond_the_manifest_is_refused_by_name(small, part, kind, belo
     if part in (".", "..") or path.exists() or len(part.encode()) > 255 or part == ".checkpoint.json":
         return
     KINDS[kind](path)
-    with pytest.raises(ProjectError, match="its manifest does not name") as refusal:
+    with pytest.raises(ProjectError, match="the checkpoint's manifest does not list") as refusal:
         search(folder.parent, "auto")
     assert refusal.value.message.isprintable()
     assert part.isprintable() is (part in refusal.value.message)
@@ -351,5 +351,5 @@ def test_shards_outside_of_their_folder_are_refused(shards, tmp_path, path):
     for info in metadata.storage_data.values():
         info.relative_path = path
     (tmp_path / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(ProjectError, match="in another folder"):
+    with pytest.raises(ProjectError, match="outside the folder"):
         ShardReader(tmp_path)

@@ -118,7 +118,7 @@ def test_an_adapter_names_the_folder_of_the_merged_weights(tmp_path: Path) -> No
     (tmp_path / "100" / "adapter").mkdir(parents=True)
     (tmp_path / "100" / "config.json").touch()
     (tmp_path / "100" / "adapter" / "adapter_config.json").touch()
-    with pytest.raises(ProjectError, match=r"that it changes; \S+/100 holds both, merged"):
+    with pytest.raises(ProjectError, match=r"base model; pass \S+/100, which has both merged"):
         choose_folders(tmp_path / "100" / "adapter", "")
 
 

@@ -79,7 +79,7 @@ def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(
 ) -> None:
     (tmp_path / "model" / "adapter").mkdir()
     (tmp_path / "model" / "adapter" / "adapter_config.json").write_text("{}")
-    reason = "is an adapter without the weights that it changes; model holds both, merged"
+    reason = "is an adapter without its base model; pass model, which has both merged"
     assert (
         refused(command, "model/adapter", "texts.txt", capsys) == f"error: adapter: {reason} [model-folder]"
     )

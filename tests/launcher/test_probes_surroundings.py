@@ -169,8 +169,7 @@ def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject)
         (
             "ckpt",
             ("ckpt/adapter_config.json", "ckpt/adapter_model.safetensors"),
-            "an adapter without the weights that it changes; merge both with peft (merge_and_unload) and "
-            "save the model",
+            "an adapter without its base model; merge both with peft (merge_and_unload) and save the model",
         ),
         (
             "run",

@@ -227,7 +227,7 @@ def test_what_this_user_may_not_read_is_refused_and_not_passed_by(tmp_path, monk
         return real(path, *how, **more)
 
     monkeypatch.setattr(io, "open", opening)
-    with pytest.raises(ProjectError, match="this user has no permission to read it") as error:
+    with pytest.raises(ProjectError, match="this user has no read permission for this file") as error:
         folders.search(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
     assert error.value.place == str(closed)
     assert names(tmp_path) == {"5", "10", "latest"}

@@ -280,7 +280,7 @@ def test_auto_never_starts_afresh_over_broken_checkpoints(make_run, run):
     history = (run_dir / "metrics.jsonl").read_bytes()
     for step in (5, 10, 12):
         (run_dir / "checkpoints" / str(step) / "checkpoint.json").unlink()
-    with pytest.raises(ProjectError, match="no checkpoint verifies") as error:
+    with pytest.raises(ProjectError, match="no checkpoint passes verification") as error:
         run(run_dir)
     assert error.value.code == "CKP007"
     assert (run_dir / "metrics.jsonl").read_bytes() == history

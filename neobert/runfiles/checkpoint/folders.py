@@ -6,8 +6,8 @@ checkpoints/best -> 1000               the same, if trainer.metric_for_best_mode
 checkpoints/.tmp-3000-PID/             a save in progress, or an incomplete one after a kill
 checkpoints/.trash-1000-0/             a checkpoint that is being deleted
 checkpoints/.superseded-3000-0/        a later checkpoint than the one that a run was resumed from
-checkpoints/.corrupt-3000-0/           a checkpoint that did not verify; never deleted by this program
-checkpoints/.copy-latest-0/            a folder that had the name of a pointer; never deleted either
+checkpoints/.corrupt-3000-0/           a checkpoint that failed verification; never deleted by this program
+checkpoints/.copy-latest-0/            a folder that was named `latest` or `best`; never deleted either
 
 Other entries are not touched: `0100`, `100.bak`, `.superseded-x`.
 """
@@ -49,7 +49,7 @@ Verify = Callable[[Path], Manifest]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A checkpoint that cannot be resumed from, with the reason."""
+    """Step of a checkpoint that cannot be resumed from, and the reason."""
 
     step: int
     reason: str
@@ -59,9 +59,9 @@ class Rejected:
 
 
 def checkpoint_steps(root: Path) -> list[int]:
-    """Return the steps with a checkpoint folder or a link to one, ascending, verified or not.
+    """Return the steps that have a checkpoint folder or link, in ascending order, without verification.
 
-    A link to a disk that is not mounted counts too: a run must not start at step 0 because of that.
+    Broken links are included, so that a run does not start at step 0 because a disk is not mounted.
     """
     if not root.is_dir():
         return []
@@ -70,21 +70,22 @@ def checkpoint_steps(root: Path) -> list[int]:
 
 
 def find(root: Path, selector: str, verify: Verify = verify) -> Found | None:
-    """Return the verified checkpoint that a selector names, or None for a new run. Changes no files.
+    """Return the verified checkpoint for a value of resume_from_checkpoint; None for a fresh start.
 
     Args:
-        verify: check of each candidate, for callers that have a time limit.
+        selector: auto, latest, never, best or the path of a checkpoint.
+        verify: function that verifies a candidate; callers with a time limit pass their own.
 
-    Raises `ProjectError` CKP007 if a named checkpoint does not verify, or if `auto` finds checkpoints and
-    none of them does: a fresh start would discard their work.
+    Raises `ProjectError` CKP007 if the selected checkpoint fails verification, or if `auto` finds only
+    damaged checkpoints. Changes no files.
     """
     return search(root, selector, verify)[0]
 
 
 def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | None, tuple[Rejected, ...]]:
-    """Return the checkpoint that `find` returns, and the newer ones that `auto` rejected.
+    """Return the result of `find`, and the newer checkpoints that `auto` rejected as damaged.
 
-    Raises `ProjectError` CKP007 for a checkpoint that this user may not read, instead of skipping it.
+    Raises `ProjectError` CKP007 like `find`, and for a checkpoint that this user has no permission to read.
     """
     if selector == NEVER:
         return None, ()
@@ -95,12 +96,12 @@ def search(root: Path, selector: str, verify: Verify = verify) -> tuple[Found | 
         return (folder, verify(folder)), ()
     except PermissionError as error:
         raise broken(
-            Path(error.filename), "this user has no permission to read it", UNREADABLE_HINT
+            Path(error.filename), "this user has no read permission for this file", UNREADABLE_HINT
         ) from error
 
 
 def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
-    """Return the newest verified checkpoint, skipping damaged and unreadable ones."""
+    """Return the newest checkpoint that passes verification, or None. Skips damaged and unreadable ones."""
     for step in reversed(checkpoint_steps(root)):
         with suppress(ProjectError, PermissionError):
             if verify(root / str(step)).step == step:
@@ -109,14 +110,14 @@ def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
 
 
 def in_quarantine(root: Path) -> list[str]:
-    """List the checkpoints that did not verify and were renamed."""
+    """Return the names of the checkpoints that failed verification and were renamed (`.corrupt-*`)."""
     if not root.is_dir():
         return []
     return sorted(path.name for path in root.iterdir() if path.name.startswith(f"{CORRUPT}-"))
 
 
 def set_aside_in(root: Path) -> list[tuple[int, Path]]:
-    """List the checkpoints that a resume from an earlier step set aside, with their steps."""
+    """Return step and path of the checkpoints renamed by a resume from an earlier step (`.superseded-*`)."""
     if not root.is_dir():
         return []
     named = ((SUPERSEDED_NAME.fullmatch(path.name), path) for path in root.iterdir())
@@ -124,7 +125,7 @@ def set_aside_in(root: Path) -> list[tuple[int, Path]]:
 
 
 def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
-    """Return whether a checkpoint belongs to a run directory, also through links to another disk."""
+    """Return whether a checkpoint is in a run directory, directly or through symlinks to another disk."""
     root = run_dir / CHECKPOINTS
     steps = (root / str(step) for step in checkpoint_steps(root))
     kept = (path for _, path in set_aside_in(root))
@@ -134,12 +135,12 @@ def belongs_to(run_dir: Path, checkpoint: Path) -> bool:
 
 
 def latest(root: Path) -> Path | None:
-    """Follow `latest`, a symlink or text file; None if there is none."""
+    """Return the target of the pointer `latest` (a symlink or text file), or None if it does not exist."""
     return follow(root, LATEST)
 
 
 def follow(root: Path, name: str) -> Path | None:
-    """Follow a pointer next to the checkpoints; None if there is none."""
+    """Return the target of the pointer `name` (a symlink or text file), or None if it does not exist."""
     pointer = root / name
     if pointer.is_dir():
         return pointer.resolve()
@@ -148,10 +149,9 @@ def follow(root: Path, name: str) -> Path | None:
 
 
 def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Rejected, ...]]:
-    """Return the newest checkpoint that verifies, and the newer ones that do not.
+    """Return the newest checkpoint that passes verification, and the newer ones that do not.
 
-    Raises `ProjectError` CKP007 if there are checkpoints, here, in quarantine or set aside, and none here
-    verifies.
+    Raises `ProjectError` CKP007 if checkpoints exist, including renamed ones, but none passes verification.
     """
     if root.is_symlink() and not root.is_dir():
         raise broken(root, f"the link leads to {root.readlink()}, which is not a folder", LINK_HINT)
@@ -173,12 +173,15 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
         *(f"{path.name}: set aside" for _, path in set_aside_in(root)),
     ]
     if looked_at:
-        raise broken(root, f"no checkpoint verifies ({'; '.join(looked_at)})", AFRESH_HINT)
+        raise broken(root, f"no checkpoint passes verification ({'; '.join(looked_at)})", AFRESH_HINT)
     return None, ()
 
 
 def _named(root: Path, selector: str) -> Path:
-    """Resolve a path, `latest` or `best` by themselves, or a path that ends so where symlinks do not work."""
+    """Return the folder for a selector: `latest`, `best`, a checkpoint path, or a path to such a pointer.
+
+    Raises `ProjectError` CKP007 if it does not exist or is not a checkpoint.
+    """
     path = Path(selector)
     if path.name in (LATEST, BEST):
         parent = root if selector in (LATEST, BEST) else path.parent
@@ -195,5 +198,5 @@ def _named(root: Path, selector: str) -> Path:
 
 
 def holders(path: Path) -> tuple[Path, Path]:
-    """Return both folders that may hold the checkpoints: `checkpoints` in the path, and the path itself."""
+    """Return the folders that may contain checkpoints: `path`/checkpoints, and `path` itself."""
     return path / CHECKPOINTS, path

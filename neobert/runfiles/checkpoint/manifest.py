@@ -1,4 +1,4 @@
-"""Manifest of a checkpoint: every file with its size and SHA-256; written last."""
+"""Manifest of a checkpoint, which lists every file with its size and SHA-256 and is written last."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Manifest of a complete checkpoint."""
+    """Summary of a checkpoint's manifest; `size_bytes` is the sum of all files."""
 
     step: int
     config_digest: str
@@ -41,10 +41,10 @@ class Manifest:
 def seal(
     folder: Path, step: int, config_digest: str, created_utc: str, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Sync the files, write the manifest, and sync it.
+    """Sync all files of a checkpoint to disk, then write and sync its manifest.
 
     Args:
-        metrics: results of an evaluation at this step, by which the best checkpoint is found.
+        metrics: evaluation metrics of this step, from which the best checkpoint is chosen.
     """
     paths = sorted(_files(folder))
     for path in paths:
@@ -66,9 +66,9 @@ def seal(
 
 
 def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
-    """Add evaluation results to the manifest of a written checkpoint, atomically.
+    """Set the evaluation metrics in the manifest of an existing checkpoint, atomically.
 
-    Raises `OSError`, and `ProjectError` CKP007 if there is no manifest.
+    Raises `OSError`, and `ProjectError` CKP007 if the manifest is missing or damaged.
     """
     content = _read(folder)
     if content.get("metrics") == metrics:
@@ -83,20 +83,20 @@ def add_metrics(folder: Path, metrics: Mapping[str, float]) -> None:
 
 
 def digest_of_files(folder: Path) -> str:
-    """Return one SHA-256 of the sums of all files. Metrics, which may be added later, do not change it.
+    """Return a SHA-256 over the file list of the manifest, independent of the metrics in it.
 
-    Raises `ProjectError` CKP007 if there is no manifest.
+    Raises `ProjectError` CKP007 if the manifest is missing or damaged.
     """
     listing = json.dumps(_read(folder)["files"], sort_keys=True)
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
 def verify(folder: Path) -> Manifest:
-    """Check every file of a checkpoint against its manifest.
+    """Verify every file of a checkpoint against its manifest.
 
-    Raises `ProjectError` CKP007 naming the first file that is missing or has another size or content, or a
-    link out of the folder; `StrayEntryError` if all files are intact and there is another entry; and
-    `PermissionError` without read permission, because the checkpoint may be intact.
+    Raises `ProjectError` CKP007 for the first file that is missing, differs in size or content, or is a link
+    out of the folder; `StrayEntryError` if all files are intact but the folder has other entries; and
+    `PermissionError` if a file may not be read, because the checkpoint may be intact.
     """
     content = _read(folder)
     present = _entries(folder)
@@ -115,9 +115,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def sync(path: Path) -> None:
-    """Flush a file or folder to stable storage, and drop it from the page cache.
+    """Flush a file or folder to disk (fsync), and drop it from the page cache.
 
-    If the file system cannot sync folders, this is logged once; for a file it is an error.
+    Raises `OSError`; only if the file system does not support fsync of folders, it is logged once instead.
     """
     if not path.is_dir():
         _sync(path)
@@ -210,7 +210,10 @@ def _read(folder: Path) -> dict[str, Any]:
 
 
 def _object_in(path: Path) -> dict[str, Any]:
-    """Read a JSON object. A pipe is not opened: reading it would block."""
+    """Read a JSON object. Raises `ValueError` for invalid JSON, and `TypeError` for other JSON values.
+
+    A pipe or device, which could block, is not opened: `ValueError`.
+    """
     if path.exists() and not path.is_file():
         raise ValueError("this is not a file")
     content = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Errors of checkpoints that a run cannot resume from, and of stray entries in their folders."""
+"""Errors for unusable checkpoints, for links out of their folders, and for unexpected files in them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ LINK_HINT = "copy the checkpoint and follow its links (cp -rL), then resume from
 
 
 class StrayEntryError(ProjectError):
-    """An intact checkpoint with an entry in its folder that is not in the manifest."""
+    """Raised for an intact checkpoint whose folder has an entry that the manifest does not list."""
 
 
 def broken(folder: Path, reason: str, hint: str = DAMAGED_HINT) -> ProjectError:
-    """Build the error for a checkpoint that cannot be used."""
+    """Build the `ProjectError` CKP007 for a checkpoint that cannot be used."""
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
 
 
 def entries(folder: Path, below: str = "") -> Iterator[str]:
-    """Yield the POSIX names of all entries at any depth. Links to folders are not followed."""
+    """Yield the relative POSIX paths of all files and folders in `folder`, recursively.
+
+    Links to folders are not followed.
+    """
     with os.scandir(folder / below) as found:
         for entry in found:
             name = f"{below}{entry.name}"
@@ -50,7 +53,7 @@ def refuse_strays(folder: Path, present: Collection[str], expected: Collection[s
     strays = set(present) - known
     if strays:
         topmost = sorted(name for name in strays if strays.isdisjoint(_parents(name)))
-        message = f"its manifest does not name {printable(listed(topmost, MOST_NAMED))}"
+        message = f"the checkpoint's manifest does not list {printable(listed(topmost, MOST_NAMED))}"
         raise StrayEntryError(CODE, message, STRAY_HINT, str(folder))
 
 

@@ -1,4 +1,4 @@
-"""Progress in a checkpoint (step, cursor, counters, digests), as JSON with checked types."""
+"""Reading of a checkpoint's state.json (step, cursor, counters, digests) and config, with type checks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ IsKind = Callable[[Any], bool]
 
 
 def read_state(folder: Path, step: int) -> dict[str, Any]:
-    """Read the progress of a checkpoint whose manifest verified and names this step.
+    """Read state.json of a verified checkpoint; `step` is the step in its manifest.
 
-    Raises `ProjectError` CKP007 for another step, and for values of other types.
+    Raises `ProjectError` CKP007 if the step differs or a value has the wrong type.
     """
     state = _read_object(folder, STATE)
     wrong = [key for key, is_kind in STATE_KINDS.items() if not is_kind(state.get(key))]
@@ -33,7 +33,7 @@ def read_state(folder: Path, step: int) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the canonical config of a checkpoint. Raises `ProjectError` CKP007 if there is none."""
+    """Read the config of a checkpoint. Raises `ProjectError` CKP007 if it is missing or not a JSON object."""
     return _read_object(folder, CONFIG)
 
 
@@ -67,7 +67,7 @@ def _is_loss_window(value: Any) -> bool:
 
 
 def _is_source_or_none(value: Any) -> bool:
-    """Return whether a value describes the checkpoint that a run continues; most runs continue none."""
+    """Return whether a value is None or the provenance of a continued checkpoint."""
     return value is None or (
         isinstance(value, dict)
         and all(is_count(value.get(name)) for name in ("step", "tokens_total"))
@@ -76,7 +76,7 @@ def _is_source_or_none(value: Any) -> bool:
 
 
 def _is_cursor(value: Any) -> bool:
-    """Return whether a value is a cursor; versions since the first have added counts to it."""
+    """Return whether a value is a data cursor. Counts added by later versions may be missing."""
     if not isinstance(value, dict) or not {"epoch", "window", "index", "stream"} <= value.keys():
         return False
     counts = [count for key, count in value.items() if key not in ("stream", "corpus_tokens")]
