@@ -19,7 +19,9 @@ BUILTIN = "builtin:"
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 
-LINES_TO_DOCUMENTS = "a blank line ends a document: `fold -s -w 2000 {} | sed G > documents.txt` adds them"
+LINES_TO_DOCUMENTS = (
+    "documents end at blank lines; to add blank lines: `fold -s -w 2000 {} | sed G > documents.txt`"
+)
 """Hint for a .txt file without blank lines, which is one document however long it is."""
 
 

@@ -47,7 +47,7 @@ def suggest_key(path: str) -> str:
 def advice_for_near_name(name: str) -> str:
     """Return a hint for a name that is similar to a key of another trainer; empty if there is none."""
     near = closest(name, list(NAMES))
-    return f"{near} of other trainers: {NAMES[near]}" if near else ""
+    return f"did you mean {near} of another trainer? {NAMES[near]}" if near else ""
 
 
 def describe(key: str) -> KeyInfo:

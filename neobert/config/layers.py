@@ -113,7 +113,7 @@ def _from_its_file(value: str, file: str) -> str:
 
 
 SectionsRead = Mapping[str, Collection[str]]
-"""Task to the sections that it reads."""
+"""Names of the sections that each task reads, by task name."""
 
 
 def unread_sections(root: Node, sections_read: SectionsRead) -> Iterator[Flaw]:

@@ -26,7 +26,7 @@ TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
 OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
 OTHER_DEFAULTS: dict[str, Scalar] = {"trainer.save_steps": 0}
-"""Values of keys that such a file omits, in the trainer that it was written for."""
+"""Defaults of the other trainer for keys that its file omits."""
 ATTENTION: dict[Scalar, str | int] = {
     True: "flash_attn_varlen",
     False: "sdpa",

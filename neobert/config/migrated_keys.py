@@ -23,7 +23,7 @@ LOW_PRECISION = f"not supported: {IN_BF16}; remove the section"
 UPLOAD = "not supported: upload the checkpoint folder with `hf upload`; remove the line"
 ADAPTERS = "write adapter.type: lora, for a task with labels"
 QUANTISED = "not supported: weights are trained in fp32 or bf16; remove the line"
-DECODERS = "not supported: chats and instructions are for decoders; remove the line"
+DECODERS = "not supported: chat templates are for decoder models; remove the line"
 CHECKPOINT_OR_SIZES = (
     "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
 )
@@ -87,7 +87,7 @@ KEYS = {
     "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
     "model.pad_token_id": "remove the line; the tokenizer defines it",
     "model.base_scale": NGPT,
-    "model.classifier_init_range": "remove the line; it belongs to fine-tuning",
+    "model.classifier_init_range": "remove the line; classifiers use the default of NeoBERTConfig",
     "scheduler.num_cycles": "remove the line; the cosine schedule decays over half a period",
     "scheduler.decay_ratio": "write scheduler.decay_percent, in percent",
     "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
@@ -214,7 +214,7 @@ NAMES = {
     "logging_strategy": "write trainer.logging_steps, in optimizer steps",
     "logging_first_step": "remove the line; step 0 is evaluated, and logging_steps sets the rest",
     "logging_dir": "remove the line; everything is written to trainer.output_dir",
-    "group_by_length": "remove the line; documents are packed, which leaves no padding to save",
+    "group_by_length": "remove the line; documents are packed, so there is no padding to reduce",
     "length_column_name": "remove the line; documents are packed",
     "remove_unused_columns": "remove the line; only the columns of the task are read",
     "label_smoothing_factor": "not supported: the loss is the plain cross-entropy; remove the line",
@@ -229,7 +229,7 @@ NAMES = {
     "save_only_model": "remove the line; a checkpoint also holds what a resume needs",
     "torch_compile_mode": "remove the line; trainer.torch_compile_backend names the compiler",
     "use_liger_kernel": "write model.kernel_backend: liger",
-    "ddp_backend": "remove the line; NCCL on GPUs, gloo on processors",
+    "ddp_backend": "remove the line; NCCL on GPUs, gloo on CPUs",
     "ddp_find_unused_parameters": "remove the line; every parameter is used in every step",
     "ddp_timeout": "write watchdog.step_limit_s",
     "local_rank": SHARDING,
@@ -250,7 +250,7 @@ NAMES = {
     "line_by_line": "remove the line; a document of a .txt file ends at a blank line",
     "pad_to_max_length": "remove the line; packed rows need no padding",
     "max_train_samples": "write dataset.train_split, such as train[:1000]",
-    "overwrite_cache": "remove the line; text that changed is prepared again",
+    "overwrite_cache": "remove the line; changed text is always prepared again",
     "use_fast_tokenizer": "remove the line; only fast tokenizers are used",
     "tokenizer_name": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "tokenizer_config": "write tokenizer.name for a hub name, or tokenizer.path for a folder",

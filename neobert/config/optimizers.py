@@ -20,12 +20,12 @@ class OptimizerKind:
     """An entry of the table.
 
     Attributes:
-        summary: its part of the key's description; empty for the default.
+        summary: text about this optimizer in the description of `optimizer.name`; empty for the default.
         module: module of `neobert.optim` with `build(config, model)`.
-        keys: keys of the section `optimizer` that it reads.
-        matrix_moments: fp32 numbers kept per weight of the blocks' matrices.
-        moments: fp32 numbers kept per weight of all others.
-        decay: decoupled shrinks a weight by a share of itself; l2 adds the weight to its gradient.
+        keys: keys of the section `optimizer` that this optimizer reads.
+        matrix_moments: fp32 optimizer state values per weight of the blocks' matrices.
+        moments: fp32 optimizer state values per weight of the other parameters.
+        decay: decoupled weight decay (as in AdamW), or l2: the decay is added to the gradient.
         lowest_rate: lowest recorded peak rate of pretraining: BERT's (arXiv:1810.04805).
         highest_rate_by_width: highest recorded product of peak rate and width: 1e-3 at 768
             (arXiv:2212.14034). The best rate falls as 1 / width (arXiv:2203.03466).

@@ -23,14 +23,14 @@ SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "null", "1", "0
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """Key that is set on the command line.
+    """Value of a key from the command line.
 
     Attributes:
         path: dotted key.
         text: the value as typed.
         argument: the argument as typed, for messages.
         position: position of the argument, from 1.
-        column: column of the value in `argument`, from 1; that of the flag if it has no value.
+        column: column of the value in `argument`, from 1; of the flag if the argument has no value.
     """
 
     path: str
@@ -127,7 +127,9 @@ def _read_flow(override: Override, origin: Origin) -> tuple[Node, list[Flaw]]:
         root, flaws = read_yaml(override.text, COMMAND_LINE, "override")
     except UnreadableError as error:
         place = Origin("override", COMMAND_LINE, origin.line, origin.column + max(error.column, 1) - 1)
-        hint = error.hint or "quote the value for the shell, and inside that for YAML"
+        hint = (
+            error.hint or "quote the value twice: double quotes for YAML, inside single quotes for the shell"
+        )
         return Node(None, origin, origin), [Flaw("CFG003", (), error.message, hint, place)]
     assert root is not None
     return _moved(root, origin), [

@@ -25,7 +25,7 @@ class Schedule:
         warmup_steps: step at which the peak is reached.
         decay_start: step at which the plateau ends.
         decay_end: step at which the floor is reached.
-        floor: share of the peak from `decay_end` on.
+        floor: minimum learning rate as a fraction of the peak, from `decay_end` on.
     """
 
     name: str

@@ -121,7 +121,7 @@ def _hint_dotted(name: str, schema: type[Any]) -> str:
     """Return a hint for `section.key` as a single key, which only arguments support; else an empty string."""
     section, _, key = name.rpartition(".")
     is_key = bool(section) and describe_field(tuple(name.split(".")), schema) is not None
-    return f"write {key} in the section {section}: only arguments have dots in a key" if is_key else ""
+    return f"write {key} in the section {section}: dotted keys are for the command line" if is_key else ""
 
 
 def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:

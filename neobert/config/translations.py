@@ -131,10 +131,10 @@ WITHOUT_EFFECT: dict[tuple[str, Any], str] = {
     ("load_in_8bit", False): "weights are not quantised",
     ("load_in_4bit", False): "weights are not quantised",
 }
-"""Entries that request what is the default here, with the reason."""
+"""Entries without effect, because they set the default behaviour; with the reason."""
 
 BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
-"""Keys that make one list together, `optimizer.betas`, and their defaults in `TrainingArguments`."""
+"""Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
 
 
 def translation_of(name: str, value: Any) -> Translation | None:

@@ -144,7 +144,7 @@ class _Reader:
         event = self.next()
         if not isinstance(event, self.yaml.StreamEndEvent):
             raise self.unreadable(
-                "the file has more than one document", "keep one; `---` starts another", event
+                "the file has more than one document", "keep one document; `---` starts a new one", event
             )
         return root
 

@@ -68,7 +68,7 @@ def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
         ("vocab_size", 0, "plan.vocab_size\n"),
         ("name", 2, "several sections have it: tokenizer.name, dataset.name, "),
         ("hiden_size", 2, "did you mean model.hidden_size?"),
-        ("model.nhead", 2, "n_head of other trainers: write model.num_attention_heads"),
+        ("model.nhead", 2, "did you mean n_head of another trainer? write model.num_attention_heads"),
         ("plan.minutes_risk", 2, "did you mean plan.minutes_at_risk?"),
         ("model.qqqqqqq", 2, "lists the keys"),
     ],

@@ -35,15 +35,15 @@ Silence = Annotated[float, gt(0), le(604_800)]
 Effect = Literal["model", "data", "numerics", "machine", "loading", "cadence", "start", "limits", "reporting"]
 """Effect of a change of a key.
 
-model: parameters and optimizer state: another run, which cannot resume this one's checkpoints.
-data: examples, their order and targets: also another run.
-numerics: learning; may change on resume.
+model: parameters and optimizer state; a run with another value cannot resume checkpoints of this run.
+data: examples, their order and targets; checkpoints cannot be resumed either.
+numerics: training results; may change on resume.
 machine: speed and memory; results are equal within the precision.
 loading: speed of data loading; results are equal bit for bit.
 cadence: work between steps: saves, evaluations, traces.
 start: start of a session.
-limits: checks before training and limits during it; no step depends on them.
-reporting: names, folders, logging and monitoring; no step depends on them.
+limits: checks before training and limits during training; no effect on training results.
+reporting: names, folders, logging and monitoring; no effect on training results.
 """
 EFFECTS: tuple[str, ...] = get_args(Effect)
 PER_KEY: Literal["per key"] = "per key"
@@ -54,8 +54,8 @@ def key(default: Any, description: str, *, affects: Effect | None = None, **more
 
     Without `affects`, the section's effect applies. Further metadata: `is_path` for a path, relative to its
     run file; `words`: values of such a key that are not paths; `replaces`: keys of the same section that this
-    key overrides in lower layers; `by_content`: a data key that may change on resume, because the text or the
-    tokenizer itself is compared.
+    key removes from lower layers; `by_content`: a data key that may change on resume, because the text or the
+    tokenizer is compared instead of the key's value.
     """
     return field(default=default, metadata=metadata_of(description, affects) | more)
 
@@ -63,7 +63,7 @@ def key(default: Any, description: str, *, affects: Effect | None = None, **more
 def section(kind: type[Any], description: str, *, affects: Effect | Literal["per key"]) -> Any:
     """Declare a section that has its defaults if a file omits it.
 
-    `affects` applies to all keys without their own; PER_KEY requires it of each key.
+    `affects` applies to all keys that do not declare it; with PER_KEY, every key has to declare it.
     """
     if affects == PER_KEY:
         require_effects(kind)
