@@ -28,9 +28,9 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
     """
     return {
         **dict.fromkeys(MASKING_KEYS, unmasked),
-        "trainer.z_loss": "its loss has no logits of a vocabulary",
-        "trainer.cuda_graphs": "its rows have many shapes",
-        "dataset.min_length": "every labelled text counts, however short",
+        "trainer.z_loss": "its loss does not use vocabulary logits",
+        "trainer.cuda_graphs": "the shapes of its rows vary",
+        "dataset.min_length": "labelled texts of any length are kept",
     }
 
 
@@ -112,10 +112,10 @@ class Labels(NamedTuple):
     """Labels that the data contains.
 
     Attributes:
-        unit: what has a label: text or word.
-        column: key that names the column of the labels.
-        setting: key that lists or counts the classes.
-        classes: labels as prepared data counts them; empty for scores.
+        unit: unit with a label: text or word.
+        column: config key that names the column of the labels.
+        setting: config key that lists the classes, or sets their number.
+        classes: names of the classes in the label counts of prepared data; empty for scores.
     """
 
     unit: str
@@ -126,22 +126,22 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """Light description of a task, for everything outside of the trainer.
+    """Description of a task for plan, rules and reports.
 
     Attributes:
         name: value of the key `task`.
         summary: one line for reports.
         module: dotted name of the module with the function `build`, see `neobert.tasks.build`.
-        examples: dotted name of its data layer; it has `build_examples`, see `neobert.data.examples`.
-        auto_class: the transformers class that loads its checkpoints.
-        metrics: metrics that an evaluation may report; `reports` selects those of a config.
-        labels: what the data labels, given the config; None: targets are made from the text.
+        examples: dotted name of the data layer with `build_examples`, see `neobert.data.examples`.
+        auto_class: the transformers class that loads checkpoints of the task.
+        metrics: metrics that an evaluation may report; `reports` selects from them.
+        labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
-        head: size and work of the head, given the config and the shape of the model.
-        own_sections: sections of the config that it reads, and no task that does not name them; setting one
-            in a run file of another task is an error.
+        head: returns size and FLOPs of the head for a config and the shape of the model.
+        own_sections: config sections that are read only by tasks that list them here; setting one in a run
+            file of another task is an error.
         unread: keys of other sections that the task does not read, with the reason.
-        reports: whether a config gets a metric.
+        reports: returns whether a run with this config reports a metric.
     """
 
     name: str

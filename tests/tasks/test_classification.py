@@ -107,7 +107,7 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ()), None, "the row has no label"),
         (Score("key"), "", "the row has no label"),
         (Score("key"), "nan", "is not a finite number"),
-        (Score("key"), [1], "the label is a list"),
+        (Score("key"), [1], "the label has type list"),
     ],
 )
 def test_a_label_that_is_none_is_refused_with_its_place(label, value, problem):

@@ -242,7 +242,7 @@ def test_text_that_cannot_be_masked_ends_the_run(make_run, run, outcome, tmp_pat
 def test_a_run_without_evaluation_text_has_no_evaluation(make_run, run, metrics, caplog):
     run_dir = make_run(dataset={"eval_samples": None})
     assert run(run_dir) == 0
-    assert caplog.text.count("no evaluation: the text has no split for it") == 1
+    assert caplog.text.count("no evaluation: the text has no evaluation split") == 1
     assert [line["step"] for line in metrics(run_dir)] == [3, 6, 9, 12]
     assert all("eval/loss" not in line for line in metrics(run_dir))
 

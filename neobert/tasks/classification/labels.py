@@ -30,7 +30,7 @@ class ClassLabel:
             )
         number = _number_of(text)
         if number is None or number != int(number):
-            hint = f"name the classes in classification.label_names, or another column in {self.setting}"
+            hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
             raise ProjectError(CODE, f"label {text!r} is not the number of a class", hint, place)
         if not 0 <= number < self.num_labels:
             message = f"label {text} is outside 0 to {self.num_labels - 1}"
@@ -50,7 +50,7 @@ class Score:
         text = _text_of(value, place, self.setting)
         number = _number_of(text)
         if number is None:
-            hint = f"name a column of numbers in {self.setting}, or set classification.problem to classes"
+            hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
             raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, place)
         return number
 
@@ -63,8 +63,8 @@ def _text_of(value: object, place: str, setting: str) -> str:
         return str(int(value))
     if isinstance(value, str | int | float):
         return str(value).strip()
-    message = f"the label is a {type(value).__name__}, not a number or a name"
-    raise ProjectError(CODE, message, f"name a column of labels in {setting}", place)
+    message = f"the label has type {type(value).__name__}, expected a number or a name"
+    raise ProjectError(CODE, message, f"set {setting} to a column of labels", place)
 
 
 def _number_of(text: str) -> float | None:

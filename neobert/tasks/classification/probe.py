@@ -13,7 +13,7 @@ from neobert.tasks.probes import TINY, attention_answers, in_rows, segments_of
 from neobert.training.loop.task import Answer, Examiner
 
 MOST_CLASSES = 4
-"""Each class gets a token of its own, and a few texts that hold it."""
+"""Limit of planted classes: each needs its own token and several texts that contain the token."""
 
 
 def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:

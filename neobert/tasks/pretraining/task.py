@@ -54,7 +54,7 @@ def build(
     if is_fresh:
         start_from_weights(config, prepared.tokenizer, built.load)
     if prepared.eval is None:
-        log.warning("no evaluation: the text has no split for it, and none of it is held out")
+        log.warning("no evaluation: the text has no evaluation split, and no documents are held out")
     is_stream = isinstance(prepared.train, DocumentStream)
     log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
     rates = masking_rates(config.datacollator)

@@ -28,7 +28,8 @@ class WordList:
         for word in words:
             if not isinstance(word, str):
                 hint = f"set {self.setting} to a column of lists of strings"
-                raise ProjectError(CODE, f"a word is a {type(word).__name__}, not a string", hint, place)
+                message = f"a word has type {type(word).__name__}, expected a string"
+                raise ProjectError(CODE, message, hint, place)
             if SEPARATOR in word:
                 message = f"word {word!r} contains a line end"
                 raise ProjectError(CODE, message, "remove the line end from the word", place)
@@ -91,7 +92,7 @@ def _listed(value: object, content: str, setting: str, place: str) -> list[Any]:
         return list(value)
     raise ProjectError(
         CODE,
-        f"the {content} of a row are a {type(value).__name__}, not a list",
+        f"the {content} of a row have type {type(value).__name__}, expected a list",
         f"set {setting} to a column of lists; a file with one word per line is read as NAME.conll",
         place,
     )
