@@ -124,7 +124,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
 
     def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give either input_ids or inputs_embeds")
+            raise ValueError("pass either input_ids or inputs_embeds")
         x = self.encoder(input_ids) if inputs_embeds is None else inputs_embeds
         factor = self.config.embedding_multiplier
         return x if factor == 1.0 else x * factor
@@ -264,7 +264,7 @@ def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
 def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None, rope: bool) -> None:
     """Raise ValueError for arguments that packed input would ignore or misuse."""
     if attention_mask is not None:
-        raise ValueError("packed input takes no attention_mask: cu_seqlens alone isolates its segments")
+        raise ValueError("attention_mask is not supported for packed input: cu_seqlens isolates the segments")
     if probabilities is not None:
         raise ValueError("output_attentions needs padded rows")
     if not rope:

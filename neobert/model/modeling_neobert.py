@@ -162,7 +162,7 @@ class NeoBERTForSequenceClassification(_PooledModel):
     ) -> SequenceClassifierOutput:
         """Classify rows, or the segments of a packed run: logits [N, num_labels]. Arguments as for `NeoBERT`.
 
-        Segments are those of cu_seqlens, or of position_ids that restart in a single row without a mask.
+        Segments are given by cu_seqlens, or by position_ids that restart in a single row without a mask.
         labels: [N] classes; [N] floats for regression (one label); [N, num_labels] floats for multi-label.
         config.problem_type selects the loss; if it is None, the first labels set it, and it is saved.
         num_items_in_batch as for `NeoBERTLMHead`; with several labels per row, each label is an item.

@@ -289,7 +289,7 @@ def test_a_missing_weight_of_the_encoder_is_refused_by_name(make_model, tmp_path
     weights = load_file(tmp_path / "model.safetensors")
     del weights["model.transformer_encoder.1.wo.weight"]
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ValueError, match=r"lacks 1 weights .*transformer_encoder\.1\.wo\.weight"):
+    with pytest.raises(ValueError, match=r"lacks weights .*\(1, .*transformer_encoder\.1\.wo\.weight"):
         kind.from_pretrained(tmp_path)
 
 
@@ -318,7 +318,7 @@ def test_another_rope_theta_is_refused_at_load_and_taken_from_a_config(make_mode
 
 def test_weights_of_another_depth_are_not_made_up(make_model, tmp_path):
     write_hf_folder(make_model(), None, tmp_path)
-    with pytest.raises(ValueError, match="lacks 6 weights of NeoBERTLMHead"):
+    with pytest.raises(ValueError, match=r"lacks weights of NeoBERTLMHead \(6,"):
         NeoBERTLMHead.from_pretrained(tmp_path, num_hidden_layers=3)
 
 

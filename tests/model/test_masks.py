@@ -141,7 +141,7 @@ def test_masks_that_would_be_misread_are_refused(make_model, rows):
 def test_wrong_packed_input_is_refused(make_model, pack):
     model, run = make_model(), pack((5, 4))
     inputs = run.inputs()
-    with pytest.raises(ValueError, match="no attention_mask"):
+    with pytest.raises(ValueError, match="attention_mask is not supported"):
         model(**inputs, attention_mask=torch.ones(9, dtype=torch.bool))
     with pytest.raises(ValueError, match="padded rows"):
         model(**inputs, output_attentions=True)
