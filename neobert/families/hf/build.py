@@ -145,7 +145,7 @@ def load_initial_weights(model: PreTrainedModel, folder: Path) -> None:
     refuse_absent(absent, folder, other)
     state: dict[str, Tensor] = loaded.state_dict()
     model.load_state_dict(state)
-    log.info("weights: %d tensors of %s", len(state), folder)
+    log.info("loaded %d tensors from %s", len(state), folder)
 
 
 def read_masked_lm(
@@ -185,7 +185,7 @@ class TransformersMaskedLM(Objective):
     """Sum the cross-entropy over the targets, in fp32.
 
     With `masked_logits_only` the head runs on the M targets, else on every token: the loss is the same.
-    transformers' own loss is its mean over the targets of one microbatch.
+    The loss that transformers computes is the mean over the targets of one microbatch.
     """
 
     def __init__(
