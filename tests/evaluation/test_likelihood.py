@@ -115,7 +115,7 @@ def test_a_tie_is_wrong_and_paradigms_weigh_the_same():
     assert (found["ties"], found["accuracy"]) == (1, pytest.approx(2 / 3))
     assert found["phenomena"] == {"x": pytest.approx(1 / 3), "y": 1.0}
     assert found["fields"] == {"other": 1.0, "syntax": pytest.approx(1 / 3)}
-    assert found["not_comparable"] == ["4 pairs of 2 paradigms, the published ones are 67,000 of 67"]
+    assert found["not_comparable"] == ["4 pairs of 2 paradigms; BLiMP has 67,000 pairs of 67 paradigms"]
 
 
 def test_equal_sentences_score_zero():
@@ -205,9 +205,9 @@ def test_a_result_of_other_settings_is_not_overwritten(tmp_path, settings):
     (tmp_path / "u.txt").write_text("the model writes\n")
     evaluate_texts(tmp_path / "t.txt", None, "train", settings)
     kept = settings.output.read_bytes()
-    with pytest.raises(ProjectError, match="belongs to another job: max_length changed from null to 8"):
+    with pytest.raises(ProjectError, match="of another evaluation: max_length changed from null to 8"):
         evaluate_texts(tmp_path / "t.txt", None, "train", replace(settings, max_length=8))
-    with pytest.raises(ProjectError, match="belongs to another job: texts changed"):
+    with pytest.raises(ProjectError, match="of another evaluation: texts changed"):
         evaluate_texts(tmp_path / "u.txt", None, "train", settings)
     assert settings.output.read_bytes() == kept
 
@@ -216,7 +216,7 @@ def test_a_result_of_other_settings_is_not_overwritten(tmp_path, settings):
 def test_rows_that_are_no_pairs_are_refused(tmp_path, settings, row):
     """The likelihood of an empty sentence is 1."""
     (tmp_path / "x.jsonl").write_text(row + "\n")
-    with pytest.raises(ProjectError, match="has no texts sentence_good and sentence_bad"):
+    with pytest.raises(ProjectError, match="has no text in sentence_good or sentence_bad"):
         evaluate_blimp(tmp_path / "x.jsonl", settings, None)
     with pytest.raises(ProjectError, match=r"holds no \.jsonl or \.parquet files"):
         evaluate_blimp(tmp_path / "missing", settings, None)

@@ -93,7 +93,7 @@ def test_a_title_is_read_once(beir):
     ("file", "content", "message"),
     [
         ("qrels.tsv", None, "has no qrels.tsv or qrels/test.tsv"),
-        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "judges no document"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "has no score above 0"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", "score high is not a whole number"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "has 2 fields, but the header has 3"),
         ("qrels.tsv", "q1\t0\td1\nq1\t0\td2\n", "first line does not name the columns query-id, corpus-id"),
@@ -101,7 +101,7 @@ def test_a_title_is_read_once(beir):
         ("qrels.tsv", "q1 0 d1 1\n", "first line does not name the columns"),
         ("qrels.tsv", "", "first line does not name the columns"),
         ("queries.jsonl", '{"_id": "q1", "text": "a"}\n{"_id": "q1", "text": "b"}\n', "_id q1 is repeated"),
-        ("queries.jsonl", '{"id": "q1"}\n', "has no _id and text"),
+        ("queries.jsonl", '{"id": "q1"}\n', "lacks _id or text"),
     ],
 )
 def test_what_is_no_collection_is_refused(beir, file, content, message):

@@ -85,7 +85,7 @@ def test_a_suite_states_warm_starts_samples_and_copies():
         "rte: not comparable with published scores: training set of 100 texts, the published one has 2,490"
         in notes
     )
-    assert "rte: 4 of 277 development texts are in the training set" in notes
+    assert "rte: training set contains 4 of 277 development texts" in notes
     assert notes[-1] == "not finished: cb"
     cold = suite_summary({"rte": {**task, "starts_from": ["pretrained"]}}, [])["notes"]
     assert not any("warm start" in note for note in cold)

@@ -119,8 +119,9 @@ def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"missing key {error}" if isinstance(error, KeyError) else str(error)
             message = f"is not a row of task {part.task.name}: {printable(reason)}"
-            columns = f"columns are {printable(', '.join(map(str, row)))}"
-            raise ProjectError(CODE, message, columns, place) from None
+            columns = printable(", ".join(map(str, row)))
+            hint = f"use rows in the published layout; the columns of this row are {columns}"
+            raise ProjectError(CODE, message, hint, place) from None
 
 
 def _normalized(text: str) -> str:
@@ -135,7 +136,7 @@ def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, st
             raise ProjectError(
                 CODE,
                 f"no {name} column for task {task.name} (expected: {', '.join(wanted[name])})",
-                f"columns are {printable(', '.join(map(str, row)))}",
+                f"add or rename the column; the file has {printable(', '.join(map(str, row)))}",
                 place,
             )
     return {name: str(column) for name, column in chosen.items()}
@@ -178,5 +179,5 @@ def _score(text: str, place: str) -> float:
         score = math.nan
     if math.isfinite(score):
         return score
-    hint = "write a finite number, or leave the row without a label out"
+    hint = "write a finite number, or remove the row"
     raise ProjectError(CODE, f"score {printable(text)!r} is not a finite number", hint, place)

@@ -22,7 +22,7 @@ from neobert.evaluation.glue.task import GlueTask
 
 CODE = "glue-files"
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
-"""A place for messages, and the columns of a row: none of a line that has another number of fields."""
+"""Place for messages, and columns of a row; no columns for a line with a wrong number of fields."""
 
 
 def rows_of_file(path: Path, task: GlueTask) -> Rows:
@@ -64,7 +64,7 @@ def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> R
                 continue
             if not header:
                 names = ", ".join((*task.text, *task.label))
-                message = f"the first line names no column of task {task.name}: {names}"
+                message = f"the first line names no column of task {task.name} (expected: {names})"
                 raise ProjectError(CODE, message, "add the header line", f"{path}:1")
         is_whole = len(fields) == len(header)
         yield f"{path}:{number}", dict(zip(header, fields, strict=True)) if is_whole else {}

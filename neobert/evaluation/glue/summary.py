@@ -116,7 +116,7 @@ def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> lis
         for reason in task["not_comparable"]
     ]
     copies = [
-        f"{name}: {copies:,} of {task['files']['dev']['rows']:,} development texts are in the training set"
+        f"{name}: training set contains {copies:,} of {task['files']['dev']['rows']:,} development texts"
         for name, task in tasks.items()
         if (copies := task["files"]["dev"]["in_train"])
     ]
@@ -124,7 +124,7 @@ def notes(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> lis
 
 
 HOW_SCORED = "best evaluation of each run on the development set; mean and standard deviation over the seeds"
-WARM_START = "a score with a warm start compares only with scores that start from the same task"
+WARM_START = "scores with a warm start are comparable only if they start from the same task"
 
 
 def suite_summary(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> dict[str, Any]:

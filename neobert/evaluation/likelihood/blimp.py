@@ -111,8 +111,8 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
 def _reasons(pairs: Sequence[Pair], paradigms: Mapping[str, float]) -> list[str]:
     if (len(pairs), len(paradigms)) == (PUBLISHED_PAIRS, PUBLISHED_PARADIGMS):
         return []
-    published = f"the published ones are {PUBLISHED_PAIRS:,} of {PUBLISHED_PARADIGMS}"
-    return [f"{len(pairs):,} pairs of {len(paradigms)} paradigms, {published}"]
+    present = f"{counted(len(pairs), 'pair')} of {counted(len(paradigms), 'paradigm')}"
+    return [f"{present}; BLiMP has {PUBLISHED_PAIRS:,} pairs of {PUBLISHED_PARADIGMS} paradigms"]
 
 
 def _files(data: Path) -> list[Path]:
@@ -138,7 +138,7 @@ def _sentence(value: object, place: str) -> str:
     """
     if isinstance(value, str) and value.strip():
         return value
-    raise ProjectError(CODE, f"has no texts {' and '.join(COLUMNS)}", "pass the files of BLiMP", place)
+    raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", place)
 
 
 def _rows(file: Path) -> Rows:

@@ -120,7 +120,7 @@ def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
         return None
     if changed := what_changed(earlier, identity):
         hint = "choose another output, or remove this file"
-        message = f"this result belongs to another job: {changed}"
+        message = f"this file is the result of another evaluation: {changed}"
         raise ProjectError("evaluate-output", message, hint, str(output), EXIT_USAGE)
     return found
 

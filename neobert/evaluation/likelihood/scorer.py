@@ -25,7 +25,7 @@ from neobert.runfiles.model_folder import model_folder
 
 Likelihoods = NDArray[np.float64]
 LOGIT_ROWS = 1024
-"""Masked positions that are decoded at once."""
+"""Masked positions whose logits are computed at once."""
 
 
 class Scorer:

@@ -24,6 +24,7 @@ from neobert.evaluation.mteb_suite.summary import (
     missing_note,
     revision_of,
 )
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, summary
 
@@ -109,5 +110,5 @@ def _announce(tasks: Sequence[Any], estimate_s: Mapping[str, float | None]) -> N
     known = [seconds for seconds in estimate_s.values() if seconds is not None]
     unknown = len(estimate_s) - len(known)
     rest = f"; {unknown} of unknown size" if unknown else ""
-    message = f"{len(tasks)} tasks: about {sum(known) / 60:,.1f} min of encoding{rest}"
+    message = f"{counted(len(tasks), 'task')}: about {sum(known) / 60:,.1f} min of encoding{rest}"
     print(f"{message}; classifiers, clustering and search take additional time", file=sys.stderr, flush=True)

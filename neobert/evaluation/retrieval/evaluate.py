@@ -28,7 +28,7 @@ from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
 QUERIES_AT_ONCE = 256
 FOUND = DEPTH + 1
-"""Documents found for a query: one more than are judged, since the query itself may be among them."""
+"""Documents retrieved per query: one more than evaluated, since the query itself may be one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def read_collection(folder: Path) -> Collection:
         elif score > 0:
             relevance.setdefault(query, {})[document] = score
     if not relevance:
-        message = "judges no document of the corpus as relevant"
+        message = "has no score above 0 for a query and a document of this folder"
         raise ProjectError(CODE, message, "check the ids of queries and documents", str(files[2]))
     judged = {name: text for name, text in queries.items() if name in relevance}
     identity = [whole_digest(file) for file in files]
@@ -107,7 +107,7 @@ def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
             name, text = row.get("_id"), row.get("text")
             if not isinstance(name, str | int) or not isinstance(text, str):
                 raise ProjectError(
-                    CODE, "has no _id and text", "write an object with _id and text per line", place
+                    CODE, "lacks _id or text", "write an object with _id and text per line", place
                 )
             if str(name) in seen:
                 raise ProjectError(
@@ -140,5 +140,5 @@ def _require_header(first: LinePiece, file: Path) -> None:
     """Raise `ProjectError` for judgements without the header line, such as a TREC file."""
     if not set(HEADER) <= set(first.text.rstrip("\r\n").split("\t")):
         message = f"the first line does not name the columns {listed(HEADER)}, with tabs between them"
-        hint = "add that line; of a TREC file (query 0 document score), remove the second column"
+        hint = "add a header line; in a TREC file (query 0 document score), also remove the second column"
         raise ProjectError(CODE, message, hint, f"{file}:1")
