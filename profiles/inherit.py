@@ -161,7 +161,7 @@ def _without(document: Document, names: tuple[str, ...]) -> Document:
 
 
 def _shown(path: Path) -> str:
-    """Return the path relative to the current directory if it is inside it."""
+    """Return a path, relative to the current directory if it is in that directory."""
     try:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):

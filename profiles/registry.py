@@ -53,7 +53,7 @@ class Profile:
     Attributes:
         config: configuration of the profile without any run file; rules compare runs with it.
         digest: hash of `about` and of the resolved configuration.
-        files: its own file and those of its bases.
+        files: paths of its own file and of its base profiles.
         is_shipped: whether its file belongs to this project; False for user profiles.
         is_pinned: whether it has a hash in profiles.lock.
         is_locked: whether the digest is the one in profiles.lock.

@@ -102,7 +102,7 @@ def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts 
 
 
 def _selected(levels: Collection[Level]) -> list[Rule]:
-    """Select the rules of the levels, except those that `lint` raises for a whole repository."""
+    """Return the rules of the levels, except rules that `lint` reports for a whole repository."""
     return [
         RULES[code]
         for code in sorted(RULES)

@@ -186,8 +186,8 @@ class DataFacts:
 
     `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
     keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
-    `cache_reason` is why there is no cache folder for prepared data.
-    `is_plain` is whether all files are local text without compression: their size is that of the text.
+    `cache_reason` is why there is no cache folder for prepared data. `is_plain`: whether all files are
+    uncompressed local text, so that file sizes are text sizes.
     """
 
     source: str

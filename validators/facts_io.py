@@ -1,4 +1,4 @@
-"""Facts as JSON, for replaying a report elsewhere. Values outside the schema are rejected."""
+"""Conversion of facts to JSON and back, with validation against the dataclasses."""
 
 from __future__ import annotations
 

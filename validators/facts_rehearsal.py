@@ -119,7 +119,7 @@ class AccumulationFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFacts:
-    """Learning rate of a step, and the scheduler's count after it."""
+    """Learning rate of a step, and the scheduler's step count after that step."""
 
     step: int
     learning_rate: float
@@ -176,7 +176,7 @@ class ResumeTrialFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerFacts:
-    """Result of a test of the trained task with a known answer.
+    """Result of one known-answer test of the trained task.
 
     Attributes:
         subject: name of the changed inputs or the planted label.

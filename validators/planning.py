@@ -44,7 +44,8 @@ def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assump
 
     If the profile names no GPU, the plan is for the first visible GPU, or before probing for an A100, with
     unknown memory unless the profile sets it. A run without a profile is planned for the first visible GPU,
-    or else for a CPU. `source` lists settings that differ from those of the expected speed.
+    or else for a CPU. `source` lists kernels and device counts for which the profile does not state the
+    speed.
     """
     if run.profile is None:
         return _as_found(gpus, DEFAULT_MFU) or assumptions_for(None, None, DEFAULT_MFU)

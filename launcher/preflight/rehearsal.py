@@ -61,7 +61,7 @@ LIMITS = WatchdogConfig(
     save_limit_s=STALL_S,
     heartbeat_interval_s=BEAT_S,
 )
-"""Shorten the timeouts of the watchdog: those of a run, half an hour, are too long for a rehearsal."""
+"""Watchdog timeouts of a rehearsal, in which the default of half an hour would be too long."""
 ALL_AT_ONCE = 4
 """Processes at the end of the fresh part: this one, the first resume, and two that warm up."""
 MARGIN = 1.1

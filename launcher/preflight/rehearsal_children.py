@@ -40,7 +40,7 @@ DIVERGED = ("NAN001", "SPK001")
 
 
 class DivergedError(Exception):
-    """A run that stopped itself because of a loss that is not finite or a loss spike."""
+    """Raised if the rehearsed run stopped itself because of a non-finite loss or a loss spike."""
 
 
 @dataclass(slots=True)

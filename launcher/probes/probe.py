@@ -28,15 +28,15 @@ def _nobody_waits(limit_s: float, what: str) -> None:
 
 
 class UnsupportedError(Exception):
-    """The machine lacks what the probe would measure or needs, such as a GPU driver or git."""
+    """Raised if the machine lacks what a probe measures or needs, such as a GPU driver or git."""
 
 
 class IncompleteError(Exception):
-    """The probe ran but did not get a result."""
+    """Raised if a probe ran but did not get a result."""
 
 
 class TimedOutError(Exception):
-    """The probe's child process exceeded its time limit and was killed."""
+    """Raised if the child process of a probe exceeded its time limit and was killed."""
 
 
 @dataclass(frozen=True, slots=True)

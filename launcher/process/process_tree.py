@@ -95,7 +95,7 @@ def tree_of(child: subprocess.Popen[bytes]) -> list[psutil.Process]:
 
 
 def workers_of(child: subprocess.Popen[bytes], *, has_agent: bool) -> dict[int, psutil.Process]:
-    """Return the training processes by rank, without those that have just ended."""
+    """Return the running training processes by rank."""
     workers: dict[int, psutil.Process] = {}
     for each in tree_of(child)[has_agent:]:  # torchrun's command line contains the trainer's module too
         with suppress(psutil.Error, ValueError):

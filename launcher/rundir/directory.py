@@ -220,7 +220,7 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flat keys of a config, without those that choose how a session starts."""
+    """Return a flat config without keys that only determine how a session starts, to compare two runs."""
     return without_effects(flatten(config), ("start",))
 
 

@@ -195,8 +195,8 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
     because it counts from the first step of the weights.
 
     ## Why is this bad?
-    The decay is where a run settles on its text. Weights that have decayed on the old text have settled
-    there, and at the low rate that is left they learn little of the new one.
+    During the decay a run converges on its text. Weights that have converged on the old text learn little of
+    the new text at the low learning rate that remains.
 
     ## Example
     ```yaml

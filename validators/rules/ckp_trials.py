@@ -40,8 +40,8 @@ def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) ->
     the checkpoint in a new process, and compares the checksums.
 
     ## Why is this bad?
-    State that cannot be loaded was not saved. A moment that is restored as zero, or in another precision,
-    costs thousands of steps and is easily mistaken for bad luck.
+    An optimizer moment that is restored as zero, or in another precision, costs thousands of steps and is
+    easily mistaken for bad luck.
 
     ## Example
     ```text

@@ -237,11 +237,11 @@ def _text(corpus: DatasetConfig) -> tuple[str, ...]:
     inapplicable=_has_no_mixture,
 )
 def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A corpus of a mixture that is read many times more often than it is long.
+    """A corpus of a mixture that is repeated for too many epochs.
 
     ## What it does
-    Divides the tokens that the run draws from each corpus by the tokens that the corpus has. Above 4 passes
-    it warns: up to there repeated text is worth nearly as much as new (Muennighoff et al.,
+    Divides the tokens that the run draws from each corpus by the tokens that the corpus has. Warns above 4
+    epochs: up to that number, repeated text is worth nearly as much as new text (Muennighoff et al.,
     arXiv:2305.16264).
 
     ## Why is this bad?

@@ -208,9 +208,9 @@ def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Too little text for the number of steps, so that it is repeated too often.
 
     ## What it does
-    Divides the tokens of all steps by those of the training text. Warns above 4 epochs: up to there repeated
-    text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Fails above 40, the
-    number of epochs of BERT (Devlin et al., arXiv:1810.04805).
+    Divides the tokens of all steps by those of the training text. Warns above 4 epochs: up to that number,
+    repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Fails above 40,
+    the number of epochs of BERT (Devlin et al., arXiv:1810.04805).
 
     ## Why is this bad?
     The remaining steps memorize the text instead of learning the language.

@@ -270,7 +270,7 @@ def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## Why is this bad?
     Gradients are averaged, weights are not. Replicas that start with different weights stay different, and
-    the checkpoint holds those of one rank.
+    the checkpoint holds the weights of one rank.
 
     ## Example
     ```text

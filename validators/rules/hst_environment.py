@@ -41,7 +41,7 @@ ALLOCATOR, OLD_ALLOCATOR = "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"
     waivable=False,
 )
 def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A foreign module with the name of one of the project's packages.
+    """A module of another distribution that shadows one of this project's packages.
 
     ## What it does
     Fails if `neobert`, `launcher`, `profiles` or `validators` would be imported from a file that does

@@ -94,11 +94,11 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Model shapes that are impossible, or that the kernels do not support.
 
     ## What it does
-    Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on
-    a GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any
-    size); that the vocabulary is a multiple of 128 and holds the tokenizer's (a published checkpoint keeps
-    its own); that sequences fit the positions; that the three length keys agree; and that packing uses rotary
-    positions.
+    Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on a
+    GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any size); that
+    the vocabulary size is a multiple of 128 and not below the tokenizer's (a published checkpoint keeps its
+    own size); that `dataset.max_seq_length` does not exceed `model.max_position_embeddings`; that the three
+    length keys are equal; and that packing uses rotary positions.
 
     ## Why is this bad?
     At best the run fails after the queue. At worst it does not: learned positions continue across packed

@@ -103,8 +103,8 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     probe misses a fault that was planted for it. The check is unknown for a kernel that is not repeatable.
 
     ## Why is this bad?
-    A contaminated run trains. Its loss falls, its model is worse, and no tolerance can detect one leaked key,
-    because the rounding error of a correct kernel is as large.
+    The loss of such a run falls, but its model is worse. No tolerance can detect one leaked key, because the
+    rounding error of a correct kernel is as large.
 
     ## Example
     ```text

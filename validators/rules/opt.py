@@ -64,7 +64,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
     ## Why is this bad?
     An orthogonal update has the same size for every gradient, so the rate alone determines the step size.
-    The usual rate is near 0.02 with `original` and that of AdamW with `match_rms_adamw`: if the two are
+    Usual rates are near 0.02 with `original`, and the rates of AdamW with `match_rms_adamw`: if the two are
     confused, the run diverges or hardly moves.
 
     ## Example

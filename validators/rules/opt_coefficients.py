@@ -46,9 +46,9 @@ def drowned_gradient(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Why is this bad?
     AdamW with a large epsilon is gradient descent at an unintended rate; a tiny clipping norm has the same
-    effect. Without epsilon, a gradient whose square is 0 in fp32 gives an update of any size, and one of 0
-    gives NaN. Decay that removes what a hundred steps have learned leaves noise, and a rehearsal is too short
-    to show it.
+    effect. Without epsilon, a gradient whose square is 0 in fp32 gives an update of any size, and a gradient
+    of 0 gives NaN. Decay that removes what a hundred steps have learned leaves noise, and a rehearsal is too
+    short to show it.
 
     ## Example
     ```yaml
@@ -142,14 +142,14 @@ def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Warns if `optimizer.lr` of a new model is below a quarter of the lowest recorded rate of the optimizer, or
-    if its product with `model.hidden_size` is above four times the highest recorded one. AdamW's records are
-    1e-4 (BERT, arXiv:1810.04805) and 1e-3 at a width of 768 (arXiv:2212.14034); the product counts because
-    the best rate falls with the width (arXiv:2203.03466). Lion's rates are a tenth and a third of AdamW's
-    (arXiv:2302.06675).
+    if its product with `model.hidden_size` is above four times the highest recorded one. AdamW's published
+    rates are 1e-4 (BERT, arXiv:1810.04805) and 1e-3 at a width of 768 (arXiv:2212.14034); the product counts
+    because the best rate falls with the width (arXiv:2203.03466). Lion's rates are a tenth and a third of
+    AdamW's (arXiv:2302.06675).
 
     ## Why is this bad?
-    Both kinds of run end with a loss that looks like one: at a rate too low the model is undertrained, at one
-    too high clipping hides the divergence. Only a second run at another rate shows what was lost.
+    Neither mistake shows in the loss: at a rate too low the model is undertrained, at a rate too high
+    clipping hides the divergence. Only a second run at another rate shows what was lost.
 
     ## Example
     ```yaml

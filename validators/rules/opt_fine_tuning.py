@@ -55,7 +55,8 @@ def fine_tuning_rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts)
 
     ## Why is this bad?
     The rate of pretraining erases what the encoder has learned, and the model ends near the majority class.
-    An adapter at the rate of full fine-tuning hardly changes. Both losses look like that of a hard task.
+    An adapter at the rate of full fine-tuning hardly changes. In both cases the loss looks as if the task
+    were hard.
 
     ## Example
     ```yaml

@@ -212,8 +212,8 @@ def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Why is this bad?
     The kernels of a small model take less time than Python and the driver need to launch them one by one, so
-    a faster GPU gains nothing, and the pace is that of one processor core. CUDA graphs replay all launches of
-    a step at once; larger microbatches give each kernel more to do.
+    a faster GPU gains nothing, and one CPU core limits the throughput. CUDA graphs replay all launches of a
+    step at once; larger microbatches give each kernel more to do.
 
     ## Example
     ```yaml

@@ -140,8 +140,8 @@ def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     from FLOPs and the expected MFU of the profile).
 
     ## Why is this bad?
-    A step makes no progress that the watchdog sees before it ends. A shorter timeout kills a healthy run in
-    its first minutes, again after the restart, and for good after that: the night is lost.
+    The watchdog sees no progress until a step ends. A shorter timeout kills a healthy run in its first
+    minutes and again after each restart, until `watchdog.max_restarts` is reached.
 
     ## Example
     ```yaml

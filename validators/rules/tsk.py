@@ -117,8 +117,8 @@ def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Warns where a labelled task has no `model.pretrained_checkpoint`.
 
     ## Why is this bad?
-    Labelled data are small: an encoder without pretraining stays near the majority class, and the run looks
-    healthy.
+    Labelled datasets are small: an encoder without pretraining stays near the majority class, and the run
+    looks healthy.
 
     ## Example
     ```yaml

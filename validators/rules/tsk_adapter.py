@@ -30,9 +30,9 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Why is this bad?
     An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
-    they change. Muon orthogonalizes the update of a whole matrix, and a factor is a part of one. Sharded
-    adapters have run on CPUs only, not on several GPUs. `alpha / r` multiplies what a step of the learning
-    rate changes, so a large one diverges at any usual rate.
+    they change. Muon orthogonalizes the update of a whole matrix, and a low-rank factor is only a part of
+    one. Sharded adapters have run on CPUs only, not on several GPUs. `alpha / r` multiplies the output of the
+    adapter, so a large ratio diverges at any usual learning rate.
 
     ## Example
     ```yaml

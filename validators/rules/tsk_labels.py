@@ -66,8 +66,8 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """Label settings that contradict each other.
 
     ## What it does
-    Rejects a single class, a number of `label_names` other than `num_labels` if that is set, names that
-    repeat, names of scores, a column that is both text and label or both texts of a pair, and streaming of
+    Rejects a single class, a number of `label_names` other than `num_labels` if that is set, repeated names,
+    names for a regression, a column that is both text and label or both texts of a pair, and streaming of
     labelled texts.
 
     ## Why is this bad?
@@ -218,7 +218,7 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     tasks=LABELLED,
 )
 def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Classes of the head that no training text, or no word of one, has.
+    """Classes of the head that do not occur in the training labels.
 
     ## What it does
     Compares the label names of the task's section, or `classification.num_labels`, with the labels of the
@@ -260,7 +260,7 @@ def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     tasks=LABELLED,
 )
 def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A best checkpoint by accuracy, although nearly all of the evaluation has one class.
+    """A best checkpoint selected by accuracy, although nearly all evaluation labels are of one class.
 
     ## What it does
     With `trainer.metric_for_best_model: eval/accuracy`, warns if a class has 90 % or more of the labels of

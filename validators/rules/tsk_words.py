@@ -73,7 +73,7 @@ def word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Why is this bad?
     A word without a token has no prediction: zero-width characters and control characters vanish in most
-    tokenizers. Entities that are cut off are missing from the evaluation, so its F1 is not that of the data.
+    tokenizers. Entities that are cut off are missing from the evaluation, so its F1 ignores them.
 
     ## Example
     ```yaml
