@@ -58,7 +58,7 @@ def test_each_compression_is_read_and_damage_named(tmp_path, compression):
     path = put(tmp_path / f"a.txt{compression}", content)
     assert read(path) == [content.decode()]
     path.write_bytes(path.read_bytes()[:-20])
-    refused(path, "DAT001", f"the {COMPRESSIONS[compression]} data is broken or cut short")
+    refused(path, "DAT001", f"the {COMPRESSIONS[compression]} data is truncated or corrupt")
     path.write_bytes(b"plain text")
     refused(path, "DAT001", COMPRESSIONS[compression])
 
@@ -183,7 +183,7 @@ def test_content_of_another_format_than_the_name_says(tmp_path, name, content, s
         ("a.tar.gz", "is a tar archive", "tar -xf a.tar.gz -C a"),
         ("a.html", "is HTML", "extract its text"),
         ("a.md", "is not read", "cp a.md a.txt"),
-        ("a.pdf", "is a document", "extract its text"),
+        ("a.pdf", "is a formatted document", "extract its text"),
         ("a.py", "is a program", "not run"),
         ("a.pkl", "may run code", ".jsonl"),
         ("a.lz4", "is lz4", "lz4 -d a.lz4"),
@@ -195,7 +195,7 @@ def test_a_file_that_is_not_read_has_its_own_way_out(tmp_path, name, says, way_o
     errors = [opening_error(place) for place in (path, path.parent)]
     assert [error.code for error in errors] == ["DAT001", "DAT001"]
     assert says in errors[0].message
-    assert f"it holds 1 x .{name.partition('.')[2]}" in errors[1].message
+    assert f"found 1 x .{name.partition('.')[2]}" in errors[1].message
     assert way_out in errors[0].hint.replace(f"{path.parent}/", "")
     assert way_out.split()[0] in errors[1].hint
 

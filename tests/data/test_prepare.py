@@ -372,7 +372,7 @@ def test_too_little_text(configure: Configure, tmp_path):
     nothing = configure(dataset__path=str(blank), dataset__validation_split=0.5)
     refused(nothing, "DAT004", "has no documents")
     shared = of(["ba"], dataset__validation_split=0.5)
-    assert "validation_split 0.5" in refused(shared, "DAT004", "none of its 1 document is in").message
+    assert "validation_split 0.5" in refused(shared, "DAT004", "contains 0 of 1 document ").message
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")
     assert len(left_behind(configure())) == 2, "two texts are whole, though too small to train on"
 

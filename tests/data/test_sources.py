@@ -204,7 +204,7 @@ def test_the_names_of_formats_are_those_of_the_library():
 def test_bad_places(tmp_path):
     refused("DAT001", "does not exist", path=str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
-    refused("DAT001", "it holds nothing", path=str(tmp_path / "empty"))
+    refused("DAT001", "found nothing", path=str(tmp_path / "empty"))
     (tmp_path / "empty" / "a.xyz").write_text("x", encoding="utf-8")
     refused("DAT001", "1 x .xyz", path=str(tmp_path / "empty"))
     refused("DAT001", "is not one of .txt", path=str(tmp_path / "empty" / "a.xyz"))

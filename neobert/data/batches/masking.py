@@ -38,7 +38,7 @@ class MaskingRule:
         mask_all: replace every target by the mask token; else 80/10/10.
         mask_id: id of the mask token.
         random_ids: int64 [n], token ids from which random replacements are drawn.
-        is_maskable: bool [V], false for special and inert tokens.
+        is_maskable: bool [V], false for special and inert (unused) tokens.
         rates: schedule of the probability; None: the probability is constant.
     """
 

@@ -154,7 +154,7 @@ def _pack_best_fit(lengths: Indices, capacity: int, limit: int) -> PackPlan:
 
 
 def _dissolved(counts: Indices, limit: int) -> NDArray[np.bool_]:
-    """Choose the bins to repack: those over the limit, and others to lower the mean; return a bool mask."""
+    """Return a mask of the bins to repack: those over the limit, and others to lower the mean per bin."""
     is_chosen = counts > limit
     if not is_chosen.any():
         return is_chosen
@@ -199,7 +199,7 @@ def _reserve_size(lengths: Indices, capacity: int) -> int:
 
 
 def _bins_in_order(order: Indices, lengths: Indices, capacity: int, limit: int) -> _Bins:
-    """Fill bins in the given order; start a new bin when the next document does not fit."""
+    """Fill bins with documents in order; start a new bin when the next document does not fit."""
     starts = _chain(np.concatenate(([0], np.cumsum(lengths[order]))), capacity, limit)
     counts = np.diff(np.append(starts, len(order)))
     return _Bins(order, np.repeat(np.arange(len(starts)), counts), len(starts))

@@ -109,7 +109,7 @@ class _Stream:
         self.close()
 
     def _wait(self, future: Future[Result]) -> Result:
-        """Wait for a result. Raises DAT010 after too long without progress; retry pauses do not count."""
+        """Wait for a result. Raises DAT010 after too long without progress, retry pauses excluded."""
         limit_s = SILENCE_LIMIT_S if self._reader is None else STREAM_SILENCE_LIMIT_S
         last_sign_s = time.monotonic()
         while not wait([future], _POLL_S).done:

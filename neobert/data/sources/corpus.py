@@ -74,8 +74,8 @@ def open_corpus(
     `eval_samples` keeps its first documents only.
 
     Raises ProjectError DAT001 for missing or unreadable data, DAT006 for overlapping splits, DAT011 for
-    missing or ambiguous columns, DAT013 unless the config names exactly one dataset, and DAT018 for a
-    streamed mixture.
+    missing or ambiguous columns, DAT013 for two data locations, none, or a file format as dataset.name, and
+    DAT018 for a streamed mixture.
     """
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)

@@ -67,7 +67,7 @@ def is_saved_dataset(path: Path) -> bool:
 
 
 def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Return the splits of a folder of `save_to_disk`, as functions that open them, by name.
+    """Return a function that opens each split of a `save_to_disk` folder, by split name.
 
     A dataset without splits becomes the split `train`. Raises DAT001 if the folder cannot be loaded.
     """
@@ -79,7 +79,7 @@ def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSour
 
 
 def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
-    """Return the splits of a Hub dataset, as functions that open them, by name.
+    """Return a function that opens each split of a Hub dataset, by split name.
 
     The splits are streams if `dataset.streaming` is set. Raises DAT001 if the dataset cannot be loaded.
     """
@@ -101,10 +101,10 @@ def hub_splits(config: DatasetConfig, rows: RowFormat) -> dict[str, Callable[[],
 
 
 def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping[str, Dataset]:
-    """Return the splits by name of a dataset's only configuration, or of the first in `configurations`.
+    """Return the splits by name of a dataset's only configuration, or of one named in `configurations`.
 
     `name` may also be the path of a local copy of the repository. Raises DAT001, with a hint that ends with
-    `hint`, if the dataset cannot be loaded or has several configurations, none of them wanted.
+    `hint`, if the dataset cannot be loaded, or has several configurations and none of these.
     """
     import datasets
 
@@ -130,7 +130,7 @@ def _on_hub(name: str) -> Iterator[bool]:
 
 @contextmanager
 def _offline(is_cut_off: bool) -> Iterator[None]:
-    """Make `datasets` use only its cache if `is_cut_off`; it reads HF_HUB_OFFLINE at each load."""
+    """Make `datasets` use only its cache if `is_cut_off`: `datasets` reads HF_HUB_OFFLINE at each load."""
     from datasets import config as datasets_config
 
     before = datasets_config.HF_HUB_OFFLINE

@@ -30,7 +30,7 @@ ALREADY_READ = "link to a file that is read"
 
 
 def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[str, Callable[[], TextSource]]:
-    """Return the splits of a file or folder, as functions that open them, by name.
+    """Return a function that opens each split of a file or folder, by split name.
 
     Raises DAT001 if there is no readable file, DAT004 for an empty file.
     """
@@ -101,7 +101,7 @@ def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]
 def refuse_two_formats(files: Iterable[Path]) -> None:
     """Raise DAT001 for files that differ in format or compression only, such as train.jsonl and train.tsv.
 
-    One is usually a copy of the other: reading both would repeat each text, and the copy is unknown.
+    One is usually a copy of the other: reading both would repeat each text, and it is unknown which to skip.
     """
     seen: dict[Path, Path] = {}
     for file in files:
@@ -124,7 +124,7 @@ def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
     ways = [way_to_text(suffix_of(example), example) for example in examples]
     hint = next((hint for _, hint in filter(None, ways)), "set dataset.path to a folder with text")
     seen = _listed(others) or "nothing"
-    return unreadable(root, f"holds none of {READABLE}; it holds {seen}", hint)
+    return unreadable(root, f"holds none of {READABLE}; found {seen}", hint)
 
 
 def _listed_files(root: Path) -> Iterator[Path]:

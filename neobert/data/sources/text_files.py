@@ -162,4 +162,4 @@ def _decompressing(path: Path, compression: str) -> Any:
 
 def _damaged(path: Path, error: Exception) -> Exception:
     name = COMPRESSIONS[path.suffix.lower()]
-    return unreadable(path, f"the {name} data is broken or cut short ({error})", "copy the file again")
+    return unreadable(path, f"the {name} data is truncated or corrupt ({error})", "copy the file again")

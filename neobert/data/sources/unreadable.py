@@ -23,7 +23,7 @@ _TAR = (
     "unpack the archive and set dataset.path to the folder: mkdir {stem} && tar -xf {name} -C {stem}",
 )
 _HTML = ("is HTML", "extract its text into a .txt or .jsonl file, for example with trafilatura")
-_DOCUMENT = ("is a document with layout", "extract its text into a .txt or .jsonl file")
+_DOCUMENT = ("is a formatted document", "extract its text into a .txt or .jsonl file")
 _OTHER_TEXT = (
     "is not read: its suffix is not one of a text format",
     "if it is plain text: cp {name} {stem}.txt",

@@ -242,8 +242,7 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
     if isinstance(source, HashShare) and (total := source.source.count()) != 0:
         return ProjectError(
             "DAT004",
-            f"none of its {counted(total or 0, 'document')} is in this share "
-            f"(dataset.validation_split {source.share})",
+            f"contains 0 of {counted(total or 0, 'document')} (dataset.validation_split {source.share})",
             _hint_no_share(request.config.dataset),
             source.label,
         )

@@ -1,4 +1,4 @@
-"""Lock of a preparation: one process prepares, the others wait."""
+"""Lock for the preparation of data: one process prepares, the others wait."""
 
 from __future__ import annotations
 

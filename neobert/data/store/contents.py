@@ -103,7 +103,7 @@ class Shares:
         return cls([share[:rounds] for share in by_rank], alone)
 
     def summary(self) -> dict[str, Any]:
-        """Return the repeated and missing samples of all ranks, compared with a single process."""
+        """Return the number of repeated and missing samples over all ranks, and the ranks without tokens."""
         got = Counter(sample for share in self.by_rank for batch in share for sample in _samples(batch))
         expected = (
             {sample for batch in self.alone for sample in _samples(batch)} if any(self.by_rank) else set()

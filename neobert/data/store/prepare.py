@@ -80,7 +80,7 @@ class PreparedData:
 def prepare(
     config: RunConfig, on_progress: Callable[[], None] = lambda: None, *, output: Path | None = None
 ) -> PreparedData:
-    """Prepare the text that a config names, or open what was prepared before.
+    """Prepare the text that a config names, or open the text if it is already prepared.
 
     The text is stored in `output`, a new folder, else in the cache. If the cache folder itself is an earlier
     `output`, that is opened. The first process prepares and calls `on_progress`; other processes wait.

@@ -35,7 +35,7 @@ class TokenizerBundle:
     """A tokenizer and the values derived from it.
 
     Attributes:
-        tokenizer: the fast tokenizer, inert tokens included; `len(tokenizer) == vocab_size`.
+        tokenizer: the fast tokenizer, padded with inert tokens; `len(tokenizer) == vocab_size`.
         digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
         vocab_size: size of the vocabulary, a multiple of 128.
         num_tokens: tokens that text can contain; the others are inert.
@@ -113,7 +113,7 @@ def trained_size(config: TokenizerConfig) -> int:
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
-    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`; bundle the result.
+    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`.
 
     Raises TOK001 for a vocabulary without words or with gaps between its ids.
     """
