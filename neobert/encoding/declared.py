@@ -18,7 +18,7 @@ KNOWN_MODULES = ("Transformer", "Pooling", "Normalize")
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """Embedding settings declared by a model folder; None for those it does not declare."""
+    """Embedding settings declared by a model folder; None for an undeclared setting."""
 
     pooling: str | None
     normalizes: bool

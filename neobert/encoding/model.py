@@ -51,7 +51,7 @@ class InferenceModel(ABC):
         max_length: longest sequence in tokens.
         num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
-        multiple: number of tokens of which the length of each run must be a multiple.
+        multiple: the length of each run must be a multiple of this number of tokens.
     """
 
     device: torch.device

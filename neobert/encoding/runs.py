@@ -56,8 +56,8 @@ class Run:
 def cut_into_runs(lengths: Sequence[int], tokens_per_run: int) -> Iterator[NDArray[np.int64]]:
     """Yield the indices of the sequences of each run, longest sequences first.
 
-    A run holds at most tokens_per_run tokens, or one sequence that is longer. Sequences of similar length are
-    together, so that a bound on the length fits all of them, and the first run needs the most memory.
+    A run holds at most tokens_per_run tokens, or one sequence that is longer. Sequences of similar length
+    share a run, so that its maximum length is close to all of them, and the first run needs the most memory.
     """
     sizes = np.asarray(lengths, dtype=np.int64)
     order = np.argsort(-sizes, kind="stable")

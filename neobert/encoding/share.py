@@ -1,4 +1,4 @@
-"""Encoding of the shards that one process of a job is responsible for."""
+"""Encoding of one process's shards of a job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def default_processes() -> int:
 
 
 def encode_share(request: Request, rank: int, size: int) -> Share:
-    """Encode the missing ones of the shards `rank`, `rank + size`, `rank + 2 * size`, ..."""
+    """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
     shards, device = Shards(Path(request.output)), _device(rank, size)
     encoder = Encoder.load(
         request.folder,

@@ -81,7 +81,7 @@ def _data_set(config: DatasetConfig) -> Texts:
 
 
 def _for_command(hint: str) -> str:
-    """Replace config keys in a hint by command-line options; the command has no options for a Hub dataset."""
+    """Replace config keys in a hint by command-line options; replace a hint about dataset.name entirely."""
     if "dataset.name" in hint:
         return "no such local path: pass an existing one, or check the name"
     hint = hint.replace("set dataset.path to", "pass").replace("dataset.path", "the path")
@@ -130,7 +130,7 @@ class _Table:
 
 
 def _text_field(column: str | None) -> Field:
-    """Return the text field, whose column errors name as the option `--column`."""
+    """Return the text field; errors about its column name the option `--column`."""
     return Field(TEXT, COLUMN_OPTION, column, CANDIDATES)
 
 

@@ -201,7 +201,7 @@ def test_empty_lines_keep_their_place(tmp_path):
 
 
 def test_a_folder_without_text_is_refused_with_what_to_pass(tmp_path):
-    with pytest.raises(ProjectError, match="it holds nothing") as caught:
+    with pytest.raises(ProjectError, match="found nothing") as caught:
         open_texts(tmp_path, None, "train")
     assert caught.value.hint == "pass a folder with text"
 
