@@ -105,4 +105,4 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
     obstacle = kernel.obstacle(environment)
     if obstacle is not None:
         return Derived("sdpa", f"auto: {obstacle.message}")
-    return Derived(kernel.name, "auto: torch's own; FlashAttention 4, 3 or 2 where one is installed")
+    return Derived(kernel.name, "auto: PyTorch's kernel; FlashAttention 4, 3 or 2 if installed")

@@ -69,7 +69,7 @@ def plan_memory(
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
     return {
         "weights_mib": Derived(
-            parts.weights_mib, f"{weights:,} fp32 weights and, in bf16, their copy{shared}"
+            parts.weights_mib, f"{weights:,} fp32 weights, and a bf16 copy in bf16 runs{shared}"
         ),
         "gradients_mib": Derived(parts.gradients_mib, f"{trained} fp32 gradients{shared}"),
         "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.trained).reason),
@@ -78,7 +78,7 @@ def plan_memory(
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
         ),
         "logits_mib": Derived(parts.logits_mib, logits_reason(config, shape, microbatch_tokens, kernels)),
-        "runtime_mib": Derived(parts.runtime_mib, "context, kernels and workspaces, assumed"),
+        "runtime_mib": Derived(parts.runtime_mib, "runtime context, kernels and workspaces (assumed)"),
         "memory_mib": total,
         "device_memory_mib": Derived(assumptions.device_memory_mib, assumptions.source),
     }

@@ -40,7 +40,7 @@ def plan_pace(
     eta_s = step.value * whole_steps + evaluations.value
     steps = f"{counted(config.trainer.max_steps, 'step')} x {took}"
     if whole_steps != config.trainer.max_steps:
-        steps = f"{steps}, {whole_steps / config.trainer.max_steps:.1%} of it with the batch-size warm-up"
+        steps = f"{steps} x {whole_steps / config.trainer.max_steps:.1%} for the batch-size warm-up"
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,
@@ -109,7 +109,7 @@ def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float)
     """Derive the seconds of all evaluations of the run; 0 if the size of an evaluation is unknown."""
     tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value)
     if tokens is None:
-        return Derived(0.0, "without evaluations, whose size is unknown")
+        return Derived(0.0, "evaluations of unknown size (not included)")
     count, each_s = num_evaluations(config.trainer), evaluation_s(tokens, tokens_per_second)
     return Derived(count * each_s, f"{counted(count, 'evaluation')} x {each_s:.3g} s")
 

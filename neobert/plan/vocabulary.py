@@ -103,7 +103,7 @@ def _label(config: TokenizerConfig) -> str:
 def _assumed(config: TokenizerConfig, because: str) -> TokenizerSize:
     """Return an assumed size: `tokenizer.vocab_size` for a path without a tokenizer, else BERT's size."""
     to_train = config.vocab_size if config.path is not None else None
-    size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "the size of BERT's")
+    size, origin = (to_train, "tokenizer.vocab_size") if to_train else (BERT_SIZE, "BERT's size")
     source = f"{because}: vocabulary assumed {size:,} ({origin})"
     return TokenizerSize(size, source, is_assumed=True)
 

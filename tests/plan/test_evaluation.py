@@ -59,7 +59,7 @@ def test_there_is_one_before_the_first_step_and_one_at_the_end(eval_steps):
 def test_a_size_that_nobody_knows_is_left_out_and_that_is_said(split):
     plan = plan_with(**split)
     assert plan.eta_s.value == pytest.approx(1000 * plan.step_time_s.value)
-    assert "without evaluations, whose size is unknown" in plan.eta_s.reason
+    assert "evaluations of unknown size (not included)" in plan.eta_s.reason
 
 
 def test_a_limit_of_batches_bounds_them():

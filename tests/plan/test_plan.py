@@ -350,4 +350,4 @@ def test_a_batch_size_warm_up_reads_less_and_takes_less_time():
     evaluations_s = plain.eta_s.value - plain.step_time_s.value * 50_000
     assert warmed.eta_s.value - evaluations_s == pytest.approx(plain.step_time_s.value * whole)
     assert "less the batch-size warm-up" in warmed.total_tokens.reason
-    assert "99.6% of it with the batch-size warm-up" in warmed.eta_s.reason
+    assert "x 99.6% for the batch-size warm-up" in warmed.eta_s.reason
