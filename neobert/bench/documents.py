@@ -32,7 +32,7 @@ ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_
 
 
 def synthesize(config: RunConfig, folder: Path) -> PreparedData:
-    """Generate documents for about 64 microbatches, within the length limits of the config.
+    """Generate documents for up to 64 microbatches, within the length limits of the config.
 
     Like other text, they are shuffled and masked differently in every epoch.
     """

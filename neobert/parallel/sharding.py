@@ -55,7 +55,7 @@ def hold_back(module: FSDPModule, *, is_last: bool) -> None:
 
 @contextmanager
 def whole(module: nn.Module) -> Iterator[None]:
-    """Gather all parameters inside the `with` block, where ranks may call the module unequally often."""
+    """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
     units = [each for each in module.modules() if isinstance(each, FSDPModule)]
     for unit in units:
         unit.unshard()

@@ -114,7 +114,7 @@ class World:
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
-        """Gather all parameters inside the `with` block, where ranks may call the module unequally often."""
+        """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
 
     def full_state(self, model: nn.Module) -> dict[str, Tensor]:

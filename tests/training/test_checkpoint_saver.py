@@ -113,7 +113,7 @@ def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch
     assert savers[0].num_saves == 12
     assert savers[0].num_waits > 0
     assert len(savers[0].stalls_s) == len(savers[0].writes_s) == 12
-    assert f"{savers[0].num_waits} saves waited for the previous one" in caplog.text
+    assert f"waited for the previous save: {savers[0].num_waits} " in caplog.text
     assert folders.checkpoint_steps(run_dir / "checkpoints") == list(range(1, 13))
 
 

@@ -38,8 +38,8 @@ SUPERSEDED_NAME = re.compile(re.escape(SUPERSEDED) + r"-([0-9]+)-[0-9]+")
 AUTO_HINT = "resume_from_checkpoint takes auto, never, latest, or the path of a checkpoint folder"
 UNREADABLE_HINT = "give this user read permission, or resume from an earlier checkpoint by its path"
 AFRESH_HINT = (
-    "restore a checkpoint from a copy, pass the path of one that was set aside, or move the folder away to "
-    "start at step 0"
+    "restore a checkpoint from a copy, resume from a .superseded folder by its path, or move the folder away "
+    "to start at step 0"
 )
 LINK_HINT = "mount that disk or correct the link, or move the link away to start at step 0"
 

@@ -117,7 +117,7 @@ class Saver:
             self._settle(trainer, may_fail=_is_to_stop(trainer))
 
     def finish(self, trainer: Trainer, *, is_complete: bool) -> None:
-        """Wait until this step has a checkpoint that verifies.
+        """Wait until this step has a complete, verified checkpoint.
 
         If the run was stopped and the save in flight failed, this step is saved once more.
         """
@@ -133,9 +133,9 @@ class Saver:
         try:
             self._writer.settle()
         except Exception as error:
-            log.error("the save in flight failed as well: %s", error)
+            log.error("the checkpoint that was being written failed: %s", error)
         if self._writer.num_waits:
-            advice = "%d saves waited for the previous one, %.1f s in total: raise trainer.save_steps"
+            advice = "saves that waited for the previous save: %d (%.1f s in total); raise trainer.save_steps"
             log.warning(advice, self._writer.num_waits, self._writer.waited_s)
 
     def _begin(self, trainer: Trainer) -> None:

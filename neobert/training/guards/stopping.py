@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neobert.config.schema import RunConfig
+from neobert.plurals import counted
 from neobert.runfiles.run_dir import HALT, METRICS, current_path, deleted_error, moved_error
 from neobert.tasks import known_metrics
 from neobert.training.loop.hooks import StepReport
@@ -101,8 +102,8 @@ class EarlyStopping:
         """Set `max_steps` to the current step if patience has run out."""
         step = trainer.progress.step
         if self.num_worse >= self.patience and step < trainer.max_steps:
-            message = "step %d: %s has not improved in %d evaluation(s): stopping early"
-            log.info(message, step, self.metric, self.num_worse)
+            message = "step %d: %s has not improved in %s: stopping early"
+            log.info(message, step, self.metric, counted(self.num_worse, "evaluation"))
             trainer.max_steps = step
 
 

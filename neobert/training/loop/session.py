@@ -1,4 +1,4 @@
-"""One session of a run, from a checked config to an outcome."""
+"""One session (process lifetime) of a run, from the checked config to outcome.json."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
             return
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
-            log.warning("checkpoints of later steps were set aside: %s", superseded)
+            log.warning("renamed the checkpoints of later steps to .superseded-STEP-N: steps %s", superseded)
         trim_metrics(run_dir, progress.first_open_step)
         if trainer.source is not None:
             write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")

@@ -94,7 +94,10 @@ class Signals:
         return [int(self.requested == kind) for kind in STOPS]
 
     def obey(self, votes: Sequence[int]) -> None:
-        """Raise `StopRequested` if any rank has a request, given the sum of the votes of all ranks."""
+        """Raise `StopRequested` if any rank has a stop request.
+
+        `votes`: the property `votes`, summed over all ranks.
+        """
         for kind, count in zip(STOPS, votes, strict=True):
             if count:
                 self.requested = self.requested or kind

@@ -42,7 +42,7 @@ class LossWindow:
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a run.
+    """Progress of a run, which checkpoints store.
 
     Attributes:
         step: optimizer steps done.

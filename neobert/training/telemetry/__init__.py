@@ -1,1 +1,1 @@
-"""Telemetry: heartbeat, metrics, timing, memory, traces, trackers."""
+"""Telemetry: heartbeat, metrics files, step timing, memory use, profiler traces."""

@@ -90,7 +90,7 @@ class Trace:
     def close(self) -> None:
         """Discard a recording that is still open because the session ended before `last_step`."""
         if self._recorder is not None:
-            log.warning("no %s: the session ended before step %d", self._name, self._last_step)
+            log.warning("%s was not written: the session ended before step %d", self._name, self._last_step)
             self._end(None)
 
     def _end(self, path: Path | None) -> None:
