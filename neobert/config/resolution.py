@@ -147,7 +147,7 @@ def replace(config: RunConfig, path: str, value: Any) -> RunConfig:
 
 
 def sources_of(layers: Sequence[Document], overrides: Sequence[Override] = ()) -> Sources:
-    """Return the lines that error messages quote: file lines, and command-line arguments by position."""
+    """Return the source lines of files and of command-line arguments, which error messages quote."""
     lines = {document.file: document.lines for document in layers if document.lines}
     if overrides:
         last = max(override.position for override in overrides)

@@ -36,7 +36,10 @@ class Schedule:
 
 
 def schedule_of(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
-    """Resolve percentages and defaults. Inconsistent values are kept; rules report them."""
+    """Convert the section `scheduler` to steps, with percentages and defaults resolved.
+
+    Inconsistent values are kept; rules report them.
+    """
     total = scheduler.total_steps or max_steps
     warmup = _steps(scheduler.warmup_percent, scheduler.warmup_steps, total)
     decay = _steps(scheduler.decay_percent, scheduler.decay_steps, total)
@@ -97,7 +100,7 @@ def microbatches_at(step: int, trainer: TrainerConfig) -> int:
 
 
 def microbatches_before(step: int, trainer: TrainerConfig) -> int:
-    """Return the total number of microbatches of a rank in the steps before `step`."""
+    """Return the total number of microbatches of a rank before the step `step`."""
     full, warmup, doublings = (
         trainer.gradient_accumulation_steps,
         trainer.batch_size_warmup_steps,

@@ -35,7 +35,7 @@ WITH_UNIT = re.compile(r"[0-9]+(?:\.[0-9]+)? ?(?:%|[A-Za-z]+)")
 IN_QUOTES = "put the value in quotes: "
 LONGEST_SHOWN = 60
 MOST_LISTED = 12
-"""Keys of a section that a hint lists."""
+"""Maximum number of keys that a hint lists."""
 
 
 def flaws_of(problem: Problem, root: Node, schema: type[Any]) -> Iterator[Flaw]:

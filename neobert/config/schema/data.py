@@ -20,7 +20,7 @@ from neobert.config.schema.fields import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerConfig:
-    """Tokenizer source. `path` takes precedence over `name`; without both, one is trained on the corpus."""
+    """Tokenizer source. `path` takes precedence over `name`; without both, the run trains a tokenizer."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

@@ -98,7 +98,7 @@ SIZES = (
 class HfModelConfig:
     """A transformers encoder with its masked-language-model head, from a config.json or by architecture.
 
-    Keys that are null keep the value of the config.json, or the transformers default.
+    Null keys default to the value of the config.json, or else to the transformers default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT

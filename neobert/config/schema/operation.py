@@ -42,7 +42,7 @@ class WandbConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    enabled: bool = key(False, "Report to Weights & Biases, like wandb in trackers.")
+    enabled: bool = key(False, "Report to Weights & Biases; equivalent to wandb in trackers.")
     project: str = key("neobert", "Project.")
     entity: str | None = key(None, "Team or user.")
     name: str | None = key(None, "Run name; null: the run directory's name.")

@@ -32,7 +32,7 @@ else:  # type checkers reject a computed Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """The optimizer. Norms, biases and embeddings never decay.
+    """The optimizer. Weight decay is not applied to norms, biases and embeddings.
 
     With muon and muonclip, Muon updates the matrices of the blocks; AdamW updates the decoder, embeddings,
     norms and biases, in the same optimizer and on the same schedule.
