@@ -19,7 +19,7 @@ class Unsupported(NamedTuple):
 
 
 def supports_all(_config: RunConfig) -> Iterator[Unsupported]:
-    """Return no keys: the family supports every key, or rules check its limits."""
+    """Yield no keys, for a family that supports every key or whose limits are checked by rules."""
     yield from ()
 
 

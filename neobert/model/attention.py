@@ -63,7 +63,7 @@ def note_kernel(name: str) -> None:
 def summarize(kernels: Mapping[int, str]) -> str | None:
     """Return the kernel of all blocks, or each kernel with its blocks (`sdpa: 3, torch_varlen: 0-2 4-27`).
 
-    None if nothing has run.
+    None if no kernel was recorded.
     """
     names = sorted(set(kernels.values()))
     if len(names) < 2:

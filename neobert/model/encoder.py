@@ -1,4 +1,4 @@
-"""The encoder. Copied into every checkpoint folder.
+"""NeoBERT encoder without heads. Copied into every checkpoint folder.
 
 Shapes: B rows, S row length, T packed tokens, K segments, D hidden size, N heads, V vocabulary, L blocks.
 Padded input is [B, S] with an attention_mask; packed input is flat, [T] or [1, T], with cu_seqlens [K+1].

@@ -1,4 +1,4 @@
-"""Construction of the task that a config names."""
+"""Construction of a run's task by its name."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def asked_tokens(batch: Microbatch) -> tuple[Tensor, Tensor]:
 def segments_of(batch: Microbatch) -> tuple[Tensor, Tensor]:
     """Return the segment number of each token and the segment's length, int64, broadcastable to `input_ids`.
 
-    A packed microbatch has to be full of text.
+    A packed microbatch must not contain padding.
     """
     if batch.attention_mask is not None:
         return torch.arange(len(batch.input_ids))[:, None], batch.attention_mask.sum(1, keepdim=True)

@@ -60,8 +60,8 @@ def refuse_other_vocabulary(tokenizer: TokenizerBundle, weights: Path) -> None:
     if num_other:
         raise ProjectError(
             "EXP005",
-            f"{folder} was trained with another tokenizer: {num_other:,} of its {num_tokens:,} tokens have "
-            "another id here, or none",
+            f"{folder} was trained with another tokenizer: {num_other:,} of {num_tokens:,} token ids differ "
+            "or are missing here",
             f"set tokenizer.path to {folder}",
             "tokenizer",
         )

@@ -1,6 +1,6 @@
-"""Files of a task: rows of any source, rewritten as the JSON lines that a run reads.
+"""Preparation of a task's files: rows of any source, written as the JSON lines that a run reads.
 
-Rows without a gold label, or with another number of fields, are skipped and counted.
+Rows without a gold label, or with a wrong number of fields, are skipped and counted.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ WARM = "(warm start)"
 BATCH_SIZE = 32
 EVALUATIONS_PER_EPOCH = 2
 PATIENCE = 6
-"""Evaluations without a better score after which a run ends: three epochs."""
+"""Evaluations without improvement after which a run ends; they cover three epochs."""
 SIZES = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",
     "max_position_embeddings", "rope", "rope_theta", "rms_norm", "norm_eps", "hidden_act",

@@ -47,7 +47,7 @@ class Pair:
 
 
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
-    """Score all pairs, and return the accuracies as JSON values. Raises `ProjectError`."""
+    """Score all pairs, and return a report with the accuracies as JSON values. Raises `ProjectError`."""
     files = _files(data)
     pairs = list(_limited(_pairs(files), pairs_per_paradigm))
     if not pairs:

@@ -52,9 +52,10 @@ class Scores:
 def score_all(
     texts: Iterable[str], identity: Mapping[str, Any], settings: Settings, num_texts: int | None = None
 ) -> Scores:
-    """Score the missing texts, and return the scores of all texts. Raises `ProjectError`.
+    """Score the texts that have no saved score, and return the scores of all texts. Raises `ProjectError`.
 
     Args:
+        identity: describes the texts; a resume with another identity is an error.
         num_texts: number of texts, for the progress; None if it is unknown.
     """
     size = settings.texts_per_shard

@@ -24,7 +24,7 @@ KIND, SCHEMA_VERSION = "neobert-pseudo-perplexity", 1
 
 
 def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
-    """Score all texts, and return their pseudo-perplexity. Raises `ProjectError`."""
+    """Score all texts, and return a report with their pseudo-perplexity. Raises `ProjectError`."""
     texts = open_texts(path, column, split)
     nothing = ProjectError(
         "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE

@@ -1,4 +1,4 @@
-"""Exact search by cosine, resumable: the embeddings of the corpus are saved in shards.
+"""Retrieval evaluation by exact cosine search. Resumable: the corpus embeddings are saved in shards.
 
 Shapes: Q queries, N documents, D hidden size.
 """

@@ -25,7 +25,7 @@ LARGEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Values by transformers' names, and the file or section that error messages name."""
+    """Model settings by transformers' names. `place` is the file or section that error messages name."""
 
     values: Mapping[str, Any]
     place: str
@@ -76,7 +76,7 @@ class Settings:
 
 
 def read_settings(section: HfModelConfig) -> Settings:
-    """Return the settings of the section's config.json or architecture, with the section's own sizes.
+    """Return the settings of the section's config.json or architecture, overridden by the section's sizes.
 
     Raises `ProjectError` MOD006 if the file cannot be read, or if neither key is set.
     """

@@ -131,7 +131,7 @@ ARCHITECTURES: dict[str, Callable[[Settings, int, int], ModelShape]] = {
 
 
 def section_of(config: RunConfig) -> HfModelConfig:
-    """Return the section `model` of a run of this family."""
+    """Return the section `model` of a run with this model family; other families fail an assertion."""
     assert isinstance(config.model, HfModelConfig), "config of another model family"
     return config.model
 

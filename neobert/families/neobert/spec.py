@@ -47,7 +47,7 @@ def _initial_rms(model: ModelConfig) -> float:
 
 
 def section_of(config: RunConfig) -> ModelConfig:
-    """Return the section `model` of a run of this family."""
+    """Return the section `model` of a run with this model family; other families fail an assertion."""
     assert isinstance(config.model, ModelConfig), "config of another model family"
     return config.model
 

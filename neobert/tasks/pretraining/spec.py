@@ -13,7 +13,7 @@ PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 
 
 def masked_lm_head(config: RunConfig, shape: ModelShape) -> Head:
-    """Return the size of the decoder: V logits at the masked tokens, or at all tokens."""
+    """Return the size of the head: vocabulary logits at the masked tokens, or at all tokens."""
     rates, max_steps = masking_rates(config.datacollator), config.trainer.max_steps
     masked = rates.mean(schedule_of(config.scheduler, max_steps), max_steps)
     is_masked_only = config.trainer.masked_logits_only_loss

@@ -9,6 +9,7 @@ from typing import Any
 
 from neobert.data.sources.rows import TEXT, Row
 from neobert.errors import ProjectError
+from neobert.plurals import counted
 
 CODE = "DAT020"
 TAGS = "tags"
@@ -76,7 +77,7 @@ def check_row(row: Row, place: str) -> None:
     if num_words != num_labels:
         raise ProjectError(
             CODE,
-            f"the row has {num_words:,} words and {num_labels:,} labels",
+            f"the row has {counted(num_words, 'word')} and {counted(num_labels, 'label')}",
             "give each word one label",
             place,
         )
