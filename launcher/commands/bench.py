@@ -36,7 +36,7 @@ A, B = "a", "b"
 WITHOUT_EFFECT: tuple[Effect, ...] = ("reporting", "limits", "start")  # no measured step depends on these
 Differences = dict[str, tuple[Any, Any]]
 HEAD = ("arm", "tokens/s", "ms/step", "data wait", "host-bound", "MFU (measured)", "MFU (nominal)")
-"""MFU: of the peak that was measured here, and of the one in the data sheet."""
+"""MFU is relative to the peak FLOP/s measured on this machine, and to the peak of the data sheet."""
 COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 
@@ -45,9 +45,10 @@ class Arguments:
     """Arguments of the command.
 
     Attributes:
-        against: profile or run file of arm b; None: that of arm a.
-        b_overrides: overrides of arm b only, in addition to those of both arms.
-        differing: keys or sections that may differ, in addition to those of `b_overrides`.
+        against: profile or run file of arm b; None: the same as arm a.
+        b_overrides: overrides of arm b only, applied after the overrides of both arms.
+        differing: keys or sections that may differ, in addition to the keys of `b_overrides`.
+        trim: warm-up steps that are not measured.
     """
 
     selection: Selection
@@ -63,7 +64,7 @@ class Arguments:
 
 
 def run(arguments: Arguments, output_format: str) -> int:
-    """Measure, print the report, and save it if requested."""
+    """Measure one or two arms in a child process, print the report, and save it if requested."""
     arms = resolve_arms(arguments)
     differences = differences_between(list(arms.values()))
     refuse_unnamed(arguments, differences)
@@ -91,7 +92,7 @@ def run(arguments: Arguments, output_format: str) -> int:
 
 
 def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
-    """Resolve one arm, or two if the arguments define a second."""
+    """Resolve the config of arm a, and of arm b if --against or --b-set is given."""
     first = arguments.selection
     arms = {A: first.require()}
     if arguments.against is None and not arguments.b_overrides:
@@ -104,7 +105,7 @@ def resolve_arms(arguments: Arguments) -> dict[str, ResolvedRun]:
 
 
 def differences_between(arms: list[ResolvedRun]) -> Differences:
-    """Return the differing keys that affect a step; empty for a single arm."""
+    """Return the values of both arms for each differing key that affects a step; empty for one arm."""
     first, second = (
         without_effects(flatten(to_dict(arm.config)), WITHOUT_EFFECT) for arm in (arms[0], arms[-1])
     )
@@ -113,7 +114,7 @@ def differences_between(arms: list[ResolvedRun]) -> Differences:
 
 
 def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, Any]]) -> None:
-    """Raise `ProjectError` if a difference is not declared, or a declared override changes nothing."""
+    """Raise `ProjectError` if the arms differ in an undeclared key, or if --b-set changes nothing."""
     overridden = [override.partition("=")[0].strip() for override in arguments.b_overrides]
     unnamed = [key for key in differences if not _is_covered(key, (*overridden, *arguments.differing))]
     if unnamed:
@@ -121,7 +122,7 @@ def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, An
         raise ProjectError(
             "bench-unnamed-difference",
             f"the two configs differ in keys that --differing does not name: {values}",
-            f"make them equal, or name what may differ: --differing {','.join(unnamed)}",
+            f"set the same values in both configs, or add --differing {','.join(unnamed)}",
             exit_code=EXIT_USAGE,
         )
     idle = [key for key in overridden if arguments.against is None and key not in differences]
@@ -129,7 +130,7 @@ def refuse_unnamed(arguments: Arguments, differences: Mapping[str, tuple[Any, An
         raise ProjectError(
             "bench-no-difference",
             f"--b-set changes nothing that affects a step: {', '.join(idle)}",
-            "set another value; to measure how much equal arms differ, use --against with the same profile",
+            "set another value with --b-set; to compare two equal arms, pass the same profile to --against",
             exit_code=EXIT_USAGE,
         )
 
@@ -140,7 +141,7 @@ def refuse_many_processes(resolved: ResolvedRun) -> None:
     if distributed.nproc_per_node * distributed.nnodes > 1:
         raise ProjectError(
             "bench-processes",
-            f"the run has {distributed.nproc_per_node} x {distributed.nnodes} processes, but an arm has one",
+            f"the run has {distributed.nproc_per_node} x {distributed.nnodes} processes; bench measures one",
             "add --set distributed.nproc_per_node=1 --set distributed.nnodes=1",
             "distributed",
             EXIT_USAGE,
@@ -156,7 +157,7 @@ def print_findings(name: str, resolved: ResolvedRun) -> None:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """Read an earlier report. Raises `ProjectError` if the file is not one."""
+    """Read a saved report of `bench`. Raises `ProjectError` if the file is not such a report."""
     try:
         report = json.loads(path.read_text(encoding="utf-8"))
         is_report = report["kind"] == "neobert-bench" and report["version"] == 1
@@ -180,7 +181,7 @@ def _shown(values: tuple[Any, Any]) -> str:
 
 
 def bench_text(report: Mapping[str, Any]) -> str:
-    """Format a report as text."""
+    """Format a report of `bench` as text for the terminal."""
     summary = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
     return "\n".join([fold(_title(report), console.width()), _table(report), *([summary] if summary else [])])
 
@@ -226,7 +227,7 @@ def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
     if found is not None:
         then, ratio = found["date_utc"], f"{found['ratio']:.4f} times the tokens/s"
         times = f"{ratio}, {found['ratio_of_mfu']:.4f} times the MFU"
-        yield printable(f"a against the baseline of {then}: {times}")
+        yield printable(f"a relative to the baseline of {then}: {times}")
 
 
 def _share(value: float | None) -> str:

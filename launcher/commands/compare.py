@@ -41,13 +41,13 @@ TASK = "task"
 MOST_ROWS = 10
 SHORTEST_NAME = 12
 SAME_TOKENS = 0.01
-"""Runs whose tokens per step differ by more are compared at equal tokens."""
+"""Relative difference in tokens per step above which runs are compared at equal tokens, not steps."""
 MISSING = "(no such key)"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A run to compare: its name, state, flat config, origins and history."""
+    """A run to compare. `metric` is the one that selects checkpoints, or the evaluation loss."""
 
     name: str
     status: RunStatus
@@ -59,7 +59,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Values of a metric at one position, for each run; `is_estimate` where they are interpolated."""
+    """Values of a metric at one step or token count, one per run; `is_estimate` marks interpolation."""
 
     position: int
     values: tuple[float | None, ...]
@@ -69,6 +69,7 @@ class Row:
 def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
     """Print the differences between the configs of runs, and their metrics side by side.
 
+    `by` None compares at equal steps if all runs have the same tokens per step, else at equal tokens.
     Raises `ProjectError` for fewer than two runs, or a folder without a run.
     """
     folders = runs_among(folders)
@@ -110,14 +111,14 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _fitting(names: Sequence[str], terminal: int) -> list[str]:
-    """Shorten names at their start for a terminal, as long as they stay different; 0 columns: no limit."""
+    """Cut the start of run names to fit `terminal` columns (0: no limit), unless two would become equal."""
     width = max(SHORTEST_NAME, terminal // (len(names) + 2)) if terminal else max(map(shown_width, names))
     short = [console.cut_name(name, width) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)
 
 
 def _have_same_tokens(statuses: Sequence[RunStatus]) -> bool:
-    """Return whether a step has the same number of tokens in all runs that report it."""
+    """Return whether tokens per step agree within `SAME_TOKENS` in all runs that report them."""
     rates = [each.tokens_total / each.step for each in statuses if each.tokens_total and each.step]
     return not rates or max(rates) <= (1 + SAME_TOKENS) * min(rates)
 
@@ -136,14 +137,15 @@ _NONE = object()
 
 
 def _metrics(runs: Sequence[Compared]) -> list[str]:
-    """Return the training loss, the evaluation loss, and the metrics that select checkpoints."""
+    """Return the names of the metrics to compare: both losses, and the metrics that select checkpoints."""
     return list(dict.fromkeys([TRAIN_LOSS, EVAL_LOSS, *(each.metric for each in runs)]))
 
 
 def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
-    """Return a metric of all runs at equal positions; training losses are means since the row above.
+    """Return the values of a metric in all runs at equal steps or token counts.
 
-    A run that failed before its first metrics sets no position, and has no values.
+    Training losses are means since the previous row. A run that failed before its first metrics has no
+    values; with fewer than two other runs, the result is empty.
     """
     histories = [each.history for each in runs if each.history.last]
     if len(histories) < 2:
@@ -163,7 +165,7 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
 
 
 def _origin(each: Compared, key: str) -> str:
-    """Return where a value was set, in short: the file's name and line."""
+    """Return the origin of a config value as short text, such as the name and line of a file."""
     content = each.origins.get(key)
     if key == CODE or not isinstance(content, dict):
         return UNKNOWN if key != CODE else MANIFEST
@@ -181,7 +183,7 @@ def _value(each: Compared, key: str) -> str:
 
 
 def _config_text(runs: Sequence[Compared], differing: Sequence[str]) -> str:
-    """Format a table if it fits the terminal, else a block per key."""
+    """Format the differing keys as a table if it fits the terminal, else as one block per key."""
     keys = set[str]().union(*(each.config for each in runs))
     head = paint(f"config: {len(differing)} of {len(keys)} keys differ", "bold")
     if not differing:

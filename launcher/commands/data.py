@@ -24,7 +24,7 @@ TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
 
 def prepare(selection: Selection, output: Path | None, output_format: str) -> int:
-    """Tokenize the text of a run, into the cache or a folder, and print the result."""
+    """Tokenize the text of a run into `output`, or into the cache if None, and print the report."""
     resolved = selection.require()
     if output is not None and not (output / PREPARED).exists():
         _check_new(output, "prepared text")
@@ -35,7 +35,7 @@ def prepare(selection: Selection, output: Path | None, output_format: str) -> in
 
 
 def train_tokenizer(selection: Selection, output: Path, output_format: str) -> int:
-    """Train a tokenizer into a new folder."""
+    """Train the tokenizer of a run, save it in the new folder `output`, and print the report."""
     resolved = selection.require()
     _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
@@ -45,7 +45,7 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
 
 
 def _check_new(output: Path, content: str) -> None:
-    """Raise ProjectError unless the folder is new or empty: its files may be in use."""
+    """Raise ProjectError unless the folder is new or empty, because existing files may be in use."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     message = (
@@ -60,7 +60,7 @@ def _ask(module: str, doing: str, resolved: ResolvedRun, arguments: Sequence[str
 
 
 def _hint(num_proc: int) -> str:
-    """Return the hint for a child that reported no error."""
+    """Return the hint for a child process that ended without reporting an error."""
     less = f"set dataset.num_proc below {num_proc}" if num_proc > 1 else "use a machine with more memory"
     return f"see the output above; if memory ran out, {less}"
 

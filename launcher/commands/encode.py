@@ -1,4 +1,4 @@
-"""`encode`: texts to a file of embeddings, in a child process."""
+"""`encode`: embeddings of texts, computed in a child process and written to a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HINT = "see the output above; if memory ran out, lower --max-length. The same co
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command; None selects the folder's setting, or the default of the machine."""
+    """Arguments of the command; None selects the setting of the model folder or the machine's default."""
 
     folder: Path
     texts: Path
@@ -39,7 +39,7 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Encode the texts, and print the path of the embeddings and the counts of texts."""
+    """Encode the texts, and print the path of the embeddings and the number of texts and tokens."""
     require_working_directory()
     folder, output = expanded(request.folder), expanded(request.output).absolute()
     require_model_folder(folder)

@@ -1,4 +1,4 @@
-"""`evaluate glue`: a guarded run for every task and seed, resumable, and a table of their scores."""
+"""`evaluate glue`: one fine-tuning run per task and seed, each with preflight checks, and their scores."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ DEFAULT_TASKS = "glue"
 
 
 def run(request: Request, output_format: str) -> int:
-    """Train what is missing, and print the scores; return the first exit code that is not 0."""
+    """Train the tasks and seeds that are not finished, and print the scores of all.
+
+    Returns the first exit code that is not 0.
+    """
     suite = _begin(request)
     _refuse_unusable_overrides(suite)
     code = EXIT_OK
@@ -116,7 +119,7 @@ def _refuse_unknown(request: Request) -> None:
 
 
 def _config_of(model: Path) -> dict[str, Any]:
-    """Read config.json. Raises `ProjectError` for an encoder that classification cannot train."""
+    """Read config.json. Raises `ProjectError` unless it is a NeoBERT config with all sizes."""
     try:
         settings = parse_json(model / "config.json")
     except (OSError, ValueError) as error:
@@ -132,7 +135,10 @@ def _config_of(model: Path) -> dict[str, Any]:
 
 
 def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
-    """Remove the checkpoints of recorded runs: those of many runs of a large model would fill a disk."""
+    """Delete the checkpoints of finished runs of these tasks, unless the request keeps checkpoints.
+
+    The checkpoints of all runs of a large model would fill a disk.
+    """
     dropped = [] if suite.request.keeps_checkpoints else [task.name for task in tasks]
     for (name, _), result in suite.finished.items():
         folder = Path(result["run"]) / CHECKPOINTS
@@ -148,7 +154,7 @@ def _refuse_unusable_overrides(suite: Suite) -> None:
 
 
 def _train(point: Point, request: Request) -> int:
-    """Train a run. Its own report goes to standard error: the result of this command is the table."""
+    """Train one run and return its exit code. Its summary goes to standard error, the table to stdout."""
     launch = train.Request(
         _selection(point, request.overrides),
         Topology(),
@@ -166,11 +172,11 @@ def _selection(point: Point, overrides: Sequence[str]) -> Selection:
 
 
 def _record(suite: Suite, point: Point) -> None:
-    """Add the result of a finished run to the results on disk."""
+    """Add the best evaluation of a finished run to glue.json."""
     rows = parse_lines((point.folder / METRICS).read_text(encoding="utf-8"))
     best = best_row(point.task, rows)
     if best is None:
-        console.tell(f"{point.task.name}, seed {point.seed}: no evaluation has {point.task.metrics[0]}")
+        console.tell(f"{point.task.name}, seed {point.seed}: no evaluation reported {point.task.metrics[0]}")
         return
     suite.finished[point.task.name, point.seed] = {
         "seed": point.seed,

@@ -31,7 +31,10 @@ class Model:
 
 
 def run_blimp(model: Model, data: Path, pairs_per_paradigm: int | None, output_format: str) -> int:
-    """Score minimal pairs, and print accuracies."""
+    """Score the minimal pairs in `data`, and print the accuracy of each phenomenon.
+
+    pairs_per_paradigm: maximum number of pairs of each paradigm; None for all.
+    """
     require_present(data, "--data")
     content = {"data": str(data.absolute()), "pairs_per_paradigm": pairs_per_paradigm}
     return _run("blimp", model, content, _blimp_table, output_format)
@@ -40,7 +43,7 @@ def run_blimp(model: Model, data: Path, pairs_per_paradigm: int | None, output_f
 def run_pseudo_perplexity(
     model: Model, texts: Path, column: str | None, split: str, output_format: str
 ) -> int:
-    """Score texts, and print their pseudo-perplexity."""
+    """Score the texts, and print their pseudo-perplexity over tokens and per document."""
     content = {"data": require_source(texts, "TEXTS"), "column": column, "split": split}
     return _run("pseudo-perplexity", model, content, _perplexity_table, output_format)
 
@@ -69,9 +72,9 @@ def _run(
 def _blimp_table(report: Mapping[str, Any]) -> str:
     rows = [["phenomenon", "accuracy"]]
     rows += [[name, score_text(share)] for name, share in report["phenomena"].items()]
-    rows.append([f"mean of {len(report['paradigms'])} paradigms", score_text(report["accuracy"])])
-    lines = [columns(rows), f"{report['pairs']:,} pairs, {report['ties']:,} ties, which count as wrong"]
-    return "\n".join([*lines, *_notes(report)])
+    rows.append([f"mean of {counted(len(report['paradigms']), 'paradigm')}", score_text(report["accuracy"])])
+    pairs, ties = counted(report["pairs"], "pair"), counted(report["ties"], "tie")
+    return "\n".join([columns(rows), f"{pairs}, {ties} (scored as wrong)", *_notes(report)])
 
 
 def _notes(report: Mapping[str, Any]) -> Iterator[str]:

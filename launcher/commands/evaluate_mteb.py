@@ -11,6 +11,7 @@ from launcher.commands.evaluation import evaluate_in_child, prepare_folder
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import score_text
 
@@ -28,7 +29,7 @@ class Request:
 
 
 def run(request: Request, output: Path, output_format: str) -> int:
-    """Run the tasks, and print scores by type; exits with 1 if a task failed."""
+    """Run the tasks, and print the scores by task type; return 1 if a task failed."""
     if (request.benchmark is None) == (not request.tasks):
         message = "exactly one of --benchmark and --tasks is required"
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
@@ -47,6 +48,6 @@ def run(request: Request, output: Path, output_format: str) -> int:
 def _table(report: Mapping[str, Any]) -> str:
     rows = [["type", "score"], *([name, score_text(value)] for name, value in report["types"].items())]
     rows.append(["mean of types", score_text(report["mean_of_types"])])
-    rows.append([f"mean of {len(report['scores'])} tasks", score_text(report["mean_of_tasks"])])
+    rows.append([f"mean of {counted(len(report['scores']), 'task')}", score_text(report["mean_of_tasks"])])
     failed = (printable(f"{name}: {message}") for name, message in report["failed"].items())
     return "\n".join([columns(rows), *failed])

@@ -21,7 +21,7 @@ RESULT, EMBEDDINGS = "retrieval.json", "corpus-embeddings.npy"
 
 
 def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> int:
-    """Rank the corpus for every query, and print the metrics."""
+    """Rank the documents of the corpus for every query, and print the retrieval metrics."""
     require_model_folder(Path(model.folder))
     require_present(data, "--data")
     output = prepare_folder(output)
@@ -40,9 +40,12 @@ def _table(report: Mapping[str, Any]) -> str:
         columns(rows),
         f"{counted(report['queries'], 'query', 'queries')}, {counted(report['documents'], 'document')}",
     ]
-    counts = {
-        "queries without a relevant document are skipped": report["unjudged_queries"],
-        "judgements name unknown ids and are skipped": report["unknown_judgements"],
-        "texts were truncated": report["truncated"],
+    notes = {
+        "unjudged_queries": ("query", "queries", "without a relevant document skipped"),
+        "unknown_judgements": ("judgement", "judgements", "with unknown ids skipped"),
+        "truncated": ("text", "texts", "truncated"),
     }
-    return "\n".join([*lines, *(f"{count:,} {what}" for what, count in counts.items() if count)])
+    for key, (noun, plural, note) in notes.items():
+        if report[key]:
+            lines.append(f"{counted(report[key], noun, plural)} {note}")
+    return "\n".join(lines)

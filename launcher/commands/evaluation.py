@@ -1,4 +1,4 @@
-"""Evaluations in a child process: its report is saved, and printed as JSON or as a table."""
+"""Evaluations in a child process, whose report is saved and printed as JSON or as a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launcher.process.json_child import ask
 from launcher.terminal import console
 from launcher.terminal.values import result_json
 
-HINT = "see the output above; the same command continues the evaluation"
+HINT = "see the output above; run the same command again to continue the evaluation"
 
 
 def prepare_folder(output: Path) -> Path:

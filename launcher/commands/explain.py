@@ -1,4 +1,4 @@
-"""`explain`: a config key, or a value of the plan."""
+"""`explain`: documentation and value of a config key, or a value of the plan with its reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAN = "plan."
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
-    """Explain a key or a value of the plan; without a profile or a run file, for the defaults."""
+    """Print a config key, or a value of the plan with its reason; an empty selection is the defaults."""
     resolved = selection.resolve()
     derived = dict(plan_run(resolved).derived())
     name = key.removeprefix(PLAN)
@@ -43,18 +43,18 @@ def run(key: str, selection: Selection, output_format: str) -> int:
 
 
 def _whole_key(key: str) -> str:
-    """Add the section to a key name that only one section has."""
+    """Return the full path of a key name that only one section has; any other `key` unchanged."""
     named = keys_named(key)
     return named[0] if len(named) == 1 else key
 
 
 def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Derived[Any]]) -> ProjectError:
-    """Suggest a rule or a value of the plan if the key looks like one."""
+    """Return the error, with a hint at the rule, key or value of the plan that `key` resembles."""
     if key.upper() in RULES:
-        error.hint = f"it is a rule: `neobert-launch rule {key.upper()}`"
+        error.hint = f"{key.upper()} is a rule: `neobert-launch rule {key.upper()}`"
         return error
     if key.startswith("variables."):
-        error.hint = "explain variables shows all of them"
+        error.hint = "`neobert-launch explain variables` shows all variables"
         return error
     is_plan = key.startswith(PLAN)
     if not is_plan and advice_for_key(tuple(key.split("."))):
@@ -62,11 +62,11 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
     named = keys_named(key)
     if named:
-        error.hint = f"several sections have it: {', '.join(named)}"
+        error.hint = f"several sections have a key {key}: {', '.join(named)}"
     elif near and (is_plan or not suggest_key(key)):
         error.hint = f"did you mean {PLAN}{near[0]}?"
     elif is_plan:
-        error.hint = f"the plan has {', '.join(derived)}"
+        error.hint = f"values of the plan: {', '.join(derived)}"
     return error
 
 
@@ -75,9 +75,10 @@ def _plan_json(name: str, derived: Derived[Any]) -> dict[str, Any]:
 
 
 def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
-    """Return a key as JSON values; a section has neither value nor origin, and lists its keys.
+    """Return the JSON content of a key: description, type, default, value and origin.
 
-    A key of a section type that the run did not choose has a default, and no value in this run.
+    A section lists its keys instead. A key of a section type that the run does not use has no value and
+    no origin.
     """
     values = flatten(to_dict(resolved.config))
     content: dict[str, Any] = {"key": info.path, "description": info.description, "type": info.type}

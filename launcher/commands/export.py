@@ -1,4 +1,4 @@
-"""`export`: a checkpoint, or the mean of several, as folders that other libraries read."""
+"""`export`: convert a checkpoint, or the mean of several, to formats of other libraries."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Arguments:
 
     Attributes:
         source: run directory, checkpoint folder, or folder saved by transformers.
-        average: number of newest checkpoints, or their steps; empty: no mean.
-        results: reports of `evaluate` for the model card.
+        average: number of newest checkpoints to average, or their steps; empty exports one checkpoint.
+        results: reports of `evaluate` to include in the model card.
     """
 
     source: Path
@@ -46,7 +46,7 @@ class Arguments:
 
 
 def run(arguments: Arguments, output_format: str) -> int:
-    """Export, and print the largest difference of each folder from the model."""
+    """Export the model, and print each folder's largest difference in outputs from the model."""
     require_formats(arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)
     require_free(arguments.output, arguments.formats)
@@ -79,7 +79,7 @@ def require_formats(names: Sequence[str]) -> None:
 
 
 def require_packages(names: Sequence[str]) -> None:
-    """Raise `ProjectError` with the command that installs what the first incomplete format needs."""
+    """Raise `ProjectError` for the first format whose packages are missing, with the install command."""
     for name in names:
         missing = FORMATS[name].missing()
         if missing:
@@ -93,29 +93,34 @@ def require_packages(names: Sequence[str]) -> None:
 
 
 def _require_usable_results(arguments: Arguments) -> None:
-    """Raise `ProjectError` for reports that do not exist, or that no folder has a model card for."""
+    """Raise `ProjectError` if a --results file does not exist, or no requested format has a model card."""
     for file in arguments.results:
         require_present(file, "--results")
     if arguments.results and not any(FORMATS[name].has_card for name in arguments.formats):
         with_card = [each.name for each in FORMATS.values() if each.has_card]
-        message = f"{listed(arguments.formats)} has no model card for these figures"
+        message = f"no exported format has a model card for these figures: --to {','.join(arguments.formats)}"
         hint = f"add {' or '.join(with_card)} to --to, or remove --results"
         raise ProjectError("export-results", message, hint, "--results", EXIT_USAGE)
 
 
 def require_free(output: Path, names: Sequence[str]) -> None:
-    """Raise `ProjectError` if an output folder already exists: its files may be in use."""
+    """Raise `ProjectError` if the output folder of a format exists, because its files may be in use."""
     for name in names:
         if (output / name).exists():
             raise ProjectError(
-                "occupied-folder", "already there", "choose a new --output", str(output / name), EXIT_USAGE
+                "occupied-folder",
+                "the folder already exists",
+                "choose a new --output",
+                str(output / name),
+                EXIT_USAGE,
             )
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
-    """Return the verified checkpoint folders to export: the newest, the named one, or those to average.
+    """Return the folders to export: the newest checkpoint, the given one, or all checkpoints to average.
 
-    A folder without a manifest is accepted if it has a config and weights, as transformers saves them.
+    Checkpoints are verified against their manifest. A folder without a manifest is accepted if it has a
+    config and weights, as transformers saves them.
     """
     if not source.exists():
         raise _unusable(source, "no such folder")
@@ -166,7 +171,7 @@ def steps_to_average(root: Path, average: str) -> list[int]:
 
 
 def _verified(folder: Path) -> Path:
-    """Return a checkpoint's folder after checking its files against the manifest."""
+    """Return the checkpoint folder after verifying its files against the manifest."""
     verify(folder)
     return folder
 
@@ -184,7 +189,7 @@ def _unusable_average(average: str, reason: str, there: Sequence[int]) -> Projec
 
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:
-    """Format the report as a table, with folders as the command line spells them."""
+    """Format the report as a table, with folders relative or absolute as `output` is."""
     return columns([HEAD, *(_row(name, each, output) for name, each in report.items())])
 
 

@@ -1,4 +1,4 @@
-"""Runs of an evaluation on labelled tasks: their order, what each starts from, and which are finished."""
+"""Runs of `evaluate glue`: their order, initial weights, folders and results."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Request:
         folder: folder of the encoder.
         data: folder with one subfolder per task, or the name of a Hub dataset.
         seeds: number of runs per task; their seeds count from 0.
-        transfers: tasks start from the best checkpoint of their `starts_from` and that seed, if it is one of
-            the tasks.
+        transfers: start a task from the best checkpoint of its `starts_from` task with the same seed, if
+            that task is in `tasks`.
         overrides: `KEY=VALUE` for every run.
     """
 
@@ -43,16 +43,16 @@ class Request:
     overrides: tuple[str, ...]
 
     def source_of(self, name: str) -> str | None:
-        """Return the task that a task starts from; None: from the encoder."""
+        """Return the task whose best checkpoint initializes task `name`; None if no other task does."""
         source = TASKS[name].starts_from
         return source if self.transfers and source in self.tasks else None
 
     def sources(self) -> set[str]:
-        """Return the tasks that others start from."""
+        """Return the tasks whose best checkpoints initialize other tasks."""
         return {source for name in self.tasks if (source := self.source_of(name)) is not None}
 
     def order(self) -> Iterator[tuple[GlueTask, int]]:
-        """Yield the runs; a task comes after the one that it starts from."""
+        """Yield task and seed of every run; a task comes after the task that initializes it."""
         for name in sorted(self.tasks, key=self._depth):
             yield from ((TASKS[name], seed) for seed in range(self.seeds))
 
@@ -66,7 +66,7 @@ class Point:
     """A run of one task and seed.
 
     Attributes:
-        digest: identifies weights, data and settings; a finished run with it is not repeated.
+        digest: hash of initial weights, data and settings; a finished run with this digest is not repeated.
         settings: content of its run file.
     """
 
@@ -86,11 +86,11 @@ class Point:
 
 @dataclass(slots=True)
 class Suite:
-    """The state of an evaluation.
+    """State of one `evaluate glue` command.
 
     Attributes:
         model: folder of the encoder; `settings` is its config.json.
-        files: counts of each task's files.
+        files: number of rows and digest of each task's files, by task.
         weights: digest of the encoder's weights.
         finished: results of runs, by task and seed.
     """
@@ -129,7 +129,7 @@ class Suite:
         return Point(task, seed, start, digest, folder, file, settings(folder))
 
     def _start(self, task: GlueTask, seed: int) -> tuple[Start, str]:
-        """Return the weights that a run starts from, and what identifies them."""
+        """Return the initial weights of a run, and the string that identifies them in its digest."""
         if (parent := self.parent(task, seed)) is not None:
             return parent.start.after(parent.task.name, parent.best), parent.digest
         if self.request.random_weights:
@@ -137,17 +137,17 @@ class Suite:
         return Start(PRETRAINED, self.model), self.weights
 
     def parent(self, task: GlueTask, seed: int) -> Point | None:
-        """Return the run that a run starts from; None: it starts from the encoder."""
+        """Return the run whose best checkpoint initializes this run; None if no other run does."""
         source = self.request.source_of(task.name)
         return None if source is None else self.point(TASKS[source], seed)
 
     def result(self, point: Point) -> dict[str, Any] | None:
-        """Return the recorded result of a run; None for one of other weights, data or settings."""
+        """Return the recorded result of a run; None if none is recorded with the same digest."""
         found = self.finished.get((point.task.name, point.seed))
         return found if found is not None and found.get("digest") == point.digest else None
 
     def is_finished(self, point: Point) -> bool:
-        """Return whether a run is recorded, and has the checkpoint that an unfinished one starts from."""
+        """Return whether a run has a result, and its best checkpoint if an unfinished run starts from it."""
         if self.result(point) is None:
             return False
         own, source_of = point.task.name, self.request.source_of

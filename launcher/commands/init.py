@@ -88,7 +88,10 @@ def _report(result: dict[str, Any]) -> str:
 
 
 def _warn_of_one_document(path: str | None) -> None:
-    """Warn about a text without blank lines: it is one document, which leaves none to hold out."""
+    """Warn if a .txt file has no blank line in its first MiB.
+
+    It is then a single document, and none is left for evaluation.
+    """
     if path is None or not path.lower().endswith(".txt") or not os.path.isfile(path):
         return
     with open(path, "rb") as file:
@@ -143,7 +146,7 @@ def _starter(request: Request, *, asks: bool) -> Starter:
 
 
 def _check_text(text: Path) -> None:
-    """Refuse a text that training would refuse: absent, empty, or with another suffix than those of text."""
+    """Raise ProjectError for a text that is missing or empty, or has no file in a supported format."""
     if not text.exists():
         raise _usage(
             "unusable-path", "no such file or folder", "set --text to a file or folder of text", text
@@ -158,12 +161,12 @@ def _check_text(text: Path) -> None:
 
 
 def _relative(text: Path, file: Path) -> str:
-    """Return the path for the run file: relative to that file, unless it is absolute."""
+    """Return the path to write into the run file: relative to its folder, unless `text` is absolute."""
     return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
 
 
 def _num_bytes(text: Path) -> int:
-    """Add up the files that a run would read: no hidden ones, and none of other formats."""
+    """Return the total size of the files that a run would read: hidden files and other formats excluded."""
     if not text.is_dir():
         return text.stat().st_size if kind_of(text) else 0
     num_bytes = 0
@@ -200,7 +203,7 @@ def _choose(name: str, choices: dict[T, str], default: T, *, asks: bool) -> T:
     def read(answer: str) -> T | None:
         return next((choice for choice in choices if choice == (answer or default)), None)
 
-    return _ask(f"{name} [{default}]: ", read, lambda _: f"write {', '.join(choices)}")
+    return _ask(f"{name} [{default}]: ", read, lambda _: f"enter one of {', '.join(choices)}")
 
 
 def _ask(question: str, read: Callable[[str], Answer | None], complain: Callable[[str], str]) -> Answer:

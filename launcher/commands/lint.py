@@ -111,7 +111,7 @@ def run(request: Request, output_format: str) -> int:
 def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) -> list[Finding]:
     """Return the findings that --fix would fix, in files that could not be resolved.
 
-    Each fix is tried, so files with very many problems are skipped.
+    Every fix is tried, so files with more than `MOST_TRIED` problems are skipped.
     """
     broken = [path for path, one in zip(files, judged, strict=True) if one.exit_code]
     if not broken:
@@ -124,18 +124,21 @@ def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) ->
 
 
 def _require_files(paths: Sequence[Path], found: Discovered) -> None:
-    """Raise ProjectError for folders without a run file; a hook may name only files of other tools."""
+    """Raise ProjectError if a folder is given and no run file or profile was found.
+
+    File paths alone raise nothing: a pre-commit hook may pass only YAML files of other tools.
+    """
     if not found.files and any(map(os.path.isdir, paths)):
         raise ProjectError(
             code="nothing-to-lint",
             message=f"no run file or profile in {', '.join(map(str, paths))}",
-            hint="name the files themselves, or another folder",
+            hint="pass the paths of the files, or another folder",
             exit_code=EXIT_USAGE,
         )
 
 
 def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
-    """Resolve one file as `train` would, and judge it; an error in resolving it becomes a finding.
+    """Resolve one file as `train` does and run the static rules; errors in resolving become findings.
 
     Args:
         profiles: cache of loaded profiles, shared between files.
@@ -154,9 +157,10 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
-    """Move a finding on an inherited value to the line that names the parent; keep the value's own place.
+    """Move a finding on an inherited value to the line of `profile:` or `extends:` in the linted file.
 
-    The run file is the one to correct, and the profile's own file may be in no repository.
+    The linted file is the one to correct, and the parent profile may be outside the repository. The
+    position of the value itself is kept in the `inherited_` fields.
     """
     if finding.file in (str(path), COMMAND_LINE):
         return finding
@@ -175,14 +179,17 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
 
 
 def _names_its_parent(resolved: ResolvedRun, path: Path) -> tuple[int, int]:
-    """Return line and column of `profile: NAME` in a run file, or of `extends: NAME` in a profile."""
+    """Return line and column of `profile: NAME` in a run file, or of `extends: NAME` in a profile.
+
+    Returns (1, 1) if the parent is not named in this file.
+    """
     extended = entries(load_document(path)).get(EXTENDS)
     named = resolved.origin("profile") if extended is None else extended.origin
     return (named.line, named.column) if named.file == str(path) else (1, 1)
 
 
 def _is_parent(resolved: ResolvedRun) -> bool:
-    """Return whether a profile is only a base for others, or sets no data.
+    """Return whether the file is a base profile, or a development profile without a dataset.
 
     Such a profile must resolve, but rules about runs do not apply to it.
     """
@@ -200,7 +207,7 @@ def _placed(findings: Iterable[Finding], path: Path) -> Iterator[Finding]:
 
 
 def _chosen(judged: Judged, choice: Choice) -> Judged:
-    """Drop findings that were not selected; a file that could not be judged always has its own."""
+    """Drop findings and checks of rules that were not selected; keep all errors of an unresolved file."""
     if judged.exit_code:
         return judged
     findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
@@ -209,7 +216,11 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
 
 
 def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
-    """Combine all files into one report; the exit code is that of the worst: unreadable, failed, unknown."""
+    """Combine the results of all files into one report.
+
+    The exit code is the most severe of all files: usage error, failed check, unknown, success. With
+    `has_folder`, the check CFG010 of the whole repository is added.
+    """
     findings = sorted(dict.fromkeys(finding for one in judged for finding in one.findings), key=_place)
     checks = _worst_of_each(check for one in judged for check in one.checks)
     if has_folder and any(one.checks for one in judged):
@@ -246,7 +257,7 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
 
 
 def _fix(files: Sequence[Path]) -> None:
-    """Apply safe fixes, and print how many problems need a decision."""
+    """Apply safe fixes in place, and print the number of fixed problems of all problems."""
     from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0
@@ -257,7 +268,7 @@ def _fix(files: Sequence[Path]) -> None:
             console.tell(f"fixed {done}")
         if fixed.note:
             console.tell(f"note: {fixed.note}")
-    rest = "; the rest need a decision" if num_fixed < num_problems else ""
+    rest = "; fix the rest by hand" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
     console.tell(summary if num_problems else "nothing to fix in keys and values")
 

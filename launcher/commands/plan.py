@@ -20,7 +20,7 @@ from validators.planning import plan_run
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
-    """Derive the plan, judge it by the static rules as `lint` does, print both; return the exit code."""
+    """Print the plan of the run and the findings of the static rules; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
     report = report_of_run(resolved, *judge(resolved, plan, levels=(Level.STATIC,)))
@@ -35,7 +35,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
 
 
 def as_json(resolved: ResolvedRun, plan: Plan) -> dict[str, Any]:
-    """Return every derived value with its reason."""
+    """Return the JSON content of the plan: every derived value with its reason."""
     derived = {name: {"value": item.value, "reason": item.reason} for name, item in plan.derived()}
     return {
         "profile": resolved.profile.name if resolved.profile else "",

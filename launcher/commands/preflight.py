@@ -1,4 +1,4 @@
-"""`preflight`: checks of run, machine and GPUs, or of recorded facts."""
+"""`preflight`: checks of the run, the machine and its GPUs, from probes or from recorded facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`profiles`: list, show and compare."""
+"""`profiles`: list, show and compare profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`report`: a run, or two, as one HTML file."""
+"""`report`: one run, or a comparison of two, as an HTML file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE, FILE_OF_TWO = "report.html", "compare.html"
 
 
 def run(folder: Path, compare: Path | None, output: Path | None) -> int:
-    """Write the report and print its path."""
+    """Write the HTML report and print its path; `output` None writes into the folder of the first run."""
     folders = [folder] if compare is None else [folder, compare]
     for each in folders:
         require_run(each)

@@ -1,4 +1,4 @@
-"""`rule`: the page of a rule, or the list of rules."""
+"""`rule`: documentation of one rule, or the list of rules."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from validators.finding import Severity
 from validators.rule import RULES, Rule
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
-"""Codes of errors that no rule checks in advance."""
+"""Code prefixes of errors at run time, which have no rule and no page."""
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
-    """Print one page, or one line per rule: of all, or of one family, such as CKP."""
+    """Print the page of one rule, or a list of all rules or of one family, such as CKP."""
     is_list = every or code is None
     rules = [RULES[name] for name in sorted(RULES)] if is_list else family_of(code or "")
     if rules:
@@ -34,7 +34,7 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
 
 
 def family_of(letters: str) -> list[Rule]:
-    """Return the rules whose code begins with these letters; none for a code with digits."""
+    """Return the rules whose code starts with these letters; an empty list if there are digits in them."""
     begins = letters.upper() if letters.isalpha() else None
     return [RULES[code] for code in sorted(RULES) if begins and code.startswith(begins)]
 
@@ -55,16 +55,16 @@ def find(code: str) -> Rule:
 
 def _meant(code: str, names: list[str]) -> str:
     if code in all_keys():
-        return f"it is a key: `neobert-launch explain {code}`"
+        return f"{code} is a config key: `neobert-launch explain {code}`"
     families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
     if len(code) == 6 and code[3:].isdigit() and code.upper()[:3] in families:
-        return "errors have codes too, with their own hints; list rules with `neobert-launch rule --all`"
+        return "codes of errors have no page; `neobert-launch rule --all` lists the rules"
     near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
-    return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists them"
+    return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists the rules"
 
 
 def page_text(rule: Rule) -> str:
-    """Return heading and page of a rule."""
+    """Format the heading and the page of a rule for the terminal."""
     waivable = "waivable" if rule.waivable else "cannot be waived"
     scope = "production runs" if rule.production_only else "every run"
     title = console.paint(

@@ -81,7 +81,7 @@ def _table(listed: Sequence[Listed], root: Path) -> str:
 
 
 def _name(folder: Path, root: Path) -> str:
-    """Return the path below the root; the root's own name for itself."""
+    """Return the path of a run relative to `root`; the name of `root` if the run is `root` itself."""
     relative = str(folder.relative_to(root))
     return printable(folder.name or str(folder) if relative == "." else relative)
 
@@ -102,7 +102,7 @@ def _row(status: RunStatus, name: str) -> dict[str, str]:
 
 
 def _fit(rows: Sequence[dict[str, str]], longest: int, terminal: int) -> tuple[list[str], int]:
-    """Choose the columns and the width of the names for a terminal; 0 columns: no limit."""
+    """Return the columns to show and the width of the run names for a terminal width (0: no limit)."""
     shown = list(HEAD)
     for name in (*FIRST_TO_GO, None):
         taken = sum(

@@ -49,25 +49,25 @@ class Selection:
             raise judged_as_read(error, self.profile, self.files, self.overrides) from None
 
     def require(self) -> ResolvedRun:
-        """Resolve the run. Raises ProjectError if the command line names none."""
+        """Resolve the selected run. Raises ProjectError if the selection is empty or invalid."""
         require_working_directory()
         self.check_named()
         return self.resolve()
 
     def check_named(self) -> None:
-        """Raise ProjectError if the command line names no run."""
+        """Raise ProjectError if no profile, run file or override is given."""
         if self.is_empty:
             raise ProjectError(
                 code="no-run",
                 message="no profile or run file is given",
-                hint="name a run file (run.yaml; `neobert-launch init` writes one) or a profile "
+                hint="pass a run file (run.yaml; `neobert-launch init` writes one) or a profile "
                 "(--profile cpu-demo; `neobert-launch profiles list` shows them)",
                 exit_code=EXIT_USAGE,
             )
 
 
 def require_working_directory() -> None:
-    """Raise ProjectError if the working directory was removed: torch could not be imported."""
+    """Raise ProjectError if the working directory was removed, because torch cannot be imported then."""
     try:
         os.getcwd()
     except FileNotFoundError as error:

@@ -11,7 +11,7 @@ from neobert.config.migrated_files import yaml_text
 Device = Literal["cpu", "gpu"]
 SizeName = Literal["tiny", "small", "base"]
 BYTES_PER_TOKEN = 4
-"""Of English text in WordPiece; only comments depend on it."""
+"""Typical of English text in WordPiece; used only for comments in the run file."""
 VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
 BERT_VOCABULARY = 30522
 
@@ -31,7 +31,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Length of a first run: steps, and microbatches of rows per step."""
+    """Length and batch size of a first run: `accumulation` microbatches of `rows` rows per step."""
 
     max_steps: int
     rows: int
@@ -56,7 +56,7 @@ DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Answers from which the file is written.
+    """Answers of the user that determine the content of the run file.
 
     Attributes:
         text: path as it is written to the file; empty for a dataset.
@@ -74,14 +74,14 @@ class Starter:
 
     @property
     def vocab_size(self) -> int:
-        """Return the size of the tokenizer: small texts have too few occurrences of rare words."""
+        """Return the vocabulary size: smaller for small texts, in which rare words occur too seldom."""
         if self.num_bytes is None:
             return BERT_VOCABULARY
         return next((size for limit, size in VOCABULARY_BY_TEXT if self.num_bytes < limit), BERT_VOCABULARY)
 
 
 def content_of(starter: Starter, file: str) -> str:
-    """Return the text of a run file with a comment on every value that a user may change first."""
+    """Return the YAML text of the run file, with comments on the values that users change first."""
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     cadence = max(1, pace.max_steps // 8)
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
@@ -103,7 +103,7 @@ def content_of(starter: Starter, file: str) -> str:
         ("  validation_split: 0.05", "of the documents, for eval/loss"),
         ("", ""),
         ("optimizer:", ""),
-        (f"  lr: {size.lr}", "peak; warm-up and decay are the profile's"),
+        (f"  lr: {size.lr}", "peak; warm-up and decay are set by the profile"),
         ("", ""),
         ("trainer:", ""),
         (f"  {_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),

@@ -22,11 +22,11 @@ BETWEEN = "  "
 ANY_RUN = "pass the folder of trainer.output_dir; `neobert-launch runs` lists those below a folder"
 BELOW = "pass a run directory; `neobert-launch runs {}` lists those below, such as the points of a sweep"
 NO_HOST = "host unknown (manifest.json is missing or damaged)"
-"""A launcher that is killed at once leaves a folder without it."""
+"""A launcher that is killed right after its start leaves a run directory without manifest.json."""
 
 
 def run(folders: Sequence[Path], output_format: str) -> int:
-    """Print the state of each run; the command succeeds for failed runs too."""
+    """Print the state of each run; return 0 for failed runs too."""
     found = [read_status(folder, datetime.now(UTC)) for folder in runs_among(folders)]
     if output_format == "json":
         content = asdict(found[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in found]}
@@ -37,9 +37,10 @@ def run(folders: Sequence[Path], output_format: str) -> int:
 
 
 def runs_among(paths: Sequence[Path]) -> list[Path]:
-    """Return the run directories, and report the other paths: a shell's `sweep/*` includes its results.
+    """Return the run directories among the paths, and print the names of the others.
 
-    Raises ProjectError for a path that does not exist, or if none is a run directory.
+    In a shell, `sweep/*` also matches sweep.json. Raises ProjectError for a path that does not exist, or
+    if no path is a run directory.
     """
     others = [path for path in paths if not is_run_directory(path)]
     for path in others:
@@ -86,7 +87,7 @@ def _heartbeat(age_s: float | None) -> str:
 
 
 def _checkpoint(status: RunStatus) -> str:
-    """Format the age of the checkpoint; for a run that has ended, relative to its end."""
+    """Format the age of the newest checkpoint; for a run that has ended, relative to its end."""
     has_ended = status.is_alive is False and not status.phase.startswith(DIED)
     if status.minutes_at_risk is None:
         return "checkpoint -"

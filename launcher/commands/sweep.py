@@ -1,4 +1,4 @@
-"""`train --sweep`: every point checked, priced and listed before the first starts, then run one by one."""
+"""`train --sweep`: check all points and print their predicted cost, then train them one by one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def folder(self) -> Path:
-        """Return its run directory."""
+        """Return the run directory of this point."""
         return run_directory(self.run)
 
 
@@ -69,7 +69,7 @@ class Result:
     summary: Summary | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the point and its summary as JSON values."""
+        """Return the point, its predictions and its summary as JSON values."""
         point, plan = self.candidate.point, self.candidate.plan
         return {
             "point": point.label,
@@ -86,7 +86,8 @@ def run(
 ) -> int:
     """Check every point, then train one after another; return the first exit code that is not 0.
 
-    A point that fails does not end the sweep; a stop does. The same command continues where it stopped.
+    The sweep continues after a failed point, and ends if it is interrupted or preempted. The same command
+    resumes it.
     """
     points = expand(parse_axes(sweeps))
     base = run_directory(request.selection.require())
@@ -99,7 +100,7 @@ def run(
 
 
 def check(request: train.Request, candidates: Sequence[Candidate], output_format: str) -> int:
-    """List all points with their price and judge each; return the exit code of the first that fails."""
+    """Print all points with their predicted cost, check each, return the first exit code that is not 0."""
     _refuse_several_nodes(candidates)
     if output_format == "text":
         console.write(_listing(candidates))
@@ -107,7 +108,7 @@ def check(request: train.Request, candidates: Sequence[Candidate], output_format
 
 
 def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
-    """Resolve a point. It resumes by default, so that the same command completes a sweep."""
+    """Resolve the run of a point. It resumes by default, so that the same command completes a sweep."""
     own = [
         "trainer.resume_from_checkpoint=auto",
         *selection.overrides,
@@ -121,7 +122,7 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
 
 def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
     if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
-        message = "a sweep runs on one node"
+        message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
         raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
 
 
@@ -133,7 +134,7 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
         raise ProjectError(
             "sweep-tokens",
             f"the points train on unequal numbers of tokens: {listed}",
-            "change trainer.max_steps with the batch, or add --allow-unequal-tokens",
+            "adjust trainer.max_steps to the batch size of each point, or add --allow-unequal-tokens",
             exit_code=EXIT_CHECK_FAILED,
         )
 
@@ -162,7 +163,7 @@ def _cost(cost: float | None) -> str:
 
 
 def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
-    """Judge every point without starting any; print the findings of those that fail."""
+    """Run the checks of a dry run for every unfinished point, and print the findings of failed points."""
     code = EXIT_OK
     for candidate in candidates:
         if is_finished(candidate.run, candidate.folder):
@@ -200,7 +201,7 @@ def _train_all(
 
 
 def train_point(request: train.Request, output_format: str) -> int:
-    """Train a point. Its own report goes to standard error if the output is JSON."""
+    """Train one point and return its exit code; with JSON output, its summary goes to standard error."""
     try:
         if output_format == "text":
             return train.run(request, "text")
@@ -218,7 +219,7 @@ def _as_json(results: Iterable[Result]) -> dict[str, Any]:
 
 
 def _table(results: Sequence[Result], base: Path) -> str:
-    """Return one line per point, the lowest evaluation loss first."""
+    """Format one line per point, the lowest evaluation loss first."""
     rows = [["point", "status", "step", "tokens", "eval loss"]]
     rows += [_row(result) for result in sorted(results, key=_rank)]
     return f"{columns(rows)}\n{printable(f'results: {base / RESULTS}')}"

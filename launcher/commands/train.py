@@ -72,12 +72,13 @@ class Request:
 
     Attributes:
         topology: rendezvous options, as torchrun names them.
-        receipt: of an earlier preflight, whose expensive checks are reused.
+        receipt: receipt of an earlier preflight, whose expensive checks are reused.
         unguarded: reason for launching even if checks fail.
-        stages: steps at which the run is judged.
+        stages: steps at which the metrics are checked; a failed check stops the run.
         quiet: print warnings, errors and the summary only.
         verbose: print all checks, and the reason of each value.
-        keeps_checkpoints: whether those of a finished run stay; else its summary does not name them.
+        keeps_checkpoints: False if the caller deletes the checkpoints of a finished run; the summary then
+            does not print their paths.
     """
 
     selection: Selection
@@ -94,11 +95,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NodeLaunch:
-    """One launch on this node: the request, and what is derived from it.
+    """One launch on this node: the request, and the values derived from it.
 
     Attributes:
         folder: the run directory.
-        begun_s: time of the command, in seconds since boot.
+        begun_s: start of the command, in seconds since boot.
     """
 
     request: Request
@@ -152,7 +153,7 @@ def _already_finished(node: NodeLaunch) -> int:
 
 
 def _lead(node: NodeLaunch) -> int:
-    """Own the run directory: check the run, write its files, and train."""
+    """Launch on node 0: lock the run directory, check the run, write its files, and train."""
     request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None
@@ -205,9 +206,9 @@ def _topology(resolved: ResolvedRun, topology: Topology) -> Topology:
 def _examine(
     request: Request, resolved: ResolvedRun, staging: Path, trainer: WaitingChild | None
 ) -> Examination:
-    """Judge the run in its present state; an earlier receipt may replace expensive checks.
+    """Run the preflight checks; an earlier receipt may replace expensive ones.
 
-    That is the given one, or the one that was kept when this very run was rehearsed.
+    The receipt is the one given with --receipt, or the one stored when the same run was rehearsed.
     """
     given = read_for(request.receipt, resolved) if request.receipt else None
     levels = default_levels(resolved)
@@ -240,9 +241,9 @@ def _examine(
 
 
 def _join(node: NodeLaunch) -> int:
-    """Join a run whose directory node 0 owns: check the devices of this node, then follow.
+    """Launch on a worker node: check its devices, wait for node 0, and train.
 
-    A receipt must be valid for the run, but describes the devices of another node, so these are probed.
+    A receipt must be valid for the run, but describes the devices of another node, so this node is probed.
     """
     request, resolved = node.request, node.resolved
     receipt = read_for(request.receipt, resolved) if request.receipt else None
@@ -285,7 +286,7 @@ def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
 
 
 def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
-    """Report where another run's files went. With `--resume auto`, there was no checkpoint to resume."""
+    """Format the message that the files of another run were moved, with the reason under --resume."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
         reason = "no checkpoint to resume from and another config: starting at step 0; "
@@ -293,9 +294,10 @@ def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
 
 
 def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:
-    """Return the launch; with `held` descriptors, this node owns the run directory.
+    """Return the launch of this node.
 
-    Time limits count from the command, because the preflight takes minutes of them.
+    `held` are descriptors of the lock on the run directory; empty on a worker node. Time limits count from
+    the start of the command, because the preflight may take minutes.
     """
     return Launch(
         command=_command(node),
@@ -326,12 +328,12 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
 
 
 def _starts_from_weights(resolved: ResolvedRun) -> bool:
-    """Return whether the first step has trained weights, of which a falling loss cannot be expected."""
+    """Return whether training starts from trained weights, with which the loss need not fall."""
     return initial_weights(resolved.config) is not None or resolved.config.trainer.continue_from is not None
 
 
 def _first_step(examination: Examination) -> int:
-    """Return the step to resume from: an earlier launch has shown the metrics up to it."""
+    """Return the step of the checkpoint to resume from; -1 without a verified one."""
     resume = examination.facts.resume
     return resume.step if resume is not None and resume.is_verified else -1
 
@@ -349,7 +351,7 @@ def _command(node: NodeLaunch) -> list[str]:
 
 
 def _dry_run(node: NodeLaunch) -> int:
-    """Check what needs no probe of the machine; nothing is written or started."""
+    """Run the checks that do not probe the machine, and print files and command of a real launch."""
     refuse_halted(node.folder)
     leads = not node.topology.node_rank
     report = judge_dry_run(node.resolved, node.folder, leads=leads, strict=node.request.strict)

@@ -1,4 +1,4 @@
-"""`validate-gpu`: numerics of a training step on this machine, with planted faults."""
+"""`validate-gpu`: check the numerics of a training step; injected faults test the probes themselves."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Measure, check and print; return the exit code."""
+    """Measure the numerics on this machine, check and print the results; return the exit code."""
     run_here = choose_run(request.selection)
     resolved = run_here.resolved
     keep_to_its_device(resolved)
@@ -94,7 +94,7 @@ def _nothing_to_validate(reason: str) -> ProjectError:
 
 
 def as_json(report: Report, facts: Facts) -> dict[str, Any]:
-    """Return the report with its evidence: mutants, devices, driver, versions, measurements."""
+    """Return the report with its evidence: injected and detected faults, and all recorded facts."""
     killed, planted = count_killed(facts.numerics) if facts.numerics else (0, 0)
     return report.as_json() | {
         "mutants": {"killed": killed, "planted": planted},
@@ -103,7 +103,11 @@ def as_json(report: Report, facts: Facts) -> dict[str, Any]:
 
 
 def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
-    """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead."""
+    """Probe the machine for this run. A run that requires a GPU is never probed on a CPU instead.
+
+    Args:
+        every: measure all installed attention backends, not only the backend of the run.
+    """
     needs_gpu = resolved.device == "cuda"
     family = family_of(resolved.config)
     probes = [Probe("software", probe_software)]

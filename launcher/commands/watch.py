@@ -1,4 +1,4 @@
-"""`watch`: a run on a terminal, redrawn once a second until it ends."""
+"""`watch`: live view of a run on a terminal, redrawn once a second until the run ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIT = "q"
 def run(folder: Path) -> int:
     """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal.
 
-    A launch creates the folder after its checks: on a terminal, one that does not exist yet is waited for.
+    On a terminal, a folder that does not exist yet is waited for: a launch creates it after its checks.
     """
     if console.is_terminal(sys.stdout) and not folder.exists():
         try:
@@ -58,7 +58,7 @@ def _wait_for(folder: Path) -> bool:
 
 
 def _follow(reader: RunReader) -> bool:
-    """Redraw until the run ends; return False if the user quits before that."""
+    """Redraw the run once a second until it ends; return False if the user quits before that."""
     with full_screen() as screen:
         while True:
             snapshot = reader.read()
@@ -70,6 +70,6 @@ def _follow(reader: RunReader) -> bool:
 
 
 def _terminal() -> Terminal:
-    """Return the room for a page: the last row is for the help, or for the prompt after it."""
+    """Return the size of a page: that of the terminal less one row for the help line or the prompt."""
     columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
     return Terminal(columns, rows - 1, is_unicode=console.shows_blocks(sys.stdout))

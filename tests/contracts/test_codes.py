@@ -37,7 +37,7 @@ def test_no_error_is_taken_for_a_misspelt_rule() -> None:
     for code in errors:
         with pytest.raises(ProjectError) as caught:
             find(code)
-        assert "errors have codes too" in caught.value.hint, code
+        assert "codes of errors have no page" in caught.value.hint, code
 
 
 def test_a_finding_made_of_an_error_carries_the_name_of_its_rule() -> None:

@@ -66,7 +66,7 @@ def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
         ("minutes_at_risk", 0, "plan.minutes_at_risk\n"),
         ("max_length", 0, "plan.max_length\n"),
         ("vocab_size", 0, "plan.vocab_size\n"),
-        ("name", 2, "several sections have it: tokenizer.name, dataset.name, "),
+        ("name", 2, "several sections have a key name: tokenizer.name, dataset.name, "),
         ("hiden_size", 2, "did you mean model.hidden_size?"),
         ("model.nhead", 2, "did you mean n_head of another trainer? write model.num_attention_heads"),
         ("plan.minutes_risk", 2, "did you mean plan.minutes_at_risk?"),

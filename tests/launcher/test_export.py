@@ -52,7 +52,7 @@ def test_a_run_gives_its_newest_checkpoint_that_verifies(run_dir: Path) -> None:
         (
             ("onnx", "fork"),
             "figures.json",
-            "onnx, fork has no model card",
+            "no exported format has a model card for these figures: --to onnx,fork",
             "add hf or sentence-transformers to",
         ),
         (("hf",), "absent.json", "no such file", "pass an existing file or folder as --results"),
@@ -161,7 +161,7 @@ def test_a_missing_package_is_one_line_with_the_command(
 
 def test_nothing_is_written_over(run_dir: Path) -> None:
     (run_dir.parent / "out" / "hf").mkdir(parents=True)
-    with pytest.raises(ProjectError, match="already there"):
+    with pytest.raises(ProjectError, match="already exists"):
         export.run(arguments(run_dir, "hf"), "text")
 
 

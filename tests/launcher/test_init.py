@@ -129,5 +129,5 @@ def test_a_terminal_is_asked_for_what_is_missing(text: Path) -> None:
     os.close(follower)
     assert child.returncode == 0, child.stderr
     assert "nope.txt: no such file or folder" in child.stderr
-    assert "write tiny, small, base" in child.stderr
+    assert "enter one of tiny, small, base" in child.stderr
     assert resolve_run(None, ["run.yaml"]).config.model.hidden_size == 384
