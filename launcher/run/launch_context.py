@@ -28,12 +28,12 @@ class Launch:
     """A launch: command, run directory and supervision.
 
     Attributes:
-        folder: the run directory as it was named.
+        folder: path of the run directory as given.
         held: descriptor of the lock on the run directory, which the trainer keeps open.
-        deadlines: times at which it must have stopped by itself.
-        stages: steps at which the run is judged; None without --stages.
+        deadlines: times before which the trainer must stop by itself.
+        stages: checks of the metrics at given steps; None without --stages.
         owns_run: whether this launch owns the run directory and may restart the run.
-        waiting: process for the first session, which has imported its packages; None under torchrun.
+        waiting: process that has imported torch and waits for the first session; None under torchrun.
     """
 
     command: list[str]
@@ -65,7 +65,7 @@ class Launch:
 
     @property
     def log(self) -> Path:
-        """Log of the started process."""
+        """Log file of the process that this launch starts: the trainer or torchrun."""
         return log_of(self.topology, self.location / LOGS)
 
     def beats(self) -> dict[int, Record]:
@@ -80,7 +80,7 @@ class Deadline:
 
     Attributes:
         at_s: seconds since boot, which clock changes do not affect, or since the epoch.
-        verdict: why the run must not be requeued after that time; empty if it may be.
+        verdict: message if the run must not be requeued after that time; empty if it may be.
         is_time_of_day: whether `at_s` counts from the epoch, as schedulers do.
     """
 
@@ -90,7 +90,7 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds left until then."""
+        """Seconds left until the deadline."""
         return self.at_s - (time.time() if self.is_time_of_day else since_boot_s())
 
 
@@ -109,7 +109,7 @@ def nearest(deadlines: Sequence[Deadline]) -> Deadline | None:
 
 
 def environment_of(deadlines: Sequence[Deadline]) -> dict[str, str]:
-    """Return the variables by which the trainer stops in time: the earliest deadline of each clock."""
+    """Return the environment variables that pass the earliest deadline of each clock to the trainer."""
     first: dict[str, float] = {}
     for each in deadlines:
         name = STOP_BY_ENV if each.is_time_of_day else STOP_SINCE_BOOT_ENV

@@ -32,11 +32,12 @@ WRITTEN = (
 
 
 def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
-    """Move the files of another run aside, if requested or if there is nothing to resume.
+    """Move the run in `folder` aside, unless it is resumed.
 
     For a symlink, the target folder is moved and replaced by an empty one, so that the new run is written to
     the disk that was checked.
-    Returns the new path. Raises ProjectError for a folder that is not a run directory.
+    Returns the new path of the old run; None if nothing was moved. Raises ProjectError for a folder with
+    files that is not a run directory.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
@@ -61,11 +62,11 @@ def make_room(folder: Path, *, is_resumed: bool) -> Path | None:
 def write_run(
     examination: Examination, files: Sequence[Path], folder: Path, staging: Path, launch: Mapping[str, Any]
 ) -> None:
-    """Write all files of a run, and last the receipt, which other nodes wait for.
+    """Write the files of a launch; the receipt last, because worker nodes wait for it.
 
-    A launcher may be killed between any two of them. The config is the first, by which the folder is a run
-    directory, and before it the outcome of the launch before is removed: next to another config it would
-    report that run as finished.
+    The launcher may be killed between any two files. First the outcome of the previous launch is deleted:
+    next to a new config it would report the new run as finished. Then the config is written, which makes
+    the folder a run directory.
 
     Args:
         files: run files as given, the last one wins.
@@ -85,14 +86,14 @@ def write_run(
 
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:
-    """Return the origin of every value."""
+    """Return the origin of every config value as JSON values, by key."""
     return {path: asdict(origin) for path, origin in run.origins.items()}
 
 
 def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
-    """Copy the run files, or write an equivalent one without any. Arguments are in the manifest.
+    """Copy the run files, or write one that names the profile if none is given.
 
-    The last one, which wins, becomes config.yaml.
+    The last file, whose values win, becomes config.yaml or config.toml. Overrides are in the manifest.
     """
     if not files:
         write_text(folder / GIVEN, f"profile: {run.profile.name}\n" if run.profile else "{}\n")
@@ -104,7 +105,10 @@ def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
 
 
 def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
-    """Store the diff under a name from its content: a resumed run may come from several working trees."""
+    """Copy the diff of the working tree into the run directory; return its name, empty without a diff.
+
+    The name has the hash of the content, because each launch of a resumed run may have another diff.
+    """
     if not diff.is_file() or examination.facts.git is None:
         return ""
     name = f"working-tree-{examination.facts.git.diff_sha256[:12]}.diff"
@@ -114,7 +118,7 @@ def _keep_diff(diff: Path, folder: Path, examination: Examination) -> str:
 
 
 def describe_launch(examination: Examination) -> dict[str, Any]:
-    """Return code version, packages and host of one launch."""
+    """Return the manifest entry of one launch: command line, code version, config digest, packages, host."""
 
     facts = examination.facts
     return {
@@ -135,7 +139,7 @@ def describe_launch(examination: Examination) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path, launch: Mapping[str, Any], earlier_outcome: Mapping[str, Any]) -> None:
-    """Write the entry of this launch, followed by earlier ones, the last of them with its outcome."""
+    """Write the entry of this launch and those of earlier launches, the newest with `earlier_outcome`."""
     before = read_json(folder / MANIFEST)
     earlier = list_in(before, "earlier")
     before.pop("earlier", None)

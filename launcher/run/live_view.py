@@ -1,4 +1,4 @@
-"""Live view of a run: a progress bar on a terminal, plain lines elsewhere. A view can never end the run."""
+"""Live view of a run: a progress bar on a terminal, plain lines elsewhere. Errors do not end the run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class View(Protocol):
     """Interface of a live display of a run."""
 
     def refresh(self) -> None:
-        """Show new data."""
+        """Show metrics and warnings since the last call."""
 
     def close(self) -> None:
         """Restore the terminal."""
 
 
 class PlainView:
-    """One line for each line of metrics."""
+    """View that passes one line of text per line of metrics to `write`."""
 
     def __init__(self, watch: Watch, write: Callable[[str], None]) -> None:
         self.watch = watch
@@ -33,7 +33,7 @@ class PlainView:
         self._shown_s = -math.inf
 
     def refresh(self) -> None:
-        """Print new lines."""
+        """Print warnings, progress of the start, and metrics since the last call."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
             console.tell(message)
@@ -42,14 +42,14 @@ class PlainView:
             self.write(describe(row, beat))
 
     def _show_progress(self, doing: str | None) -> None:
-        """Print the progress of a long start, now and then."""
+        """Print the progress of a long start, at most once every `LOG_INTERVAL_S` seconds."""
         now_s = time.monotonic()
         if doing and now_s - self._shown_s >= LOG_INTERVAL_S:
             self._shown_s = now_s
             self.write(printable(doing))
 
     def close(self) -> None:
-        """Print the last lines."""
+        """Print the metrics since the last refresh."""
         self.refresh()
 
 
@@ -61,11 +61,11 @@ class SteadyView:
         self.has_failed = False
 
     def refresh(self) -> None:
-        """Show new data, unless the view has failed."""
+        """Refresh the view, unless it has failed before."""
         self._try(self.view.refresh)
 
     def close(self) -> None:
-        """Restore the terminal."""
+        """Close the view, unless it has failed before."""
         self._try(self.view.close)
 
     def _try(self, act: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ class SteadyView:
 def make_view(watch: Watch, output_format: str, *, is_quiet: bool = False) -> View:
     """Return a progress bar on a terminal, plain lines otherwise; with JSON output, lines go to stderr.
 
-    A quiet view shows the warnings alone.
+    A quiet view prints warnings only.
     """
     if is_quiet:
         return SteadyView(PlainView(watch, lambda _: None))

@@ -13,11 +13,11 @@ from neobert.runfiles.run_dir import HALT, RESOLVED
 from neobert.tasks import TASKS
 
 MODELING_CODE = "modeling_neobert.py"
-"""In a checkpoint whose model is not one of transformers' own."""
+"""File in checkpoints whose model class is not part of transformers."""
 
 
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
-    """Return the command after this run: load the model of a finished one, otherwise resume."""
+    """Return the Python code that loads a finished run's model, else the command that resumes the run."""
     if exit_code == EXIT_OK and checkpoint:
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
         return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
@@ -34,8 +34,8 @@ def _auto_class(folder: Path) -> str:
 def resume_command(*, has_checkpoint: bool) -> str:
     """Return this launch's command line, quoted for the shell, with --resume auto.
 
-    A run that starts from another run's checkpoint does so again until it has its own. A receipt for
-    a different start would be rejected, so --receipt is removed.
+    Before the first checkpoint of the run, --resume PATH is kept, so that it starts from that checkpoint
+    again. Otherwise --receipt is removed, because a receipt for another start would be rejected.
     """
     given = sys.argv[1:]
     if given[:1] != ["train"]:

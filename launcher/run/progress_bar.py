@@ -26,7 +26,7 @@ from neobert.runfiles.run_dir import RESOLVED
 BETWEEN = "  "
 PHASE_WIDTH = len("interrupted")
 BAR_WIDTHS = ((140, 40), (110, 24), (80, 10))
-"""Terminal widths from which the bar has this width; it does not shrink while a run is shown."""
+"""Minimum width of the terminal and width of the bar, in columns; a later resize does not change the bar."""
 FIELDS = {
     "count": "{}",
     "loss": "loss {}",
@@ -44,7 +44,7 @@ EVAL_LABELS = {EVAL_LOSS: "eval"}
 
 
 class ProgressView:
-    """Steps, losses, throughput and times in one line that stays; evaluations in full above it."""
+    """View with steps, losses, throughput and times in one updated line, and evaluations printed above."""
 
     def __init__(self, watch: Watch, clock: Callable[[], float] = time.monotonic) -> None:
         self.watch = watch
@@ -66,7 +66,7 @@ class ProgressView:
         self.progress.start()
 
     def refresh(self) -> None:
-        """Show new data."""
+        """Print new warnings and evaluations, and update the bar."""
         beat = self.watch.heartbeat()
         for message in self.watch.new_warnings(beat):
             console.tell(message)
@@ -83,7 +83,7 @@ class ProgressView:
         self._show(self._beat)
 
     def _evaluation(self, value: float) -> str:
-        """Format the metric by which evaluations compare, in few characters."""
+        """Format the metric that selects checkpoints, with a short label."""
         label = EVAL_LABELS.get(self._metric, label_of(self._metric))
         return f"{label} {short_value_text(self._metric, value)}"
 
@@ -105,7 +105,7 @@ class ProgressView:
         self.progress.update(self.task, completed=step, total=most, phase=phase, text=text)
 
     def close(self) -> None:
-        """Leave the bar in its last state."""
+        """Update the bar once more, and stop redrawing it."""
         self.refresh()
         self.progress.stop()
 

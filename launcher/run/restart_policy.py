@@ -30,9 +30,9 @@ class Failure:
     """Failure of a session.
 
     Attributes:
-        cause: a phase, a signal or an error code; equal for failures that count as the same.
+        cause: phase of a stall, signal of a killed process, or code of a reported error.
         step: completed optimizer steps.
-        is_transient: whether the cause may be outside the run.
+        is_transient: whether the cause may be outside the run, so that a repeated failure is retried.
     """
 
     kind: Literal["stall", "lost", "reported"]
@@ -54,9 +54,11 @@ def of_stall(stall: Stall, step: int) -> Failure:
 
 
 def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
-    """Return the failure of a session with a rank, or torchrun (rank None), that a signal killed.
+    """Return the failure of a session in which a signal killed a rank, or torchrun (rank None).
 
-    `has_used_up_cpu`: its processes have reached the CPU time limit, so that a restart cannot help.
+    Args:
+        number: the signal.
+        has_used_up_cpu: whether the process reached its CPU time limit.
     """
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
@@ -84,7 +86,7 @@ class Verdict:
 
 @dataclass(slots=True)
 class Restarts:
-    """Failures of one launch. The count of restarts starts over with each newer checkpoint."""
+    """Failures of one launch, and its restarts since the newest checkpoint (`in_a_row`, at most `most`)."""
 
     most: int
     failures: list[Failure] = field(default_factory=list)
@@ -92,7 +94,11 @@ class Restarts:
     _saved_step: int = -1
 
     def judge(self, failure: Failure, saved_step: int) -> Verdict:
-        """Decide about one more failure, given the step of the newest checkpoint (0 if there is none)."""
+        """Record a failure and decide whether to restart.
+
+        Args:
+            saved_step: step of the newest checkpoint; 0 if there is none.
+        """
         before = self.failures[-1] if self.failures else None
         self.failures.append(failure)
         if before is not None and failure.is_like(before) and not failure.is_transient:
@@ -121,9 +127,10 @@ def children_cpu_s() -> float:
 
 
 def used_up(number: int, cpu_s: float, num_processes: int) -> bool:
-    """Return whether the kernel sent a fatal signal to one of several equal processes at the CPU limit.
+    """Return whether a process was killed by signal `number` because it reached the CPU time limit.
 
-    SIGXCPU has no other cause. SIGKILL has many, so the CPU time of the processes must match too.
+    SIGXCPU has no other cause. SIGKILL has many, so `cpu_s`, the CPU time of all `num_processes` together,
+    must be at least 90 % of their limits too.
     """
     if number == signal.SIGXCPU:
         return True

@@ -1,4 +1,4 @@
-"""One session of the trainer: start, supervision, stop of a hanging one, result."""
+"""One session of the trainer: start, supervision, stop after a hang, result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNKILLABLE_S = 10.0
 
 
 class StalledError(Exception):
-    """Hang of a run, raised where the launcher waits for its end."""
+    """Raised while the launcher waits for the trainer, if the trainer hangs."""
 
     def __init__(self, stall: Stall) -> None:
         super().__init__(str(stall))
@@ -57,13 +57,13 @@ class Session:
 
     Attributes:
         code: exit code of the child, negative for a signal.
-        stall: the hang for which the watchdog stopped it; None otherwise.
-        has_begun: whether it wrote a heartbeat.
-        first_step: step of the checkpoint that existed before it.
-        output: output of torchrun.
-        num_stuck: number of its processes that survived SIGKILL.
-        earlier_outcome: stamp of an outcome from before the session that this launch must not delete.
-        cpu_s: CPU time of its processes, in seconds.
+        stall: the hang after which the watchdog stopped the session; None if it did not hang.
+        has_begun: whether the session wrote a heartbeat.
+        first_step: step of the newest checkpoint before the session; 0 if there was none.
+        output: output of torchrun; empty without torchrun.
+        num_stuck: number of processes of the session that survived SIGKILL.
+        earlier_outcome: stamp of the outcome.json from before the session, on a worker node.
+        cpu_s: CPU time of the processes of the session, in seconds.
     """
 
     code: int
@@ -92,8 +92,8 @@ class Session:
 def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | None:
     """Return the killed rank and its signal; rank None is torchrun itself. None if no process was killed.
 
-    Other ranks fail because the lost one is missing. torchrun polls ten times a second and may take one of
-    them for the first failure; one that waits for the lost rank on a device is killed by torchrun.
+    Other ranks fail because the killed rank is missing. torchrun polls ten times a second and may report
+    one of them as the first failure; ranks that torchrun itself stopped are skipped.
     """
     if session.code < 0:
         return None if has_agent else 0, -session.code
@@ -104,7 +104,11 @@ def lost_rank(session: Session, *, has_agent: bool) -> tuple[int | None, int] | 
 def run_session(
     launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None], *, is_again: bool
 ) -> Session:
-    """Start the trainer and watch it until it ends or has to be stopped."""
+    """Start the trainer and supervise it until it ends or has to be stopped.
+
+    Args:
+        is_again: whether this launch restarts the run after a failed session.
+    """
     launch.error_file.unlink(missing_ok=True)
     if is_again:
         (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
@@ -127,7 +131,7 @@ def run_session(
 
 
 def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
-    """Start the process that waits for this session, or a new one if it has ended."""
+    """Start the trainer in the waiting process, or in a new one for a restart or if there is none."""
     environment, child = environment_of(launch.deadlines), None
     if launch.waiting is not None and not is_again:
         arguments = launch.command[launch.command.index(trainer_process.TRAINER_MODULE) + 1 :]
@@ -146,17 +150,19 @@ def _read_from(log: Path, offset: int) -> str:
 
 
 def stop_orphans(launch: Launch) -> int:
-    """Stop unsupervised ranks so that no two sessions write to one run. Returns how many survived."""
+    """Stop orphaned ranks of this run, so that no two sessions write to it; return how many survive."""
     count, num_stuck = end_orphans(launch.folder / RESOLVED, launch.limits.grace_s)
     if count:
-        console.tell(f"stopped {counted(count, 'rank')} that outlived the process that started them")
+        console.tell(f"stopped {counted(count, 'rank')} left running by an ended session")
     return num_stuck
 
 
 def watch(
     launch: Launch, child: subprocess.Popen[bytes], on_tick: Callable[[], None], before: Mapping[int, Record]
 ) -> tuple[int, Stall | None]:
-    """Wait for a child to end. Returns its exit code, and the stall for which it was stopped.
+    """Wait for the trainer to end, and stop it if it hangs.
+
+    Returns its exit code (negative for a signal), and the stall; None if it did not hang.
 
     Args:
         before: newest heartbeats from before the start.
@@ -196,7 +202,7 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
 
 
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
-    """Write the stacks of all ranks, then stop them."""
+    """Write the stacks of all ranks to the log folder, then stop the ranks."""
     workers = workers_of(child, has_agent=launch.has_agent)
     note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
     try:

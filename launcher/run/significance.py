@@ -1,4 +1,4 @@
-"""One-sided Student's t-test, by the finite sums for whole degrees of freedom."""
+"""One-sided Student's t-test, computed with the finite sums for integer degrees of freedom."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from statistics import fmean, stdev
 
 
 def p_value_below(values: Sequence[float], limit: float) -> float:
-    """Return the p-value of "the mean is below the limit", for at least two independent normal values.
+    """Return the one-sided p-value for the hypothesis that the mean is below `limit`.
 
-    Values without any spread have p-value 0 below the limit, and 1 at or above it.
+    Needs at least two independent, normally distributed values. If all values are equal, the p-value is 0
+    below the limit, and 1 at or above it.
     """
     distance, spread = fmean(values) - limit, stdev(values)
     if spread == 0.0:
@@ -19,7 +20,7 @@ def p_value_below(values: Sequence[float], limit: float) -> float:
 
 
 def student_t_cdf(t: float, degrees: int) -> float:
-    """Return P(T <= t) of Student's t with whole degrees of freedom of at least 1.
+    """Return P(T <= t) of Student's t-distribution with an integer number of degrees of freedom, at least 1.
 
     Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
     """

@@ -23,24 +23,25 @@ from profiles.registry import ResolvedRun
 
 SCHEMA_VERSION = 1
 SHARED = ("commit", "code_version", "torch")
-"""Values that all runs of a record share."""
+"""Values that must be equal in all runs of a valid record."""
 HEAD = "| name | hardware | runs | held-out loss | p | s from command | s from first step | tokens | code |"
 RULE = "|---|---|---|---|---|---|---|---|---|"
 
 
 def read_seed(folder: Path, seed: int) -> dict[str, Any]:
-    """Measure a finished run.
+    """Return the last evaluation and the times of the finished run of one seed.
 
-    Returns its last evaluation and its times in seconds, without evaluations. `seconds_from_first_step`
-    begins with the first step, so that it includes compilation; pauses for logging and saves are left out.
-    `seconds_from_command` is None for a run of several launches.
+    Times are in seconds and exclude evaluations. `seconds_from_first_step` starts at the first step: it
+    includes compilation, and excludes pauses for logging and checkpoints. `seconds_from_command` is None for
+    a run of several launches.
     Raises ProjectError if the run has no evaluation at its last step, or no receipt.
     """
     lines, manifest = read_metrics(folder / METRICS), read_json(folder / MANIFEST)
     last = lines[-1] if lines else {}
     if last.get(EVAL_LOSS) is None:
         message = "the run has no evaluation at its last step"
-        raise ProjectError("speedrun", message, "set aside evaluation text in the rule file", str(folder))
+        hint = "add dataset.validation_split to fixed in the rule file"
+        raise ProjectError("speedrun", message, hint, str(folder))
     receipt = read_receipt(folder / RECEIPT)
     return {
         "seed": seed,
@@ -61,7 +62,7 @@ def read_seed(folder: Path, seed: int) -> dict[str, Any]:
 
 
 def _stepping_s(lines: Sequence[Record]) -> float:
-    """Sum the time of all steps: a line has the mean of the steps since the line before."""
+    """Return the total time of all steps in seconds; each line has the mean since the previous line."""
     total_s, step = 0.0, 0
     for line in lines:
         if "time/step_ms" in line:
@@ -71,7 +72,10 @@ def _stepping_s(lines: Sequence[Record]) -> float:
 
 
 def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> float | None:
-    """Return the time from the command to the end of the last step, without earlier evaluations."""
+    """Return the seconds from the command to the end of the last step, without earlier evaluations.
+
+    Returns None for a run of several launches, or if the times were not recorded.
+    """
     begun_s = manifest.get("begun_boot_s")
     beats = parse_lines(heartbeat_path(folder, 0).read_text(encoding="utf-8", errors="replace"))
     ended_s = next((beat.get("boot_s") for beat in beats if beat.get("step") == lines[-1]["step"]), None)
@@ -82,10 +86,10 @@ def _from_command_s(folder: Path, lines: Sequence[Record], manifest: Record) -> 
 
 
 def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -> dict[str, Any]:
-    """Return the record of the seeds' runs.
+    """Return the record of the runs of all seeds.
 
-    It counts if the test shows that their mean loss is below the target, and if all ran guarded and with the
-    same code.
+    It is valid (`counts`) if a t-test shows that the mean loss is below the target, no run was launched with
+    --unguarded, and all runs used the same code.
     """
     runs = [read_seed(folder, seed) for seed, folder in folders.items()]
     losses, rules = [each["loss"] for each in runs], file.rules
@@ -118,9 +122,9 @@ def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -
 def _objections(
     runs: Sequence[Mapping[str, Any]], same: Mapping[str, Any], p_value: float, level: float
 ) -> Iterator[str]:
-    """Yield why a record does not count."""
+    """Yield the reasons for which a record is not valid."""
     if p_value >= level:
-        yield f"the mean loss is not below the target: p {p_value:.2g}, level {level:g}"
+        yield f"the mean loss is not below the target: p {p_value:.2g}, significance level {level:g}"
     if differing := [name for name, value in same.items() if value is None]:
         yield f"the runs differ in {', '.join(differing)}"
     if unguarded := [str(each["seed"]) for each in runs if not each["is_guarded"]]:
@@ -134,13 +138,13 @@ def _same(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Return the mean of the runs that have a value."""
+    """Return the mean over the runs that have this value; None if no run has."""
     values = [each[name] for each in runs if each[name] is not None]
     return fmean(values) if values else None
 
 
 def _hardware(run: ResolvedRun, folder: Path) -> str:
-    """Return number and name of the devices, as preflight found them."""
+    """Return number and name of the devices in the facts of the preflight."""
     count = run.config.distributed.nproc_per_node
     gpus = list_in(read_json(folder / "facts.json"), "gpus")[:count]
     if run.device == "cpu" or not gpus:

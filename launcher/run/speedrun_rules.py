@@ -138,7 +138,7 @@ def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
     values, defaults = (flatten(to_dict(each)) for each in (config, RunConfig()))
     fixed = {override.partition("=")[0] for override in file.overrides}
     if values[MASK_RATE] is None or values[PART] is not None:
-        problem = f"{MASK_RATE} is not set, or {PART} is: the evaluation is not the same for all recipes"
+        problem = f"{MASK_RATE} must be set and {PART} must be null, so that all recipes are evaluated alike"
         _refuse(file, problem, f"write {MASK_RATE} (0.15) and {PART}: null under fixed")
     free = [name for name in _evaluation_keys() if name not in fixed and values[name] != defaults[name]]
     if free:
@@ -153,7 +153,7 @@ def _evaluation_keys() -> Iterator[str]:
 
 
 def _unlisted(file: RuleFile, config: RunConfig) -> Iterator[str]:
-    """Yield what a run reads and no source names."""
+    """Yield the files and Hub names that a run reads, and that are not listed under sources."""
     known = {os.path.realpath(file.place_of(source)) for source in file.rules.sources}
     for corpus in corpora_of(config.dataset):
         yield from [corpus.name or "no text"] if corpus.path is None else _files(corpus.path, known)

@@ -1,6 +1,6 @@
-"""Stages of a run (`train --stages 1,300,1000`): steps at which its metrics are judged.
+"""Stages of a run (`train --stages 1,300,1000`): steps at which its metrics are checked.
 
-The run is not interrupted for that. Where a stage fails, it is stopped with a checkpoint.
+Training continues during a check. If a check fails, the run saves a checkpoint and stops.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from neobert.runfiles.run_dir import METRICS
 
 PACE_BAND = 0.1
 MOST_RISE = 1.1
-"""Allowed rise of a loss that starts low, from a checkpoint: it need not fall within a stage."""
+"""Maximum ratio of the current loss to the first one, e.g. for a run from trained weights."""
 LINES_FOR_A_TREND, STEPS_FOR_A_TREND = 4, 100
-"""A warm-up of thousands of steps moves little in its first ones."""
+"""Minimum for a check of the loss trend: the loss changes little in the first steps of a long warm-up."""
 NOISES_OF_A_FALL = 2
-"""In units of the typical change from line to line: noise alone falls that far in one of 16 runs."""
+"""Required fall of the loss, in units of its median change per line; noise falls that far in 1 of 16 runs."""
 LINES_FOR_A_PACE = 3
 SETTLING_LINES = 2
-"""First lines of a session that do not count: kernels are still compiled and caches filled."""
+"""First lines of a session, excluded from throughput: kernels are still compiled and caches filled."""
 WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
-"""A resumed session compiles its first evaluation and its first QK-clip after the warm-up."""
+"""Always allowed: a resumed session compiles its first evaluation and first QK-clip after the warm-up."""
 GO_ON = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
-    """Read `1,300,1000`. Raises ProjectError unless steps are positive and increasing."""
+    """Parse `1,300,1000`; None has no stages. Raises ProjectError unless steps are positive and increase."""
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
@@ -47,7 +47,7 @@ def parse_stages(text: str | None) -> tuple[int, ...]:
 
 
 def require_stages(steps: Sequence[int], max_steps: int) -> None:
-    """Raise ProjectError for a stage that the run never reaches."""
+    """Raise ProjectError for a stage at or after the last step."""
     if steps and steps[-1] >= max_steps:
         message = f"stage {steps[-1]} is not before the last step ({max_steps})"
         raise _refusal(message, "lower the stage, or raise trainer.max_steps")
@@ -59,14 +59,14 @@ def _refusal(message: str, hint: str) -> ProjectError:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Data by which a stage is judged.
+    """Data for the check of one stage.
 
     Attributes:
-        lines: lines of metrics of training, from the session's first to the one that reached the stage.
-        settled: those since the stage before, without the first of the session.
+        lines: lines of training metrics, from the first of the session to the one that reached the stage.
+        settled: lines since the previous stage, without the first `SETTLING_LINES` of the session.
         beat: the newest heartbeat of rank 0.
-        pace: median tokens per second of the stage before; None if it was not measured.
-        recompiles: at the end of the stage before.
+        pace: median tokens per second of the previous stage; None if it was not measured.
+        recompiles: number of recompiles at the end of the previous stage.
         must_fall: whether the loss has to fall, as it does from random weights.
     """
 
@@ -84,7 +84,7 @@ class Seen:
 
 
 def problem_with(seen: Seen) -> str:
-    """Return why the run must not continue, in one clause; empty if it may."""
+    """Return the reason to stop the run, in one clause; empty if all checks of the stage pass."""
     return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
 
 
@@ -119,28 +119,29 @@ def _wear_problem(seen: Seen) -> str:
         return f"the trainer warned: {', '.join(counted)} (limit 0)"
     recompiles = int(seen.beat.get("recompiles") or 0)
     if recompiles > max(seen.recompiles, LATE_COMPILATIONS):
-        return f"functions are still being compiled: {recompiles} recompiles, {seen.recompiles} before"
+        before = f"{seen.recompiles} in the previous stages"
+        return f"functions are still being compiled: {recompiles} recompiles, {before}"
     return ""
 
 
 def _pace_problem(seen: Seen) -> str:
-    """Return a change of throughput, on a GPU only: that of a CPU depends on other load."""
+    """Return the problem with a change in throughput, on a GPU only: a CPU's depends on other load."""
     pace = pace_of(seen.settled)
     if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
         return ""
     if abs(pace - seen.pace) > PACE_BAND * seen.pace:
-        return f"{pace:,.0f} tokens/s, {seen.pace:,.0f} in the stage before (limit: {PACE_BAND:.0%} apart)"
+        return f"{pace:,.0f} tokens/s, {seen.pace:,.0f} in the previous stage (limit: {PACE_BAND:.0%} apart)"
     return ""
 
 
 def pace_of(lines: Sequence[Record]) -> float | None:
-    """Return the median tokens per second; None with too few lines."""
+    """Return the median tokens per second; None with fewer than `LINES_FOR_A_PACE` lines."""
     paces = [line[PACE] for line in lines if line.get(PACE) is not None]
     return median(paces) if len(paces) >= LINES_FOR_A_PACE else None
 
 
 class Stages:
-    """The stages of one launch that are still to come."""
+    """Checks of the remaining stages of one launch."""
 
     def __init__(
         self,
@@ -151,7 +152,7 @@ class Stages:
         *,
         has_weights: bool = False,
     ) -> None:
-        """Watch `folder` for the stages after `after_step`.
+        """Check the stages after `after_step` in the metrics of run directory `folder`.
 
         Args:
             after_step: step of the checkpoint that the run resumes from; -1 for none.
@@ -168,7 +169,7 @@ class Stages:
         self._pace: float | None = None
 
     def look(self) -> bool:
-        """Judge the stages reached since the last call; return whether one of them failed."""
+        """Check the stages reached since the last call; return whether one of them failed."""
         if self.failure or not self._left:
             return False
         return any(PACE in line and self._fails_at(line) for line in self._tail.read_new())
@@ -191,7 +192,7 @@ class Stages:
         self._tell(f"stage {stage} passed{self._figures(beat)}")
 
     def _recompiles_allowed(self, beat: Record) -> int:
-        """Return the recompiles so far; all of the first stage, in which functions are compiled."""
+        """Return the recompiles of earlier stages; those of the first stage, which compiles, are allowed."""
         return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
 
     def _figures(self, beat: Record) -> str:

@@ -55,7 +55,7 @@ class Summary:
         restarts: restarted sessions of this launch.
         first_evaluation: all metrics of the first evaluation, by name; likewise of the last one.
         best: best value of the metric that selects checkpoints.
-        best_checkpoint: checkpoint of that step; empty if none is kept.
+        best_checkpoint: checkpoint of the best step; empty if it was not kept.
         next_command: command to run next; empty if the message names something to fix first.
     """
 
@@ -97,10 +97,10 @@ def conclude(
 
     Args:
         code: exit code of the child, negative for a signal.
-        signals: signals that were forwarded to it.
-        error_file: file for an error that the trainer reported.
-        has_begun: whether it wrote a heartbeat.
-        verdict: the outcome as known by the launcher, in case a full disk prevented writing the file.
+        signals: signals that were forwarded to the child.
+        error_file: file in which the trainer reports an error; None to ignore it.
+        has_begun: whether the trainer wrote a heartbeat.
+        verdict: outcome according to the launcher; None reads outcome.json.
     """
     outcome = dict(read_outcome(folder) if verdict is None else verdict)
     error = read_error(error_file) if error_file else None
@@ -137,7 +137,10 @@ def conclude(
 
 
 def _first_and_last_evaluation(path: Path, history: History) -> tuple[Record, Record]:
-    """Return the lines of both evaluations; the file is read again only if it is longer than the history."""
+    """Return the metrics of the first and the last evaluation; empty records if there is none.
+
+    The file is read again only if it is longer than the history.
+    """
     if not history.is_whole:
         return first_and_last(path, EVAL_LOSS)
     evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
@@ -158,7 +161,7 @@ def already_finished(folder: Path) -> Summary:
 
 
 def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], *, has_begun: bool) -> Record:
-    """Infer the outcome of a trainer that wrote none; empty if its exit code is all that is known."""
+    """Infer the outcome of a trainer that did not write one; empty if only its exit code is known."""
     if _was_stopped_early(code, signals, has_begun=has_begun):
         return {"exit_code": EXIT_PREEMPTED}
     is_finished = code == EXIT_OK and _is_saved_to_the_end(folder)
@@ -168,7 +171,10 @@ def _inferred_outcome(folder: Path, code: int, signals: Sequence[int], *, has_be
 
 
 def _is_saved_to_the_end(folder: Path) -> bool:
-    """Check the checkpoint folders: on a full disk the `latest` link may be missing too."""
+    """Return whether there is a checkpoint of the last step.
+
+    Lists the checkpoint folders, because the `latest` link may be missing after a full disk.
+    """
     max_steps = last_beat(folder, 0).get("max_steps")
     return max_steps is not None and max(checkpoint_steps(folder / CHECKPOINTS), default=-1) >= max_steps
 
@@ -180,13 +186,13 @@ def saved_step(folder: Path) -> int:
 
 
 def _was_stopped_early(code: int, signals: Sequence[int], *, has_begun: bool) -> bool:
-    """Return whether it was stopped before it could react: there was nothing to save yet."""
+    """Return whether a signal stopped the trainer before it could handle signals, with nothing to save."""
     was_asked = not set(STOPS).isdisjoint(signals)
     return was_asked and signal.SIGINT not in signals and (code == -signal.SIGTERM or not has_begun)
 
 
 def _exit_code(outcome: Record, error: ProjectError | None, code: int, signals: Sequence[int]) -> int:
-    """Return the trainer's own exit code; without one, only Ctrl-C explains an end that is not a failure."""
+    """Return the exit code that the trainer reported; without one, that of Ctrl-C or of a failed run."""
     if isinstance(outcome.get("exit_code"), int):
         return int(outcome["exit_code"])
     if error is not None:
@@ -229,7 +235,7 @@ def _log_of(logs: Path) -> Path:
 
 def _death(code: int) -> str:
     if code >= 0:
-        return f"the trainer exited with code {code} without an outcome"
+        return f"the trainer exited with code {code} and wrote no outcome"
     hint = "; the kernel does that when memory runs out" if code == -signal.SIGKILL else ""
     return f"the trainer was killed by {signal_name(-code)}{hint}"
 
@@ -240,7 +246,7 @@ def _last_line(log: Path) -> str:
 
 
 def _is_rejected_resume(error: ProjectError | None) -> bool:
-    """Return whether the checkpoint cannot be resumed: resuming again would fail in the same way."""
+    """Return whether the trainer rejected the checkpoint, so that resuming again would fail too."""
     return error is not None and error.code == BROKEN_RESUME
 
 

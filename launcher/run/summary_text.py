@@ -18,7 +18,7 @@ def summary_text(ending: Summary, *, keeps_checkpoints: bool = True) -> str:
     """Return steps, tokens, evaluation, checkpoint and next command as text.
 
     Args:
-        keeps_checkpoints: whether those of a finished run stay; else no line names them.
+        keeps_checkpoints: False omits the checkpoints of a finished run, because the caller deletes them.
     """
     names_checkpoints = keeps_checkpoints or ending.exit_code != EXIT_OK
     of = f" of {ending.max_steps}" if ending.max_steps else ""
@@ -64,7 +64,7 @@ def _earlier_best(ending: Summary, *, names_checkpoints: bool) -> list[str]:
     checkpoint = ""
     if names_checkpoints:
         kept = ending.best_checkpoint
-        checkpoint = f": {kept}" if kept else ", of which there is no checkpoint"
+        checkpoint = f": {kept}" if kept else " (checkpoint not kept)"
     return [printable(f"best: {metric_text(best.metric, best.value)} at step {best.step}{checkpoint}")]
 
 

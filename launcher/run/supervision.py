@@ -86,7 +86,10 @@ def _has_used_up_cpu(launch: Launch, session: Session) -> bool:
 
 
 def failed_stage(launch: Launch) -> dict[str, Any] | None:
-    """Write the outcome of a run that failed one of its stages, whatever its session reported."""
+    """Write and return the outcome of a run that failed a stage; None if no stage failed.
+
+    It replaces the outcome that the session reported.
+    """
     if launch.stages is None:
         return None
     launch.stages.look()
@@ -102,7 +105,10 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
 
 
 def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
-    """Write the outcome of a run that stopped at a deadline and must not be requeued."""
+    """Write and return the outcome of a run that a deadline stopped and that must not be requeued.
+
+    Returns None for any other run.
+    """
     outcome = read_outcome(launch.location)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_stopped(forwarder)
     deadline = nearest(launch.deadlines)
@@ -184,7 +190,10 @@ def conclude_session(
 def give_up(
     launch: Launch, session: Session, forwarder: Forwarder, failure: Failure, verdict: Verdict
 ) -> Summary:
-    """Report why the run is not restarted, if the trainer could not report it."""
+    """Write the failure and the reason against a restart to outcome.json, and summarize the run.
+
+    On a worker node, nothing is written.
+    """
     if not launch.owns_run:
         return conclude_session(launch, session, forwarder)
     outcome = {

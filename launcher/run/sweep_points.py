@@ -34,7 +34,7 @@ class Point:
 
     Attributes:
         label: the combination, as `lr=3e-4 seed=1`.
-        folder: name of its run directory within that of the sweep.
+        folder: name of its run directory, below the folder of the sweep.
         overrides: the combination as `KEY=VALUE` arguments.
     """
 
@@ -44,7 +44,7 @@ class Point:
 
 
 def parse_axes(arguments: Sequence[str]) -> list[Axis]:
-    """Read the arguments of `--sweep`. Raises ProjectError for one that does not name several values."""
+    """Parse the arguments of `--sweep`. Raises ProjectError for wrong syntax or a key that is not allowed."""
     axes = [_parse(argument) for argument in arguments]
     for axis, others in ((axis, axes[:index]) for index, axis in enumerate(axes)):
         if axis.key in [other.key for other in others]:
@@ -83,7 +83,7 @@ def _parse(argument: str) -> Axis:
 
 
 def _as_number(value: str) -> Decimal | str:
-    """Return a number by its value, since 1e-4 and 0.0001 are one run, and other text as it is."""
+    """Return a finite number as Decimal, so that 1e-4 equals 0.0001; any other text unchanged."""
     try:
         number = Decimal(value)
     except InvalidOperation:
@@ -109,7 +109,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _numbers(argument: str, matched: re.Match[str]) -> Iterator[str]:
-    """Count from START to before STOP. Decimal, because float addition gives 0.30000000000000004."""
+    """Yield the numbers of START:STOP:STEP without STOP. Decimal, as 0.1 + 0.2 exceeds 0.3 in floats."""
     try:
         start, stop, step = (Decimal(text) for text in matched.groups(default="1"))
     except InvalidOperation:

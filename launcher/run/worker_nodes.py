@@ -30,7 +30,10 @@ POLL_S = 1.0
 
 
 def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.environ) -> Topology:
-    """Determine the rank of this node. Raises ProjectError if it is missing or out of range."""
+    """Return the topology with the rank of this node, from options, torchrun's environment or Slurm.
+
+    Raises ProjectError if the rank is missing or out of range.
+    """
     if topology.node_rank is None and topology.nnodes == 1:
         return topology
     declared = _requested("node_rank", topology, environment) or node_number(environment)
@@ -46,14 +49,17 @@ def with_node_rank(topology: Topology, environment: Mapping[str, str] = os.envir
 
 
 def _requested(name: str, topology: Topology, environment: Mapping[str, str]) -> str:
-    """Return the value that torchrun would use: its own option, ours, or its environment variable."""
+    """Return the value that torchrun will use, empty if unset.
+
+    Order: its option after `--`, the option of `train`, its environment variable PET_NAME.
+    """
     ours = getattr(topology, name)
     value = passed_option(topology.extra, name.replace("_", "-")) or ("" if ours is None else str(ours))
     return value or environment.get(f"PET_{name.upper()}", "")
 
 
 def _within(topology: Topology) -> Topology:
-    """Check the range: a node with any other rank would wait forever, or never be waited for."""
+    """Return the topology; raise ProjectError if its node rank is out of range, where nodes would hang."""
     number, nodes = topology.node_rank, topology.nnodes
     if number not in range(nodes):
         raise ProjectError(

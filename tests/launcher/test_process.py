@@ -176,7 +176,7 @@ def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     assert "hint: check the source" in text
 
 
-@pytest.mark.parametrize(("step", "expected"), [(0, ", of which there is no checkpoint"), (20, ": {0}/20")])
+@pytest.mark.parametrize(("step", "expected"), [(0, " (checkpoint not kept)"), (20, ": {0}/20")])
 def test_the_best_evaluation_is_named_with_its_checkpoint(tmp_path: Path, step: int, expected: str) -> None:
     losses = {0: 3.0, 20: 3.0, 40: 3.0} | {step: 2.5}
     rows = [json.dumps({"step": at, "eval/loss": loss}) for at, loss in losses.items()]

@@ -113,8 +113,8 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "no recipe": ({"run": None}, 2, "both missing"),
     "an unknown key": ({"sedes": [1]}, 1, "sedes is not a key"),
     "text without a source": ({"sources": []}, 2, "text.txt, which the rule file does not list"),
-    "an open evaluation": ({"fixed": fixed_without("datacollator", "mlm_probability_eval")}, 2, "not set"),
-    "a part of the evaluation": ({"fixed": fixed_without("trainer", "eval_max_batches")}, 2, "not set, or"),
+    "an open evaluation": ({"fixed": fixed_without("datacollator", "mlm_probability_eval")}, 2, "must be"),
+    "a part of the evaluation": ({"fixed": fixed_without("trainer", "eval_max_batches")}, 2, "must be null"),
     "an open tokenizer": ({"fixed": fixed_without("tokenizer", "vocab_size")}, 2, "tokenizer.vocab_size"),
     "trained weights": (
         {"recipe": {**RECIPE, "model": {**RECIPE["model"], "pretrained_checkpoint": "weights"}}},  # type: ignore[dict-item]
@@ -188,6 +188,6 @@ def test_runs_of_several_commits_are_no_record() -> None:
         "failed checks were ignored (--unguarded) for seed 1",
     ]
     assert list(_objections(runs[:1], {"commit": "a"}, 0.01, 0.01)) == [
-        "the mean loss is not below the target: p 0.01, level 0.01"
+        "the mean loss is not below the target: p 0.01, significance level 0.01"
     ]
     assert list(_objections(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []

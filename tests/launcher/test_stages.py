@@ -50,10 +50,13 @@ def test_a_sound_stage_has_no_problem() -> None:
         ({"lines": trend(5.0, 5.0, 5.0, 5.51), "must_fall": False}, "the loss rises: 5.0000 at first"),
         ({"beat": GPU | {"warnings": {"allocator_retries": 2}}}, "the trainer warned: allocator_retries 2"),
         ({"beat": GPU | {"warnings": {"zero_gradient": 1}}}, "the trainer warned: zero_gradient 1"),
-        ({"beat": GPU | {"recompiles": 3}}, "still being compiled: 3 recompiles, 0 before"),
-        ({"beat": GPU | {"recompiles": 5}, "recompiles": 4}, "still being compiled: 5 recompiles, 4 before"),
-        ({"pace": 1112.0}, "1,000 tokens/s, 1,112 in the stage before"),
-        ({"pace": 909.0}, "1,000 tokens/s, 909 in the stage before"),
+        ({"beat": GPU | {"recompiles": 3}}, "still being compiled: 3 recompiles, 0 in the previous stages"),
+        (
+            {"beat": GPU | {"recompiles": 5}, "recompiles": 4},
+            "still being compiled: 5 recompiles, 4 in the previous stages",
+        ),
+        ({"pace": 1112.0}, "1,000 tokens/s, 1,112 in the previous stage"),
+        ({"pace": 909.0}, "1,000 tokens/s, 909 in the previous stage"),
     ],
 )
 def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
