@@ -29,7 +29,7 @@ UsageError: Any = typer.BadParameter.__base__
 
 
 def is_help(error: BaseException) -> bool:
-    """Return whether the message is a help page: the parser's reply to a group without a command."""
+    """Return whether the error shows the help page of a group that was called without a command."""
     return isinstance(error, UsageError) and type(error).__name__ == "NoArgsIsHelpError"
 
 
@@ -100,14 +100,14 @@ def _check_assigned(key: list[str], rest: deque[str]) -> None:
 
 
 def _value_after(tokens: deque[str]) -> str:
-    """Return `=VALUE`; empty without a value, so that the error of the overrides names the argument."""
+    """Return the next token as `=VALUE`; empty if it is an option, so that the override fails to parse."""
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
 def _explain(error: Any) -> None:
-    """Name the suffixes of run files for a stray argument, and the key for an unknown option.
+    """Add the suffixes of run files, or the keys that resemble an unknown option, to a parser error.
 
-    The option may lack its section, or be that of another trainer.
+    The option may be a key without its section, or a key of another trainer.
     """
     from neobert.config.key_suggestions import keys_named
     from neobert.config.migrated_keys import advice_for_key

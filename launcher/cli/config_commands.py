@@ -32,7 +32,7 @@ def _init(
 ) -> None:
     """Write a first run file for your own text.
 
-    At a terminal, prompts for options that are not given. Each value to change first has a comment.
+    On a terminal, prompts for options that are not given. Comments explain the values to change first.
     """
     from launcher.commands import init
 
@@ -166,7 +166,7 @@ def _tokenizer_train(
 ) -> None:
     """Train a WordPiece tokenizer on the data of a run.
 
-    Its size is tokenizer.vocab_size.
+    The vocabulary size is tokenizer.vocab_size.
     """
     from launcher.commands import data
 

@@ -73,7 +73,7 @@ def _as_project_error(error: BaseException) -> ProjectError | None:
 
 
 def _usage_error(error: Any) -> ProjectError:
-    """Convert an error of the parser to the form of all other errors."""
+    """Convert an error of the command-line parser to a ProjectError."""
     command = error.ctx.command_path if error.ctx else "neobert-launch"
     similar = " or ".join(sorted(getattr(error, "possibilities", None) or ()))
     error.possibilities = None  # of an unknown option: named in the hint instead
@@ -86,7 +86,7 @@ def _usage_error(error: Any) -> ProjectError:
 
 
 def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
-    """Convert an error of the file system or the locale; None for an unexpected one."""
+    """Convert an error of the file system or the locale to a ProjectError; None for any other error."""
     if isinstance(error, UnicodeEncodeError):
         message = f"this locale cannot represent a name in this run: {error.object!a}"
         return ProjectError("locale", message, "set PYTHONUTF8=1, or LC_ALL=C.UTF-8", exit_code=EXIT_USAGE)
@@ -110,7 +110,7 @@ def deliver_error(error: ProjectError, output_format: str) -> int:
 
 
 def _config_error_text(error: ConfigError) -> str:
-    """Return the problems of a config in the form of `lint`, for standard error."""
+    """Format the problems of a config as `lint` does, at most `MOST_SHOWN` of them."""
     from launcher.report.formats.text import finding_text
     from launcher.report.report import findings_of_error
 

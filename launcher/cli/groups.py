@@ -1,4 +1,4 @@
-"""Groups of commands: their help, for terminals of any width, and arguments converted without pydantic.
+"""Command groups: help that fits terminals of any width, and argument conversion without pydantic.
 
 typer converts each value with a pydantic adapter and imports pydantic for the first one, which takes longer
 than all of `--help`. Text, paths and choices need no adapter; typer converts anything else, and explains
@@ -41,7 +41,7 @@ class CommandGroup(TyperGroup):
         return rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands with their complete first sentence, in the sections that they name."""
+        """List the commands with their complete first sentence, by help panel."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in self.list_commands(ctx):
             command = self.commands[name]
@@ -57,14 +57,14 @@ class DefaultCommandGroup(CommandGroup):
     """A command group whose first command runs if none is named: `runs DIR` means `runs list DIR`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Name the default command in front of anything but a command or a request for help."""
+        """Insert the default command, unless the arguments start with a command or a help option."""
         names = self.list_commands(ctx)
         is_named = args[:1] and args[0] in (*names, *ctx.help_option_names)
         return super().parse_args(ctx, args if is_named else [names[0], *args])
 
 
 class PlainConversion:
-    """Conversion of one parameter, in place of the one that typer builds on first use."""
+    """Converter of one parameter, used instead of the pydantic adapter that typer builds on first use."""
 
     def __init__(self, annotation: Any) -> None:
         is_list = get_origin(annotation) is list
@@ -73,7 +73,7 @@ class PlainConversion:
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
         """Return the value converted to its annotated type. Raises typer's error if that fails.
 
-        An empty path is refused.
+        An empty path is an error too.
         """
         if value is None:
             return () if param.multiple or param.nargs == -1 else None

@@ -1,4 +1,4 @@
-"""Declarations of the commands about runs: plan, check, train, status, measure."""
+"""Declarations of the commands about runs: plan, preflight, train, status, reports, benchmarks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _preflight(
 ) -> None:
     """Check the run, this machine and its GPUs.
 
-    Report, facts and receipt are written to a folder; --facts judges recorded facts on another machine.
+    Report, facts and receipt are written to a folder; --facts checks recorded facts on another machine.
     """
     from launcher.commands import preflight
 
@@ -169,7 +169,7 @@ def _status(run: run_options.RunDirectories, output_format: options.Format = "te
 def _watch(run: run_options.RunDirectory) -> None:
     """Show a run live: losses, throughput, memory, checkpoints and alerts.
 
-    Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once where the
+    Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once if the
     output is not a terminal.
     """
     from launcher.commands import watch
@@ -208,7 +208,7 @@ def _report(
     """Write a run's report as one HTML file.
 
     Charts over steps, tokens or time; checkpoints, restarts and evaluations; preflight findings; the config
-    with origins; the machine. The file loads nothing and opens anywhere.
+    with origins; the machine. The file is self-contained.
     """
     from launcher.commands import report
 
@@ -234,8 +234,8 @@ def _validate_gpu(
     """Verify the numerics of a training step on this machine.
 
     Checks isolation of packed documents bit by bit, parity with fp64, attention direction, determinism, and
-    known products and throughput of the GPUs. Faults are planted in the same run, and a probe that misses
-    one fails. Without a profile or a run file, validates the profile of the visible GPU.
+    known products and throughput of the GPUs. Faults are injected in the same run, and a probe that does not
+    detect its fault fails. Without a profile or a run file, validates the profile of the visible GPU.
     """
     from launcher.commands import validate_gpu
 
@@ -267,8 +267,8 @@ def _bench(
 ) -> None:
     """Measure the speed of a run, or compare two configs.
 
-    Two configs run in turns on the same documents, each in its own process; --b-set or --against names the
-    second. No checks are run and no checkpoints are saved.
+    Two configs run in turns on the same documents, each in its own process; --b-set or --against defines
+    the second. No checks are run and no checkpoints are saved.
     """
     from launcher.commands import bench
 
@@ -296,7 +296,7 @@ def _speedrun(
     """Measure the time to a held-out loss, under a rule file.
 
     Trains the recipe once for each seed, in folders under trainer.output_dir, and writes record.json there.
-    The record counts if the mean loss is below the target by a one-sided t-test. The same command continues
+    The record is valid if the mean loss is below the target by a one-sided t-test. The same command continues
     a speedrun that was stopped.
     """
     from launcher.commands import speedrun

@@ -19,7 +19,7 @@ Levels = Annotated[
 ]
 FactsFile = Annotated[
     Path | None,
-    Option("--facts", metavar="FILE", help="Judge recorded facts; run no probes, write no receipt."),
+    Option("--facts", metavar="FILE", help="Check recorded facts; run no probes, write no receipt."),
 ]
 SaveFacts = Annotated[Path | None, Option("--save-facts", metavar="FILE", help="Save the facts as JSON.")]
 ResultsFolder = Annotated[

@@ -30,8 +30,8 @@ def _encode(
 ) -> None:
     """Encode texts to embeddings.
 
-    Texts are packed without padding and encoded on the kernels that a training step would use. A job that was
-    stopped continues with the same command.
+    Texts are packed without padding and encoded with the kernels of training. The same command continues a
+    stopped job.
     """
     from launcher.commands import encode
 
@@ -65,10 +65,10 @@ def _export(
     results: use_options.ExportResults = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Write a checkpoint as folders that other libraries read.
+    """Convert a checkpoint to the formats of other libraries.
 
     Each folder is read back by its library in a separate process and compared with the model; one that
-    differs by more than 1e-5 is removed. conversion.json in each folder keeps the differences.
+    differs by more than 1e-5 is removed. conversion.json in each folder records the differences.
     """
     from launcher.commands import export
 
@@ -103,8 +103,8 @@ def _evaluate_glue(
 ) -> None:
     """Fine-tune on the tasks of GLUE and SuperGLUE and report scores.
 
-    Every task and seed is a run with preflight checks and early stopping; its score is that of the best
-    evaluation. A run that is finished is not repeated: the same command continues a stopped evaluation.
+    Every task and seed is a run with preflight checks and early stopping, scored by its best evaluation.
+    Finished runs are not repeated: the same command continues a stopped evaluation.
     """
     from launcher.commands import evaluate_glue
     from launcher.commands.glue_points import Request
@@ -226,8 +226,8 @@ def _evaluate_mteb(
 ) -> None:
     """Run tasks or a benchmark of the mteb package.
 
-    The time for encoding is estimated before the first task from a measured rate. A task that has a result is
-    not repeated. Needs the extra mteb, and a connection for data that is not cached.
+    The time for encoding is estimated before the first task from a measured rate. Tasks with a result are
+    not repeated. Needs the extra mteb, and an internet connection for data that is not cached.
     """
     from launcher.commands import evaluate_mteb
     from neobert.evaluation.embedding_model import EmbeddingModel
