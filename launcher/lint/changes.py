@@ -1,4 +1,4 @@
-"""Changes that may fix a problem of a run file, by the kind of the problem."""
+"""Candidate fixes for a problem in a run file, by kind of problem."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _respelt(source: str, issue: ConfigIssue) -> Iterator[Change]:
 
 
 def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) -> Iterator[Change]:
-    """Rename a section with a near name if at least half of its keys belong to the section meant."""
+    """Rename a misspelt section if at least half of its keys belong to the suggested section."""
     name = suggest_key(issue.path)
     assert isinstance(node.value, dict)
     if "." in issue.path or name not in sections() or find(root, (name,)) is not None:
@@ -79,7 +79,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
 
 
 def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
-    """Rewrite `optimizer: NAME` as a section with that name, so that it can hold other keys."""
+    """Rewrite `optimizer: NAME` as a section with the key for that name, so that it can have other keys."""
     node = find(root, ("optimizer",))
     named = None if node is None else OPTIMIZER(node.value)
     if node is None or named is None or not is_yaml:
@@ -91,7 +91,7 @@ def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Chang
 
 
 def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Change]:
-    """Write both betas as one list in place of one of their lines, and remove the other line."""
+    """Replace the line of one Adam beta by a list of both, and remove the line of the other beta."""
     section, _, name = issue.path.rpartition(".")
     if name not in BETAS or find(root, ("optimizer", "betas")) is not None:
         return
@@ -110,7 +110,7 @@ def _joined_betas(source: str, issue: ConfigIssue, root: Node) -> Iterator[Chang
 
 
 def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
-    """Remove a key that has no effect here, if the advice starts with its removal."""
+    """Remove a key that has no effect, if the advice on the key starts with `NO_EFFECT`."""
     advice = advice_for_entry(tuple(issue.path.split(".")), plain(node))
     if not advice.startswith(NO_EFFECT):
         return
@@ -120,7 +120,10 @@ def _removed(source: str, issue: ConfigIssue, node: Node) -> Iterator[Change]:
 
 
 def _outweighed(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -> Iterator[Change]:
-    """Remove a warm-up ratio next to a number of steps, which transformers lets win; here a share would."""
+    """Remove a warm-up ratio next to a number of warm-up steps.
+
+    In transformers the steps have priority; here the ratio would.
+    """
     lines = yaml_edits.remove(with_line_ends(source), issue.line - 1) if is_yaml else None
     if lines is not None:
         yield Change("".join(lines), f"{REMOVED}{issue.path}: warmup_steps {steps} has priority over it")
@@ -129,7 +132,7 @@ def _outweighed(source: str, issue: ConfigIssue, steps: int, *, is_yaml: bool) -
 def _written_elsewhere(
     source: str, issue: ConfigIssue, node: Node, root: Node, *, is_yaml: bool
 ) -> Iterator[Change]:
-    """Write the key under its name here: in place within a section, else moved to the other section."""
+    """Rename a key of another trainer: in place if the section stays the same, else move the line."""
     target, value = _counterpart(issue.path, node)
     if not target or find(root, tuple(target.split("."))) is not None:
         return
@@ -147,7 +150,10 @@ def _written_elsewhere(
 
 
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:
-    """Return the one key that takes the value, in the same unit, and the value; empty if there is none."""
+    """Return the key of this config for a foreign key, and its converted value.
+
+    Returns an empty key if there is no single one in the same unit, or if the value would be illegal.
+    """
     name, value = key.rpartition(".")[2], plain(node)
     if known := translation_of(name, value):
         return (known.key, known.value) if is_legal(known.key, known.value) else ("", None)
@@ -160,7 +166,7 @@ def _counterpart(key: str, node: Node) -> tuple[str, Any]:
 
 
 def _target(key: str) -> tuple[str, str]:
-    """Return the key to write, and the one value that the advice is about."""
+    """Return the key to write instead, and the only value that the advice applies to; empty for any value."""
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
         return written[1], written[2] or ""
@@ -169,7 +175,11 @@ def _target(key: str) -> tuple[str, str]:
 
 
 def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:
-    """Write the new name, after the value if that changes too: it is further right in the line."""
+    """Return the source with the key renamed, and the value replaced by `text` unless it is empty.
+
+    Returns None if the source has other text at these positions.
+    The value is replaced first: it is further right in the line, so that the key keeps its column.
+    """
     changed: str | None = source
     if text:
         line = with_line_ends(source)[node.origin.line - 1]

@@ -23,7 +23,7 @@ VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 PROFILE_KEYS = ("profile", "about", "extends", "waivers")
 SHARED_KEYS = ("seed", "task", "variables")
 GENERIC_KEYS = frozenset({"name", "path", "mode", "config", "project", "variables", "defaults", "debug"})
-"""Keys of this schema or of other trainers that files of any tool have too."""
+"""Keys of this config or of other trainers that are also common in files of other tools."""
 ENOUGH_TRAINING_KEYS = 3
 A_LIST = "a list"
 MOST_TOLD, MOST_COMPARED = 3, 20
@@ -42,10 +42,10 @@ class Discovered:
 
 
 def discover(paths: Sequence[Path]) -> Discovered:
-    """Return the named files and those of the named folders; each once, sorted within a folder.
+    """Return the given files and the run files in the given folders; each once, sorted within a folder.
 
-    A named file is left out only if it is clearly another tool's: a pre-commit hook names every YAML and
-    TOML file of a repository.
+    A given file is left out only if it clearly belongs to another tool: a pre-commit hook passes every YAML
+    and TOML file of a repository.
     """
     files: dict[Path, None] = {}
     left_out: dict[Path, LeftOut] = {}
@@ -61,7 +61,10 @@ def discover(paths: Sequence[Path]) -> Discovered:
 
 
 def _in_folder(folder: Path) -> Iterator[tuple[Path, LeftOut | None]]:
-    """Walk a folder; hidden folders, and those that hold no sources, are not entered."""
+    """Yield the YAML, TOML and JSON files below a folder, and the run directories, with the reason to skip.
+
+    Hidden folders and those of installed or generated files are not entered.
+    """
     for place, folders, names in os.walk(folder):
         entered = []
         for name in sorted(folders):
@@ -80,7 +83,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, LeftOut | None]]:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A path that is not linted. `meant`: a section, if half of its keys may be misspellings of ours."""
+    """A path that is not linted. `meant`: a section name, if half of the keys resemble known sections."""
 
     path: Path
     reason: str
@@ -88,7 +91,7 @@ class LeftOut:
 
 
 def record_of_a_run(path: Path) -> LeftOut | None:
-    """Return why a folder is a record of a run and not linted; None for any other folder.
+    """Return the reason to skip a run directory or a checkpoint; None for any other folder.
 
     A folder with only `resolved.json` is not a run directory: it may be a copy among run files.
     """
@@ -106,13 +109,13 @@ def is_passed_over(folder: Path) -> bool:
 
 
 def left_out_because(path: Path) -> LeftOut | None:
-    """Return why a file in a folder is not linted: its top-level keys are not those of a run file or profile.
+    """Return the reason to skip a file in a folder, such as foreign top-level keys; None to lint the file.
 
-    At least half of a JSON file's keys must be known: the records of many tools have a `profile` or a
-    `model`.
+    A JSON file is skipped if less than half of its keys are known, because JSON files of many tools have a
+    `profile` or a `model`.
     """
     if path.name == RESOLVED:
-        return LeftOut(path, "the record of a run that was launched")
+        return LeftOut(path, "the resolved config of an earlier launch")
     if os.path.exists(path) and not os.path.isfile(path):  # reading a pipe would block
         return LeftOut(path, "not a regular file")
     try:
@@ -131,9 +134,9 @@ def left_out_because(path: Path) -> LeftOut | None:
 
 
 def left_out_if_named(path: Path) -> LeftOut | None:
-    """Return why a named file is not linted: it is clearly another tool's.
+    """Return the reason to skip a given file that clearly belongs to another tool; None to lint the file.
 
-    Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable ones
+    Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files
     and pipes.
     """
     if not os.path.isfile(path) or path.name == RESOLVED or os.path.getsize(path) > MAX_BYTES:
@@ -149,7 +152,7 @@ def left_out_if_named(path: Path) -> LeftOut | None:
 
 
 def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
-    """Return whether the kind of a file is unknown; lists and several documents are never run files."""
+    """Return whether a file cannot be parsed; False for lists and several documents, never run files."""
     if keys == [A_LIST] or "\n---" in text:
         return False
     try:
@@ -161,7 +164,7 @@ def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
 
 @cache
 def _training_keys() -> frozenset[str]:
-    """Return the keys that this schema, or another trainer, has in some section."""
+    """Return the key names, without sections, of this config and of other trainers; no generic names."""
     own = {key.rpartition(".")[2] for key in all_keys()}
     return frozenset({*own, *NAMES, *SECTIONS}) - GENERIC_KEYS
 

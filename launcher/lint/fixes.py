@@ -28,7 +28,7 @@ FIXABLE = ("CFG001", "CFG003", "CFG007")
 """Codes of problems that have fixes."""
 
 UNLIMITED, STEPS, EPOCHS = "max_steps", "trainer.max_steps", "-> trainer.max_epochs"
-"""Hugging Face's key, whose -1 leaves the end to the epochs, and ours, which always has a value."""
+"""Key of transformers, whose -1 lets epochs end the run; the key here; the summary of a fix of epochs."""
 
 T = TypeVar("T")
 Issues = tuple[ConfigIssue, ...]
@@ -38,7 +38,7 @@ Issues = tuple[ConfigIssue, ...]
 class Fixed:
     """Applied fixes of a file, one line each with location, and the number of problems.
 
-    `note`: the value that ends the run although the file left the end to the epochs; empty for none.
+    `note`: the step limit that ends the run although the file set only epochs; empty if there is none.
     """
 
     done: tuple[str, ...]
@@ -60,7 +60,7 @@ def fixable(path: Path) -> frozenset[tuple[str, str]]:
 
 
 def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]:
-    """Return the text after all fixes, the problems before, what was done for each, and the problems left."""
+    """Return the fixed text, the problems before, a summary of each fix by problem, and the problems left."""
     before = issues = _issues(path) or ()
     if not any(issue.code in FIXABLE for issue in issues):  # also a file that cannot be read
         return "", before, {}, before
@@ -85,7 +85,7 @@ def _described(path: Path, before: Issues, done: dict[tuple[str, str], str]) -> 
 
 
 def _value_in_force(path: Path, done: dict[tuple[str, str], str]) -> str:
-    """Return the number of steps that holds where the end was left to the epochs."""
+    """Return a note on the step limit of the run if its file set only epochs; empty otherwise."""
     was_open = any(
         EPOCHS in each or (key.rpartition(".")[2] == UNLIMITED and each.startswith(REMOVED))
         for (_, key), each in done.items()
@@ -150,7 +150,7 @@ def _at(path: Path, source: str, use: Callable[[Path], T]) -> T:
 
 
 def _issues_of_text(source: str, path: Path) -> Issues | None:
-    """Return the problems of a text, placed in the file; None for a text that cannot be judged."""
+    """Return the problems of a text, located in `path`; None if it fails with another kind of error."""
 
     def judge(trial: Path) -> Issues | None:
         found = _issues(trial)
@@ -175,7 +175,7 @@ def _read(path: Path) -> str:
 
 
 def _write(path: Path, source: str) -> None:
-    """Replace the file in one step, keeping its mode; a link keeps pointing at it."""
+    """Replace the file atomically, and keep its mode; a symlink is kept, and its target replaced."""
     target = path.resolve()
     mode = target.stat().st_mode
     write_bytes(target, source.encode("utf-8"))

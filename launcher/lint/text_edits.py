@@ -26,7 +26,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A text after one fix, what the fix did in a few words, and the section that it named, if any."""
+    """Text after one fix, a short summary of the fix, and the new name of a renamed section, if any."""
 
     source: str
     summary: str
@@ -34,7 +34,7 @@ class Change:
 
 
 def apply(source: str, edit: Edit) -> str | None:
-    """Return the text with one edit; None if the text at that place is different."""
+    """Return the source with one edit applied; None if it has other text at that position."""
     lines = with_line_ends(source)
     if edit.line > len(lines) or not edit.fits(lines[edit.line - 1]):
         return None
@@ -45,7 +45,7 @@ def apply(source: str, edit: Edit) -> str | None:
 
 
 def edited(source: str, edit: Edit) -> Iterator[Change]:
-    """Yield the text with one edit; nothing if the text at that place is different."""
+    """Yield the source with one edit applied; nothing if it has other text at that position."""
     changed = apply(source, edit)
     if changed is not None:
         yield Change(changed, f"{edit.old} -> {edit.new}")

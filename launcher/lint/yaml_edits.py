@@ -1,7 +1,7 @@
 """Edits of a block-style YAML text that preserve comments, line endings and all other lines.
 
-Each function takes lines with their endings and returns new ones, or None if the text does not have the
-supported form: one key with a scalar on its own line.
+Each function takes lines with their endings and a line number from 0. It returns new lines, or None if the
+text does not have the supported form: one key with a scalar on its own line.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KEY_LINE = re.compile(
 SECTION_LINE = re.compile(r"(?P<key>[\w-]+)\s*:[ \t]*(?:#[^\r\n]*)?\s*")
 INDENT = "  "
 MAX_LINE = 1000
-"""Longer lines match nothing: these patterns take quadratic time on blanks."""
+"""Longer lines are not matched: these patterns take quadratic time on blanks."""
 
 
 def remove(lines: Lines, number: int) -> Lines | None:
