@@ -18,7 +18,7 @@ CLOSERS = {"[": "]", "{": "}"}
 
 
 def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str, str]]:
-    """Yield gutter and text of the source line and of its carets; nothing if the file cannot be read.
+    """Yield (line number, source line), then ("", carets); nothing if the file cannot be read.
 
     Args:
         width: columns of the terminal; 0 without a terminal.
@@ -42,7 +42,7 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
 
 
 def end_of(source: str, start: int) -> int:
-    """Return the end of the key or value that starts at an index of the line."""
+    """Return the index after the key or value that starts at index `start` of a line."""
     for pattern in (KEY, QUOTED):
         if found := pattern.match(source, start):
             return found.end()
@@ -56,7 +56,7 @@ def end_of(source: str, start: int) -> int:
 
 
 def _end_of_flow(source: str, start: int, opener: str) -> int:
-    """Return the end of a list or mapping on one line; the end of the line if it continues on the next."""
+    """Return the index after a list or mapping; the end of the line if it continues on the next line."""
     depth = 0
     for place in range(start, len(source)):
         depth += (source[place] == opener) - (source[place] == CLOSERS[opener])

@@ -30,7 +30,7 @@ class JudgedConfigError(ConfigError):
 def judged_as_read(
     error: ConfigError, profile: str | None, files: Sequence[Path], overrides: Sequence[str] = ()
 ) -> ConfigError:
-    """Return the error with findings on the readable part, if the run can be read in this schema's names."""
+    """Return the error, with findings on the known keys if the run can be resolved from them alone."""
     is_foreign = any(issue.code in FOREIGN for issue in error.issues)
     refused = {issue.path for issue in error.issues}
     if error.exit_code != EXIT_CHECK_FAILED or not is_foreign or TASK in refused:
@@ -63,7 +63,7 @@ def _judged(run: ResolvedRun) -> list[Finding]:
 
 
 def _on_any_device(run: ResolvedRun) -> list[Finding]:
-    """Judge a run without a profile, and so without a known device: findings that apply to CPU and GPU."""
+    """Return the findings that a run without a profile, whose device is unknown, has on CPU and GPU alike."""
     from profiles.registry import load_profile
 
     on_gpu = {_identity(one) for one in _judged(replace(run, profile=load_profile(ANY_GPU)))}

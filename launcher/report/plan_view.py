@@ -21,7 +21,7 @@ Row = tuple[str, str, str]
 
 
 def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
-    """Write heading and rows, with `verbose` also the reason for each row."""
+    """Format heading and rows of a plan; with `verbose`, also the reason for each row."""
     rows = list(_rows(run, plan))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
@@ -72,7 +72,7 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
 
 
 def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
-    """Yield the tokens of each corpus of a mixture. Epochs need the text: see `data prepare`."""
+    """Yield the tokens of each corpus of a mixture. Its epochs are known only after `data prepare`."""
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{share:.1%} = {show_count(share * plan.total_tokens.value)} tokens"
@@ -80,9 +80,10 @@ def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
 
 
 def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
-    """Return duration, cost, work at risk, memory and speed.
+    """Yield the rows of duration, cost, work at risk, memory, kernels and predicted speed.
 
-    The speed is that of `predicted`, the plan without measurements.
+    Args:
+        predicted: plan without measurements, whose speed is shown; None shows the speed of `plan`.
     """
     yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
     if plan.cost.value is not None:

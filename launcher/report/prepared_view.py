@@ -1,4 +1,4 @@
-"""Report of prepared text for people: what is read, what is left out, and how it fills the microbatches."""
+"""Prepared data as text: counts of documents and tokens, left out documents, fill of microbatches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Row = tuple[str, str]
 
 
 def prepared_text(report: Report) -> str:
-    """Format the main values as rows; the JSON output contains all values."""
+    """Format the main values of a report of `data prepare` as rows; the JSON output has all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
     return columns([*rows, *_shape_rows(report)])

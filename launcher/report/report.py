@@ -1,4 +1,4 @@
-"""Report of a command, from which every format is written, with the same exit code."""
+"""Report of a command: findings, checks and exit code, the same in every output format."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Pass, unknown, or fail for every other exit code."""
+        """Verdict of the exit code: pass for 0, unknown for EXIT_CHECK_UNKNOWN, fail for any other."""
         return VERDICTS.get(self.exit_code, "fail")
 
     def as_json(self) -> dict[str, Any]:
-        """Return the published JSON values."""
+        """Return the content of the published JSON format."""
         content = {
             "verdict": self.verdict,
             "exit_code": self.exit_code,
@@ -59,7 +59,7 @@ class Report:
 def report_of_run(
     run: ResolvedRun, findings: Iterable[Finding], checks: Iterable[CheckResult], *, strict: bool = False
 ) -> Report:
-    """Return the report on one resolved run."""
+    """Return the report on one resolved run; with `strict`, warnings count as failures."""
     from validators.finding import verdict_of
 
     found, checked = tuple(findings), tuple(checks)
@@ -69,12 +69,12 @@ def report_of_run(
 
 
 def report_of_error(error: ProjectError) -> Report:
-    """Return the report on a run that could not be judged: the error is its finding."""
+    """Return the report of a command that ended with an error, which becomes its findings."""
     return Report(error.exit_code, "", "", tuple(findings_of_error(error)), ())
 
 
 def findings_of_error(error: ProjectError) -> list[Finding]:
-    """Convert an error to findings: one per problem of a config, otherwise one in all."""
+    """Convert an error to findings: one per problem of a ConfigError, a single one for any other error."""
     if isinstance(error, ConfigError):
         from validators.core import findings_of
 

@@ -32,11 +32,11 @@ from neobert.printable import printable
 
 LABEL_WIDTH, VALUE_WIDTH, RANGE_WIDTH = 10, 10, 22
 NARROWEST_CURVE = 10
-"""Columns of a curve below which its range is left out."""
+"""Minimum width of a curve in columns; if there is less room, the range of its values is omitted."""
 MOST_RANKS = 8
 BETWEEN = "  "
 ALERT_ROWS, CHART_ROWS = 8, 12
-"""Most rows that alerts take from the charts, and that charts take of a small terminal."""
+"""Rows that are reserved for alerts at most, and rows of all charts at most on a small terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
 
 
 def _heights(number: int, room: int) -> list[int]:
-    """Share the rows: the loss, which comes first, gets the most."""
+    """Divide `room` rows between charts; the first, the loss, gets the most, and each at least one."""
     if not number:
         return []
     spare = max(0, room - number)
@@ -118,7 +118,7 @@ def _progress(snapshot: Snapshot, terminal: Terminal) -> str:
 
 
 def _elapsed_s(snapshot: Snapshot) -> float | None:
-    """Return the time since the launch, of a run that has ended to its last heartbeat."""
+    """Return the seconds from launch to now, or to the last heartbeat of an ended run; None if unknown."""
     if snapshot.started is None:
         return None
     end = datetime.now(UTC)
@@ -134,7 +134,7 @@ def _elapsed_s(snapshot: Snapshot) -> float | None:
 
 
 def _charts(snapshot: Snapshot) -> list[Chart]:
-    """Return the curves: training loss, throughput, and the evaluations that matter to this run."""
+    """Return the charts: training loss, throughput, and up to three metrics of the evaluation."""
     history = snapshot.history
     names = [EVAL_LOSS]
     if (selecting := selecting_metric(snapshot.config)) is not None:
@@ -156,7 +156,7 @@ def _last(series: Series) -> float | None:
 
 
 def _drawn(chart: Chart, height: int, terminal: Terminal, last: int) -> Iterator[str]:
-    """Draw a curve over the steps so far, with label and value to its left and its range to its right."""
+    """Yield the rows of a chart over steps 0 to `last`: label and newest value, curve, range of values."""
     room = terminal.width - LABEL_WIDTH - VALUE_WIDTH
     has_range = room >= NARROWEST_CURVE + RANGE_WIDTH
     width = max(0, room - RANGE_WIDTH if has_range else room)
@@ -209,7 +209,7 @@ def _ago(snapshot: Snapshot) -> str:
 
 
 def _ranks(snapshot: Snapshot, terminal: Terminal) -> Iterator[str]:
-    """Yield a line for each rank; of many, those that are behind or silent, and a summary."""
+    """Yield one line per rank; with many ranks, only the slowest and silent ones, and a summary."""
     shown = sorted(snapshot.ranks.items(), key=_behind)
     most = max(1, min(MOST_RANKS, terminal.height - 16))
     listed = sorted(shown if len(shown) <= most else shown[: most - 1])
@@ -227,7 +227,7 @@ def _behind(item: tuple[int, RankView]) -> tuple[float, float, int]:
 
 
 def _rank_text(rank: int, view: RankView, width: int) -> str:
-    """Format a rank's state; where it is too long, without its memory, then without its heartbeat's age."""
+    """Format the state of a rank; if it is too wide, without memory, then without heartbeat age."""
     beat = view.beat
     step = beat.get("step")
     total = beat.get("gpu_mem_total_mib")
@@ -244,7 +244,7 @@ def _rank_text(rank: int, view: RankView, width: int) -> str:
 
 
 def _alerts(snapshot: Snapshot) -> list[str]:
-    """Return the error of the end, silent ranks, restarts, and warnings of the trainer, in this order."""
+    """Return the alerts: final error, silent ranks, restarts and warnings of the trainer, in this order."""
     hint = f"hint: {snapshot.hint}" if snapshot.hint else ""
     alerts = [text for text in (snapshot.message, hint) if text]
     alerts += [f"rank {rank}: no heartbeat for {show_duration(age)}" for rank, age in _silent(snapshot)]
@@ -256,7 +256,7 @@ def _alerts(snapshot: Snapshot) -> list[str]:
 
 
 def _restarts(entries: Sequence[Record]) -> Iterator[str]:
-    """Yield the restarts, newest first; equal ones once, with the newest time."""
+    """Yield one line per distinct restart, newest first, with its newest time and its count."""
     texts = [f"restarted from {entry.get('from', UNKNOWN)}: {entry.get('why', UNKNOWN)}" for entry in entries]
     newest = dict(zip(texts, entries, strict=True))
     for text in dict.fromkeys(reversed(texts)):
@@ -284,7 +284,7 @@ def _folded(alerts: Sequence[str], width: int) -> list[str]:
 
 
 def _first_alerts(alerts: Sequence[str], room: int, width: int) -> list[str]:
-    """Return the lines that fit, of folded alerts."""
+    """Return at most `room` lines of folded alerts; if some do not fit, the last line is a note."""
     if len(alerts) > room:
         alerts = [*alerts[: room - 1], "! and more: see logs/ and manifest.json in the run directory"]
     return [paint(cut_end(line, width), "yellow") for line in alerts]

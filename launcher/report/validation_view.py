@@ -1,4 +1,4 @@
-"""Result of `validate-gpu` as text: verdict, measurements per path, faults, count."""
+"""Result of `validate-gpu` as text: verdict, measurements per attention path and GPU, findings, checks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NONE = "-"
 
 
 def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
-    """Write the report on the numerics of one run."""
+    """Format the result of `validate-gpu`; with `verbose`, including the unavailable paths."""
     parts = [
         f"{paint(report.verdict.upper(), VERDICT_COLOUR[report.verdict], 'bold')} (exit {report.exit_code})"
     ]

@@ -18,7 +18,7 @@ def deliver(report: Report, output_format: str) -> None:
 
 
 def render(report: Report, output_format: str) -> str:
-    """Write a report in one of the formats, whose module is imported only then."""
+    """Return the report in an output format, whose module is imported on use."""
     if output_format == "json":
         return to_json(report.as_json())
     text: str = import_module(f"launcher.report.formats.{output_format}").render(report)

@@ -13,7 +13,7 @@ TELLING = (Status.FAIL, Status.UNKNOWN, Status.WARN)
 
 
 def render(report: Report) -> str:
-    """Write one test case per check, and one per finding outside of checks, e.g. for an unreadable file."""
+    """Return JUnit XML with a test case per check, and per finding without a check (an unreadable file)."""
     status = {check.id: check.status for check in report.checks}
     cases = [_check_case(check, _about(report, check.id)) for check in report.checks]
     cases += [
@@ -33,7 +33,7 @@ def render(report: Report) -> str:
 
 
 def _has_no_check(finding: Finding, status: Status | None) -> bool:
-    """Return whether no check covers the finding: none ran for its file, or one that passed elsewhere."""
+    """Return whether no check reports the finding: none has its code, or it passed for another file."""
     return status is None or (_fails(finding) and status not in TELLING)
 
 

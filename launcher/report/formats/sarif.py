@@ -19,7 +19,7 @@ LEVEL = {Severity.FAIL: "error", Severity.WARN: "warning"}
 
 
 def render(report: Report) -> str:
-    """Write one run with every published rule and one result per finding."""
+    """Return a SARIF log of one run, with every published rule and one result per finding."""
     return to_json({"$schema": SCHEMA, "version": "2.1.0", "runs": [_run(report)]})
 
 
@@ -69,7 +69,7 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _location(finding: Finding) -> dict[str, Any]:
-    """Return the location of a finding: logical only for an argument, or without a file."""
+    """Return the SARIF location of a finding; only the key for an argument or a finding without a file."""
     location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": finding.path or "run"}]}
     if finding.file and finding.file != COMMAND_LINE:
         location["physicalLocation"] = _physical(finding.file, finding.line, finding.column)

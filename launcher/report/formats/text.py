@@ -39,7 +39,7 @@ def render(report: Report, fixable: Collection[Finding] = (), *, quiet: bool = F
 
 
 def summary(report: Report, num_fixable: int = 0) -> str:
-    """Return the verdict of the exit code, the counts, and how many findings `lint --fix` would fix."""
+    """Return the verdict, the number of findings and checks, and the number that `lint --fix` would fix."""
     standing = [finding for finding in report.findings if not finding.waived]
     fails = sum(finding.severity is Severity.FAIL for finding in standing)
     waived = len(report.findings) - len(standing)
@@ -70,7 +70,7 @@ def finding_text(
 
     Args:
         has_source: show the line of the file, if it can be read.
-        on: stream that the text is written to, which decides on colors; standard output by default.
+        on: output stream, which determines colors and width; None for standard output.
     """
     lines = [
         _head(finding, on, is_fixable=is_fixable),
@@ -90,7 +90,7 @@ def _head(finding: Finding, on: TextIO | None, *, is_fixable: bool) -> str:
 
 
 def _place(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator[str]:
-    """Yield the location and the line of the file, then those of an inherited value."""
+    """Yield location and source line of a finding, then those of an inherited value."""
     colour = COLOUR[finding.severity]
     if finding.file:
         yield from _spot("-->", finding.file, finding.line, finding.column, colour, on, has_source=has_source)
@@ -102,7 +102,7 @@ def _place(finding: Finding, on: TextIO | None, *, has_source: bool) -> Iterator
 def _spot(
     label: str, file: str, line: int, column: int, colour: str, on: TextIO | None, *, has_source: bool
 ) -> Iterator[str]:
-    """Yield a location, then the line of the file with carets under the whole value."""
+    """Yield a location, then the source line with carets under the whole key or value."""
     place = ":".join(str(part) for part in (file, line, column) if part)
     lines: list[tuple[str, str]] = []
     if has_source and line and file != COMMAND_LINE:
@@ -115,7 +115,7 @@ def _spot(
 
 
 def _key_and_hint(finding: Finding, on: TextIO | None) -> Iterator[str]:
-    """Yield the whole key, as an excerpt of one line lacks its section, and the hint."""
+    """Yield the full key, unless message or hint contain it, and the hint."""
     if "." in finding.path and finding.path not in finding.message + finding.hint:
         yield f"  {paint('= key:', 'dim', on=on)} {printable(finding.path)}"
     if finding.hint:
