@@ -1,4 +1,4 @@
-"""Decimation of metrics: per pixel and name the minimum and the maximum with their steps, and the mean."""
+"""Decimation of metrics: mean, minimum and maximum of each metric per pixel, with steps of the extremes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from neobert.runfiles.json_values import LARGEST, is_number
 PIXELS = 600
 """Columns of a chart: a wide screen shows two charts side by side."""
 MAX_NAMES = 256
-"""Limit of names: an untrusted file may have a new name in each line."""
+"""Maximum number of metrics: an untrusted file may have a new name in each line."""
 UNCHARTED = frozenset({"step", TOKENS, "train/epoch", "perf/data_wait_share", "time/collate_ms"})
 """Names that are axes, or that another chart shows in other units."""
 DERIVED = ("_p50_ms", "_p95_ms", "_moving_ms")
@@ -38,10 +38,10 @@ class Series:
     """One chart line, by ascending steps.
 
     Attributes:
-        values: as they were written; where a pixel has more than two, the mean of each pixel.
-        band: extremes of each pixel; None for values as they were written.
-        first, last: the first and the last value that was written.
-        lowest, highest: the extreme values that were written, with their steps.
+        values: the original values; the mean of each pixel if a pixel has more than two values.
+        band: extremes of each pixel; None if `values` are the original values.
+        first, last: the first and the last original value.
+        lowest, highest: the extreme original values, with their steps.
     """
 
     steps: list[int]
@@ -88,10 +88,10 @@ class Bucket:
 
 @dataclass(slots=True)
 class Decimator:
-    """Collects rows in any order; memory is bounded by names times pixels.
+    """Collector of rows of metrics, in any order; memory is bounded by metrics times pixels.
 
     Attributes:
-        first, last: range of steps that the pixels divide; steps outside count to the outer pixels.
+        first, last: range of steps that the pixels divide; other steps go to the first or last pixel.
     """
 
     first: int
@@ -100,7 +100,7 @@ class Decimator:
     _found: dict[str, dict[int, Bucket]] = field(default_factory=dict, init=False)
 
     def groups(self, steps: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield (pixel, start, stop) for ascending steps."""
+        """Yield (pixel, start, stop): the slice of the ascending `steps` that falls into each pixel."""
         start = 0
         while start < len(steps):
             pixel = self._pixel(steps[start])
@@ -117,7 +117,7 @@ class Decimator:
                 self._add_values(name, pixel, steps, column(rows, name))
 
     def series(self) -> dict[str, Series]:
-        """Return the points of every name that had a number."""
+        """Return the chart line of every metric that has at least one number."""
         return {name: _joined(found) for name, found in self._found.items() if found}
 
     def _pixel(self, step: int) -> int:
@@ -158,7 +158,7 @@ class Decimator:
 
 
 def column(rows: Sequence[Record], name: str) -> list[Any]:
-    """Return the values of one name; None in rows without it."""
+    """Return the values of one metric, one per row; None for rows without the metric."""
     try:
         return list(map(itemgetter(name), rows))
     except KeyError:
@@ -166,7 +166,7 @@ def column(rows: Sequence[Record], name: str) -> list[Any]:
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are numbers of a usual size; NaN and infinities survive a sum."""
+    """Return whether all values are finite numbers. Only their sum is tested, as it keeps NaN and inf."""
     if not set(map(type, values)) <= {int, float}:
         return False
     try:

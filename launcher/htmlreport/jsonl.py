@@ -15,7 +15,7 @@ from launcher.rundir.records import LONGEST_LINE_BYTES, Record
 BLOCK_BYTES = 2**19
 MAX_DOCUMENT_BYTES = 64 * 2**20
 MAX_DEPTH = 32
-"""Limit of nesting. Our own documents have fewer than ten levels; formatting hundreds overflows the stack."""
+"""Limit of nesting. Files of a run have fewer than ten levels; formatting hundreds overflows the stack."""
 
 
 def read_document(folder: Path, name: str) -> Record:
@@ -29,7 +29,7 @@ def read_document(folder: Path, name: str) -> Record:
 
 
 def batches(path: Path) -> Iterator[tuple[list[Record], int]]:
-    """Yield rows that have a step, in ascending order of steps, and the number of lines that are not rows."""
+    """Yield per block the rows that have a step, in ascending order, and the number of damaged lines."""
     with suppress(OSError), open_regular(path, follows_link=False) as file:
         for block in _whole_lines(file):
             found = _parse(block)
@@ -66,7 +66,10 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _parse(block: bytes) -> list[object]:
-    """Parse lines of JSON; None for a damaged one. As one array: half the time of a call per line."""
+    """Parse lines of JSON; None for a damaged line.
+
+    Parsing the block as one array takes half the time of one call per line.
+    """
     try:
         found = json.loads(b"[" + block.replace(b"\n", b",") + b"]")
         # A torn line may take others into its list, and a line of two values make up for their number.

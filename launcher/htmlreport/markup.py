@@ -19,17 +19,17 @@ def text(value: object) -> str:
 
 
 def code(value: object) -> str:
-    """Return a value in the font of code."""
+    """Return a value as HTML in a <code> element."""
     return f"<code>{text(value)}</code>"
 
 
 def muted(value: object) -> str:
-    """Return a value in the color of side notes."""
+    """Return a value as HTML in a muted color."""
     return f'<span class="muted">{text(value)}</span>'
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of cells that are HTML already; empty without rows."""
+    """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows."""
     names = [f' data-head="{head}"' if head else "" for head in heads]  # a narrow screen shows it in the cell
     lines = [
         "<tr>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, row, strict=True)) + "</tr>"
@@ -45,18 +45,18 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def folded(summary: str, content: str) -> str:
-    """Return content that opens on a click."""
+    """Return HTML content in a <details> element, which opens on a click on the summary."""
     return f"<details><summary>{summary}</summary>{content}</details>"
 
 
 def status(value: object) -> str:
-    """Return the status of a check in its color."""
+    """Return the status of a check as HTML in its color."""
     known = value if value in STATUSES else "unknown"
     return f'<b class="{known}">{text(value)}</b>'
 
 
 def utc(stamp: object) -> str:
-    """Return an ISO 8601 time without its offset, which the head of the column names."""
+    """Return an ISO 8601 time as HTML without its UTC offset, because the head of the column says UTC."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{text(shown)}</span>'
 
@@ -72,5 +72,5 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def records(record: Record, name: str) -> list[Record]:
-    """Return the objects in the list of that name."""
+    """Return the dictionaries in the list under `name`; empty if there is no list."""
     return [each for each in list_in(record, name) if isinstance(each, dict)]

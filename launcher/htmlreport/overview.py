@@ -9,6 +9,7 @@ from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, list_in, reason_of
 from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
+from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
 LETTERS = "AB"
@@ -94,7 +95,7 @@ def _phase(run: RunRecord) -> str:
 
 
 def _cost(run: RunRecord) -> str:
-    """Return GPU-hours of the training time on all ranks, and their price where one is set."""
+    """Return the GPU-hours of training on all ranks, and their cost if guard.price_per_gpu_hour is set."""
     if not list_in(run.facts, "gpus"):
         return "no GPU"
     hours = run.history.clock.rank_seconds / SECONDS_PER_HOUR
@@ -103,7 +104,7 @@ def _cost(run: RunRecord) -> str:
 
 
 def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
-    """Yield (kind, message): why the run ended, what the trainer warned of, what this report leaves out."""
+    """Yield (kind, text) of the banners: error, --unguarded, trainer warnings, data that is not shown."""
     outcome, history = run.outcome, run.history
     if error := reason_of(outcome):
         ended = f"{outcome.get('status', 'ended')} (exit {outcome.get('exit_code', '?')})"
@@ -118,7 +119,7 @@ def _messages(run: RunRecord) -> Iterator[tuple[str, str]]:
         for warning in mapping(rank.last.get("warning_messages")).values():
             yield "warning", str(warning)
     if history.num_unreadable:
-        yield "warning", f"metrics.jsonl: {history.num_unreadable:,} damaged lines are not shown"
+        yield "warning", f"metrics.jsonl: {counted(history.num_unreadable, 'damaged line')} not shown"
     if not history.num_rows:
         yield "warning", "metrics.jsonl has no metrics yet"
     if run.num_ranks > len(run.ranks):

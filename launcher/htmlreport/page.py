@@ -1,4 +1,4 @@
-"""The page: template, style, script and data in one file that loads nothing."""
+"""HTML page of a report: template, style, script and data in one self-contained file."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _footer(runs: Sequence[RunRecord]) -> str:
         f"Written by neobert-launch {__version__} at {written} from {rows} of metrics. "
         "Charts of many rows show the mean of each pixel, and its minimum and maximum as a band. "
         "Training time is the measured time of steps and evaluations, without the time between sessions; "
-        "cost counts that time."
+        "cost is based on training time."
     )
 
 
 def _data_block(runs: Sequence[RunRecord]) -> str:
-    """Return the data of the charts as JSON that cannot end its element."""
+    """Return the data of the charts as JSON, escaped so that it cannot close its script element."""
     panels = panels_of(runs)
     content = {
         "runs": [_run_data(run, panels) for run in runs],

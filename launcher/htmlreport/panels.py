@@ -1,6 +1,6 @@
-"""Panels of a report: which metrics share a chart, with title and unit.
+"""Charts of a report, with their title, unit and metrics.
 
-Each metric of a `TaskSpec` gets a chart. Other metrics of hooks get charts under their own names.
+Each metric of a `TaskSpec` gets a chart. Other metrics, e.g. of hooks, get charts under their own names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from neobert.tasks import Metric
 
 PERCENT = "%"
 MAX_LINES = 8
-"""Colors of the page."""
+"""Maximum number of lines in a chart: the page has eight colors."""
 MAX_OTHER = 24
 PARTS = ("data_wait", "copy", "forward", "backward", "clip", "optimizer", "other")
 PAUSES = ("logging", "checkpoint", "evaluation")
@@ -26,7 +26,7 @@ class Panel:
     """A chart.
 
     Attributes:
-        unit: of the values; `%` shows shares in percent.
+        unit: unit of the values; `%` shows shares in percent.
         lines: label and name of each metric.
     """
 
@@ -60,7 +60,7 @@ STEP_PARTS = Panel("Parts of a step", "ms", _times(PARTS))
 
 
 def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
-    """Return the panels that have data in one of the runs."""
+    """Return the charts that have data in at least one of the runs."""
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
     has_parts = "time/forward_ms" in series
@@ -104,7 +104,7 @@ def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:
 
 
 def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
-    """Return a chart for each further metric that changes."""
+    """Return a chart for each remaining metric that changes, at most `MAX_OTHER`."""
     names = [
         name for name, found in series.items() if name not in shown and found.lowest[0] < found.highest[0]
     ]

@@ -1,4 +1,4 @@
-"""Metrics and heartbeats of a run, read for its report in memory that does not grow with their length."""
+"""Readers of metrics and heartbeats for a report; their memory does not grow with the size of the files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ STARTING = "start"
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch: the step of the checkpoint that it started from, 0 without one, and its ranks."""
+    """A launch: the step of the checkpoint that it resumed from (0 without one), and its number of ranks."""
 
     first_step: int
     num_ranks: int
@@ -53,14 +53,14 @@ ONE_RANK = (Launched(0, 1),)
 class Clock:
     """Tokens and training time by step: one entry per pixel.
 
-    Training time is the measured time of steps and evaluations. It excludes the time between sessions, and
-    the steps of a run that this one continues: their tokens count, their time does not.
+    Training time is the measured time of steps and evaluations. It excludes the time between sessions. If
+    the run continues another run, the tokens of that run are included, its time is not.
 
     Attributes:
-        launches: those that trained the steps of the run, by ascending first step.
-        rank_seconds: sum of the training time over the ranks, which launches may have different numbers of.
-        start_tokens: tokens that this run began with; above 0 if it continues another.
-        timed_step: last step whose time is counted; at first that of the checkpoint that it continues.
+        launches: launches that trained the steps of the run, by ascending first step.
+        rank_seconds: training time summed over all ranks; launches may have different numbers of ranks.
+        start_tokens: tokens at the start of this run; above 0 if it continues another run.
+        timed_step: last step whose time is counted; initially the step that the run continues from.
     """
 
     launches: Sequence[Launched] = ONE_RANK
@@ -99,13 +99,20 @@ class Clock:
             self.rank_seconds += sum(map(mul, times_ms, ranks)) / 1000
 
     def _launch_of(self, step: int) -> Launched:
-        """Return the last launch that started before a step; the evaluation at step 0 is of the first."""
+        """Return the last launch that started before a step; the first launch for step 0."""
         return self.launches[max(0, bisect_left(self.launches, step, key=attrgetter("first_step")) - 1)]
 
 
 @dataclass(slots=True)
 class Rank:
-    """Heartbeats of one rank."""
+    """Data from the heartbeats of one rank.
+
+    Attributes:
+        memory: chart lines in GiB, by kind (gpu, host).
+        sessions: start times of resumed sessions, by the step that they resumed from.
+        checkpoints: steps of checkpoints that the heartbeats report.
+        last: newest heartbeat.
+    """
 
     rank: int
     memory: dict[str, Series]
@@ -119,7 +126,7 @@ class History:
     """Metrics of a run.
 
     Attributes:
-        evaluations: steps with a row of an evaluation.
+        evaluations: steps that have an evaluation.
         last: newest values of `NEWEST`.
     """
 
@@ -151,7 +158,7 @@ def read_history(folder: Path, launches: Sequence[Launched]) -> History:
 
 
 def _clock(folder: Path, launches: Sequence[Launched]) -> Clock:
-    """Start the clock at step 0, or where the run that this one continues was saved."""
+    """Return a clock that starts at step 0, or at the checkpoint of another run that this run continues."""
     source = read_json(folder / CONTINUED)
     step, tokens = source.get("step"), source.get("tokens_total")
     if not (is_count(step) and is_count(tokens)):
@@ -163,8 +170,8 @@ def launches_of(entries: Iterable[Record], num_ranks: int) -> list[Launched]:
     """Return the launches whose steps are part of the run; a later one replaces steps that it repeats.
 
     Args:
-        entries: of the manifest, oldest first.
-        num_ranks: ranks of a launch that did not record them, which counts from step 0.
+        entries: entries of the manifest, oldest first.
+        num_ranks: number of ranks of a launch that did not record it; such a launch starts at step 0.
     """
     kept: list[Launched] = []
     for entry in entries:
@@ -178,7 +185,7 @@ def launches_of(entries: Iterable[Record], num_ranks: int) -> list[Launched]:
 
 
 def read_ranks(folder: Path) -> tuple[list[Rank], int]:
-    """Return heartbeats of the first ranks, and how many ranks there are."""
+    """Return the data of the first `MAX_RANKS` ranks, and the number of all ranks."""
     ranks = ranks_with_heartbeat(folder)
     return [_read_rank(folder, rank) for rank in ranks[:MAX_RANKS]], len(ranks)
 
@@ -194,7 +201,7 @@ def saved_steps(folder: Path) -> set[int]:
 
 
 def _newest(rows: list[Record]) -> Record:
-    """Return the newest value of the few names that the head of the report shows."""
+    """Return the newest value of each metric in `NEWEST`, which the head of the report shows."""
     found = {name: next((row[name] for row in reversed(rows) if name in row), None) for name in NEWEST}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -239,7 +246,7 @@ def _add_memory(pixels: Decimator, rows: list[Record]) -> None:
 
 
 def _times(steps: list[int], rows: list[Record], name: str) -> tuple[list[int], list[float]]:
-    """Return steps and milliseconds of the rows that have a sound time."""
+    """Return steps and milliseconds of the rows with a valid time, from 0 to `LONGEST_MS`."""
     values = column(rows, name)
     if are_numbers(values) and min(values) >= 0 and max(values) < LONGEST_MS:
         return steps, values

@@ -1,4 +1,4 @@
-"""Everything that a report shows of one run, gathered from its directory."""
+"""Data of a report on one run, read from its run directory."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run. Documents that are missing or damaged are empty.
+    """Data of one run; values from missing or damaged files are empty.
 
     Attributes:
         config: resolved values by dotted key.
-        launches: entries of the manifest, oldest first; each with its `outcome`, except that of the last.
-        num_ranks: ranks with a heartbeat; `ranks` holds the first of them only.
+        launches: entries of the manifest, oldest first; all but the last have an `outcome`.
+        num_ranks: number of ranks with a heartbeat; `ranks` has only the first of them.
         is_alive: whether the trainer runs; None if that cannot be known, as on another host.
     """
 
@@ -57,7 +57,7 @@ class RunRecord:
 
     @property
     def series(self) -> dict[str, Series]:
-        """Metrics, and memory in GiB of each rank under a name of its own."""
+        """Chart lines by metric name, including the memory of each rank in GiB."""
         of_ranks = {
             PER_RANK[kind].format(rank.rank): series
             for rank in self.ranks
@@ -83,7 +83,7 @@ class RunRecord:
         return self.launches[-1] if self.launches else {}
 
     def events(self) -> list[Event]:
-        """Return the marks of the time line, in order of steps; at most one of a kind per pixel."""
+        """Return the marks on the time line by step; at most one checkpoint and evaluation per pixel."""
         marks = {(event.kind, event.step): event for event in self._events() if 0 <= event.step < 2**63}
         return _one_per_pixel(sorted(marks.values(), key=lambda event: event.step), self.last_step)
 
@@ -140,7 +140,7 @@ def _marks_of(restart: Record) -> Iterator[Event]:
 
 
 def _one_per_pixel(events: Iterable[Event], last_step: int) -> list[Event]:
-    """Thin out marks that would cover each other. Failures and resumes are few and all stay."""
+    """Keep one checkpoint and one evaluation mark per pixel, and all failures and resumes."""
     kept: dict[tuple[str, int], Event] = {}
     for event in events:
         is_rare = event.kind in ("failure", "resume")

@@ -24,15 +24,16 @@ from launcher.rundir.compared_keys import compared_keys
 from launcher.rundir.records import Record, list_in
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
+from neobert.plurals import counted
 
 ABSENT = "not set"
 CONCERNING = ("fail", "unknown", "warn")
 KINDS = ("override", "file", "profile")
-"""Origins of values that are not defaults, the closest to the run first."""
+"""Kinds of origins other than defaults, the highest precedence first."""
 
 
 def details(run: RunRecord) -> str:
-    """Return the sections of a run."""
+    """Return the HTML of all sections of a run."""
     sections = {
         "Results": results(run),
         "Preflight": preflight(run),
@@ -44,7 +45,7 @@ def details(run: RunRecord) -> str:
 
 
 def differences(first: RunRecord, second: RunRecord) -> str:
-    """Return the keys in which two runs differ, each with value and origin."""
+    """Return the HTML table of keys in which two runs differ, each with value and origin."""
     left, right = compared_keys(first.config), compared_keys(second.config)
     rows = [
         [code(key), _value_and_origin(first, key), _value_and_origin(second, key)]
@@ -56,12 +57,12 @@ def differences(first: RunRecord, second: RunRecord) -> str:
 
 
 def preflight(run: RunRecord) -> str:
-    """Return the verdict, each finding with its hint, and the reasons of skipped checks."""
+    """Return the HTML of the verdict, all findings with hints, and the reasons for skipped checks."""
     if "verdict" not in run.preflight:
         return "<p>This run directory has no readable preflight.json.</p>"
     checks, findings = records(run.preflight, "checks"), records(run.preflight, "findings")
     counts = {each: sum(check.get("status") == each for check in checks) for each in STATUSES}
-    counted = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
+    totals = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
     found = {finding.get("code") for finding in findings}
     rows = [_finding(finding) for finding in findings]
     rows += [
@@ -73,12 +74,13 @@ def preflight(run: RunRecord) -> str:
         [_check(check), text(check.get("message", ""))] for check in checks if check.get("status") == "skip"
     ]
     shown = table(["", "check", "finding", "hint"], rows) or "<p>No findings.</p>"
-    more = folded(f"{len(skipped)} skipped checks", table(["check", "reason"], skipped)) if skipped else ""
-    return f"<p>Verdict: {status(run.preflight['verdict'])} ({text(counted)})</p>{shown}{more}"
+    title = counted(len(skipped), "skipped check")
+    more = folded(title, table(["check", "reason"], skipped)) if skipped else ""
+    return f"<p>Verdict: {status(run.preflight['verdict'])} ({text(totals)})</p>{shown}{more}"
 
 
 def config(run: RunRecord) -> str:
-    """Return the values that are not defaults, with their origin, and all values on a click."""
+    """Return HTML tables of config values with origins: those that are not defaults, and all, folded."""
     rows = {
         key: [code(key), code(show_value(value)), muted(_origin(run, key))]
         for key, value in sorted(run.config.items())
@@ -91,7 +93,7 @@ def config(run: RunRecord) -> str:
 
 
 def machine(run: RunRecord) -> str:
-    """Return host, GPUs, code version and packages of the newest launch."""
+    """Return the HTML table of host, GPUs, code version and packages of the newest launch."""
     return table(["", ""], ([text(name), text(value)] for name, value in _machine(run)))
 
 
@@ -134,7 +136,7 @@ def _value_and_origin(run: RunRecord, key: str) -> str:
 
 
 def _origin(run: RunRecord, key: str) -> str:
-    """Return the file and line that set a key, or the argument."""
+    """Return the origin of a key as text: file and line, profile and line, argument, or default."""
     found = mapping(run.provenance.get(key))
     kind, file, line = (found.get(name) for name in ("kind", "file", "line"))
     if not isinstance(file, str) or not isinstance(line, int):
