@@ -1,4 +1,4 @@
-"""Atomic writing of files, with one clear error if the file system fails."""
+"""Atomic writes and checks of paths; errors of the file system become ProjectError."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ ANOTHER_PLACE = "free space, or choose another folder"
 
 
 def expanded(path: str | Path) -> Path:
-    """Expand `~`; the home of an unknown user (`~nouser`) is a path that does not exist."""
+    """Expand `~`; a path that starts with an unknown user (`~nouser`) is returned unchanged."""
     return Path(os.path.expanduser(path))
 
 
 def absolute(path: str, key: str) -> Path:
-    """Return the absolute path that a key names. Raises ProjectError for an invalid one."""
+    """Return the absolute path of the value of config key `key`. Raises ProjectError if it is invalid."""
     try:
         found = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -51,7 +51,7 @@ def _require_whole_links(path: Path, key: str) -> None:
 
 @contextmanager
 def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
-    """Convert an OSError to a ProjectError about this path."""
+    """Convert an OSError inside the `with` block to a ProjectError about this path."""
     try:
         yield
     except OSError as error:
@@ -72,7 +72,7 @@ def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
 
 
 def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
-    """Raise ProjectError if a requested file cannot be written, before minutes are spent on it."""
+    """Raise ProjectError if a requested output file cannot be written, before the work; None passes."""
     if path is not None:
         import tempfile
 
@@ -91,7 +91,7 @@ def require_present(path: Path, option: str) -> None:
 
 
 def require_source(path: Path, option: str) -> str:
-    """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError for neither."""
+    """Return the absolute path of data, or the name of a Hub dataset. Raises ProjectError otherwise."""
     if is_hub_name(str(path)):
         return str(path)
     require_present(expanded(path), option)

@@ -20,7 +20,7 @@ def private_folder(name: str) -> Path | None:
 
 
 def why_not_private(folder: Path) -> str:
-    """Return why others may have written to the folder; empty if only this user can."""
+    """Return the reason that other users may have written to the folder; empty if only this user can."""
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode):
         return "is not a folder"

@@ -19,7 +19,7 @@ _current: list[Activity] = []
 
 
 class Activity:
-    """Text and elapsed time; a thread updates the time."""
+    """Status line with a text and the elapsed time, which a thread updates."""
 
     def __init__(self, text: str) -> None:
         self._text, self._since_s = text, time.monotonic()
@@ -29,7 +29,7 @@ class Activity:
         self._thread.start()
 
     def show(self, text: str, *, is_same: bool = False) -> None:
-        """Replace the text; the time restarts unless it is the same work."""
+        """Replace the text; the elapsed time restarts unless the text is about the same work (`is_same`)."""
         with self._writing:
             self._text = text
             if not is_same:
@@ -48,13 +48,14 @@ class Activity:
             self._is_over.wait(TICK_S)
 
     def _draw(self) -> None:
+        """Draw the line, and leave the cursor at its start, so that the next output overwrites it."""
         elapsed = f"  {show_duration(round(time.monotonic() - self._since_s))}"
         room = max(1, console.width(sys.stderr) - 1 - len(elapsed))
         text = f"{cut_end(printable(self._text), room, mark='')}{elapsed}"
         self._write(f"{ERASE}{console.paint(text, 'dim', on=sys.stderr)}\r")
 
     def _write(self, text: str) -> None:
-        """Leave the cursor at the start of the line: the next output overwrites the line."""
+        """Write to standard error; an error ends the updates."""
         with self._writing:
             try:
                 sys.stderr.write(text)
@@ -77,13 +78,13 @@ def activity(text: str) -> Iterator[None]:
 
 
 def show_progress(text: str) -> None:
-    """Show how much of the current activity is done, if standard error is a terminal."""
+    """Show the progress of the current activity in its status line; do nothing without one."""
     if _current:
         _current[-1].show(text, is_same=True)
 
 
 def announce(text: str) -> None:
-    """Show the current activity if standard error is a terminal."""
+    """Show the start of an activity: in the status line, or as a line on a terminal without one."""
     if _current:
         _current[-1].show(text)
     elif console.is_terminal(sys.stderr):

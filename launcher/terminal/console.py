@@ -17,7 +17,7 @@ from neobert.errors import EXIT_CHECK_FAILED, ProjectError
 from neobert.printable import printable
 
 ERASE_LINE = "\x1b[K"
-"""To the end of the line, on which an activity may be shown."""
+"""Erases to the end of the line, where a status line may be shown."""
 OUTPUT_FAILED = "output-failed"
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2"}
 STYLE = re.compile(r"(\x1b\[\d+(?:;\d+)*m)")
@@ -38,7 +38,7 @@ def write(text: str) -> None:
 
 
 def write_commands(text: str) -> None:
-    """Write text to standard output unchanged: workflow commands, whose values are already clean."""
+    """Write text to standard output unchanged, e.g. workflow commands, whose values are already escaped."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -53,7 +53,7 @@ def unwritten(error: OSError) -> ProjectError:
     return ProjectError(
         code=OUTPUT_FAILED,
         message=f"standard output cannot be written: {os.strerror(error.errno or errno.EIO)}",
-        hint="free space, or send the output elsewhere",
+        hint="free disk space, or redirect the output to another file",
         exit_code=EXIT_CHECK_FAILED,
     )
 
@@ -80,7 +80,7 @@ def open_closed_streams() -> None:
 
 
 def accept_any_text() -> None:
-    """Make both streams escape characters that their encoding lacks: file names may be any bytes."""
+    """Make stdout and stderr escape characters that their encoding lacks: file names may be any bytes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -102,7 +102,7 @@ def width(stream: TextIO | None = None) -> int:
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Return whether live views and colors may go to this stream."""
+    """Return whether a stream is a terminal that supports live views and colors (TERM is not dumb)."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -127,7 +127,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def paint(text: str, *styles: str, on: TextIO | None = None) -> str:
-    """Color a text, if its stream takes colors."""
+    """Color a text, if stream `on` (standard output by default) takes colors."""
     if not has_colour(on or sys.stdout):
         return text
     codes = ";".join(ANSI[style] for style in styles)
@@ -140,7 +140,7 @@ def describe_error(error: ProjectError) -> str:
 
 
 def plain_description(error: ProjectError) -> str:
-    """Return place, message and code, and the hint on its own line."""
+    """Format an error without colors: location, message and code, then the hint on its own line."""
     place = f"{error.place}: " if error.place else ""
     hint = f"\n  = hint: {printable(error.hint)}" if error.hint else ""
     return printable(f"{place}{error.message} [{error.code}]") + hint
@@ -149,7 +149,7 @@ def plain_description(error: ProjectError) -> str:
 def safe_text(text: str, *, has_colour: bool) -> str:
     """Return text without control characters, except line breaks, tabs and, with `has_colour`, colors.
 
-    It cannot tell our line breaks from those within a value: values are cleaned where a line is built.
+    Line breaks inside values cannot be recognized here: values must be cleaned before a line is built.
     """
     return "\n".join(_safe_line(line, has_colour=has_colour) for line in text.split("\n"))
 

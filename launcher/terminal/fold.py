@@ -16,12 +16,12 @@ HANGING = "    "
 
 
 def fold(text: str, terminal: int, between: str = " ", *, hanging: str = HANGING) -> str:
-    """Break the lines that are longer than the terminal; excerpts of files, and paths, stay in one piece.
+    """Break lines that are longer than the terminal between words; source excerpts are not broken.
 
     Args:
-        terminal: columns; 0 without a terminal, for lines of any length.
+        terminal: width in columns; 0 returns the text unchanged.
         between: separator of words, or of groups of words that are kept together.
-        hanging: indentation of the second line and later ones.
+        hanging: indentation of the second and later lines.
     """
     if not terminal:
         return text
@@ -46,7 +46,7 @@ def _parts(line: str, width: int, between: str, hanging: str) -> Iterator[str]:
 
 
 def reflow(page: str, terminal: int) -> str:
-    """Rewrap paragraphs of a page that have a line too long for the terminal; code blocks stay."""
+    """Rewrap the paragraphs of a page that has a line too long for the terminal, but not its code blocks."""
     if not terminal or max(map(len, page.split("\n"))) <= terminal:
         return page
     width = max(NARROWEST, terminal)

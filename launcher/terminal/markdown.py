@@ -18,7 +18,7 @@ INDENT = "    "
 def render(page: str) -> str:
     """Return a page with bold headings, indented code blocks and colored inline code.
 
-    Inline code keeps its backquotes where there are no colors to tell it from the text.
+    Without colors, inline code keeps its backquotes.
     """
     return "\n".join(_lines(page))
 

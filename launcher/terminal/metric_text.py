@@ -7,7 +7,7 @@ from neobert.tasks import Metric, known_metrics
 
 
 def label_of(name: str) -> str:
-    """Return a metric's name for people: `eval loss`, next to the training loss, or `accuracy`."""
+    """Return the display name of a metric, e.g. `eval loss` or `accuracy`."""
     return "eval loss" if name == EVAL_LOSS else name.removeprefix(EVAL)
 
 
@@ -23,7 +23,7 @@ def short_value_text(name: str, value: float) -> str:
 
 
 def is_share(name: str) -> bool:
-    """Return whether a metric is shown in percent."""
+    """Return whether a metric is a share, shown in percent; False for an unknown metric."""
     metric = _known(name)
     return metric is not None and metric.is_share
 

@@ -1,4 +1,4 @@
-"""Output that never waits for its reader: a bounded queue, and a thread that writes to the descriptor."""
+"""Output that never blocks on a slow reader: a bounded queue, and a thread that writes to the descriptor."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from os import write
 from typing import TextIO, cast
 
 from launcher.terminal import console
+from neobert.plurals import counted
 
 LIMIT_BYTES = 64 * 1024
 # `write` to a blocking pipe returns after all is written: small pieces show whether the reader makes
@@ -22,7 +23,7 @@ TIMEOUT_S = 2.0
 
 
 class Outlet:
-    """Stand-in for a text stream whose writes return at once; a full queue drops its oldest texts.
+    """Replacement of a text stream whose writes return at once; a full queue drops its oldest texts.
 
     A thread writes to the descriptor itself: a stream's own buffer is locked during a write, and the
     interpreter could then not end. An error of the thread is raised by the next `write`.
@@ -48,7 +49,7 @@ class Outlet:
         return self._stream.isatty()
 
     def write(self, text: str) -> int:
-        """Add to the text that the next `flush` queues. Raises the `OSError` of an earlier text, once."""
+        """Buffer text for the next `flush`. Raises the `OSError` of an earlier text, once."""
         with self._changed:
             if self._error is not None:
                 error, self._error = self._error, None
@@ -57,7 +58,7 @@ class Outlet:
         return len(text)
 
     def flush(self) -> None:
-        """Queue what was written since the last call, as one text that is dropped or kept whole."""
+        """Queue the text written since the last flush; a full queue drops or keeps it as a whole."""
         with self._changed:
             text, self._unflushed = self._unflushed, ""
             if text:
@@ -66,7 +67,7 @@ class Outlet:
                 self._changed.notify_all()
 
     def finish(self) -> OSError | None:
-        """Wait for the reader, at most `TIMEOUT_S` for each piece; return the last error, if any."""
+        """Flush, and wait for the reader at most `TIMEOUT_S` per piece; return the last error, if any."""
         self.flush()
         with self._changed:
             self._is_over = True
@@ -95,7 +96,7 @@ class Outlet:
                     self._queue.clear()
 
     def _next(self) -> bytes:
-        """Wait for a text, after a line that says how many were dropped; empty at the end."""
+        """Wait for the next text to write: first a note on dropped lines, if any; empty at the end."""
         with self._changed:
             self._is_writing = False
             self._changed.notify_all()
@@ -103,7 +104,7 @@ class Outlet:
             self._is_writing = bool(self._queue)
             if self._num_dropped:
                 count, self._num_dropped = self._num_dropped, 0
-                return f"[{count} lines dropped while the output was blocked]\n".encode()
+                return f"[{counted(count, 'line')} dropped while the output was blocked]\n".encode()
             return self._queue.popleft() if self._queue else b""
 
     def _put(self, text: bytes) -> None:

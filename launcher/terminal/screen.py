@@ -29,7 +29,7 @@ class Screen:
         sys.stdout.flush()
 
     def key(self, timeout_s: float) -> str:
-        """Wait for a key; empty if none is pressed in time."""
+        """Return the keys pressed within `timeout_s`; empty if there are none."""
         if self._keyboard is None:
             time.sleep(timeout_s)
             return ""

@@ -10,7 +10,7 @@ from statistics import quantiles
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " ._-=+*%#"
 CLIPPED_SHARE = 50
-"""The scale omits one value in this many at either end: an initial loss would flatten the rest."""
+"""The scale omits the lowest and highest 1/50 of the values: a high initial loss would flatten the rest."""
 
 
 def spark(values: Sequence[float | None], height: int, *, is_unicode: bool) -> list[str]:
@@ -36,7 +36,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _level(value: float, low: float, high: float, most: int) -> int:
-    """Return a height from 1 to most + 1 eighths; NaN and infinity are as high as can be."""
+    """Return the height of a value, from 1 to most + 1 eighths of a row; the maximum for NaN and infinity."""
     if not math.isfinite(value):
         return most + 1
     share = (value - low) / (high - low) if high > low else 0.0
@@ -46,10 +46,9 @@ def _level(value: float, low: float, high: float, most: int) -> int:
 def bucketed(
     positions: Sequence[int], values: Sequence[float], width: int, first: int, last: int
 ) -> list[float | None]:
-    """Return the means of values in `width` equal ranges of [first, last]; positions ascend.
+    """Return the mean of the values in each of `width` equal ranges of [first, last]; positions ascend.
 
-    A range without a value repeats the one before it; ranges before the first value or after the last are
-    None.
+    A range without values repeats the previous mean; it is None before the first value and after the last.
     """
     means: list[float | None] = []
     start = 0

@@ -17,7 +17,7 @@ COMFORTABLE = 48
 
 
 def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Align columns to the left, two blanks apart; the last one is not padded. A cell is a line of text."""
+    """Format rows of one-line cells as left-aligned columns, two blanks apart; empty without rows."""
     if not rows:
         return ""
     rows = [[printable(cell) for cell in row] for row in rows]
@@ -44,7 +44,7 @@ def _lines(row: Sequence[str], widths: Sequence[int], indent: str, terminal: int
 
 
 def _start_below(ahead: Sequence[int], least: int, terminal: int) -> int:
-    """Return the start of a last column on lines of its own: under the rightmost column with room for it."""
+    """Return the indentation of a last column below its row: under the rightmost column with room for it."""
     for start in reversed(ahead[1:-1]):
         if terminal - start >= COMFORTABLE:
             return max(least, start)

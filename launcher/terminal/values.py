@@ -12,18 +12,18 @@ from neobert.config import Origin
 MINUTE_S = 60.0
 DAY_S = 86400.0
 LONGEST_S = 1e15
-"""A longer time, 32 million years, is damaged or an overflow."""
+"""Longer times, over 32 million years, come from damaged files or overflows, and are shown as unknown."""
 UNKNOWN = "-"
 SCHEMA_VERSION = 1
 
 
 def show_value(value: Any) -> str:
-    """Format a value as YAML writes it on one line."""
+    """Format a config value on one line: text unquoted, anything else as JSON."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
 
 
 def origin_text(origin: Origin) -> str:
-    """Format the origin of a value."""
+    """Format the origin of a value: `default`, number of the argument, or file and line."""
     if origin.kind == "default":
         return "default"
     if origin.kind == "override":
@@ -32,7 +32,7 @@ def origin_text(origin: Origin) -> str:
 
 
 def show_duration(seconds: float | None) -> str:
-    """Format as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days."""
+    """Format a duration as 0.5 s, 45 s, 12 min, 3 h 20 min, 4.1 days; None as `-`."""
     if seconds is None or seconds > LONGEST_S:
         return UNKNOWN
     if seconds < MINUTE_S:
@@ -56,7 +56,7 @@ def show_age(seconds: float | None) -> str:
 
 
 def show_count(number: float | None) -> str:
-    """Format as 950, 12.3k, 4.56M, 7.89B."""
+    """Format a count as 950, 12.3k, 4.56M, 7.89B; None as `-`."""
     if number is None:
         return UNKNOWN
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
@@ -66,29 +66,29 @@ def show_count(number: float | None) -> str:
 
 
 def show_mib(mib: float | None) -> str:
-    """Format as 512 MiB, 12.5 GiB."""
+    """Format an amount of memory as 512 MiB, 12.5 GiB; None as `-`."""
     if mib is None:
         return UNKNOWN
     return f"{mib:.0f} MiB" if round(mib) < 1024 else f"{mib / 1024:.1f} GiB"
 
 
 def show_number(number: float | None, digits: int = 4) -> str:
-    """Format a number with a fixed number of significant digits."""
+    """Format a number with at most `digits` significant digits; None as `-`."""
     return UNKNOWN if number is None else f"{number:.{digits}g}"
 
 
 def versioned(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the version of the output's schema, incremented when a field is removed or changes meaning."""
+    """Add the version of the output schema, which increases when a field is removed or changes meaning."""
     return {"schema_version": SCHEMA_VERSION, **content}
 
 
 def result_json(content: Mapping[str, Any]) -> str:
-    """Write the result of a command, with the version of its schema."""
+    """Return the result of a command as JSON, with the version of the output schema."""
     return to_json(versioned(content))
 
 
 def to_json(content: Any) -> str:
-    """Write any result as JSON in ASCII: every locale can print it, and no terminal or CI log acts on it.
+    """Return JSON in ASCII, which every locale can print and no terminal or CI log interprets.
 
     JSON has no NaN and no infinity: both are written as null.
     """

@@ -55,9 +55,8 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
     stream.close()
     thread.join()
     shown = b"".join(pieces).decode()
-    num_dropped = sum(
-        map(int, re.findall(r"^\[(\d+) lines dropped while the output was blocked\]$", shown, re.M))
-    )
+    notes = re.findall(r"^\[([\d,]+) lines? dropped while the output was blocked\]$", shown, re.M)
+    num_dropped = sum(int(number.replace(",", "")) for number in notes)
     numbers = [int(each[:8]) for each in shown.splitlines() if not each.startswith("[")]
     assert num_dropped > 0
     assert numbers == sorted(numbers)
