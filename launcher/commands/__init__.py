@@ -1,1 +1,1 @@
-"""Commands, one file each, imported when the command is called."""
+"""Implementations of the commands, one module per command, imported when the command runs."""

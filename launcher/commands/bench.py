@@ -42,12 +42,13 @@ COLOUR = {"b is faster": "green", "b is slower": "red"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """Arguments of the command.
+    """Arguments of `bench`.
 
     Attributes:
         against: profile or run file of arm b; None: the same as arm a.
         b_overrides: overrides of arm b only, applied after the overrides of both arms.
         differing: keys or sections that may differ, in addition to the keys of `b_overrides`.
+        steps: measured steps per arm and round.
         trim: warm-up steps that are not measured.
     """
 

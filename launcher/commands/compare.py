@@ -47,7 +47,7 @@ MISSING = "(no such key)"
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A run to compare. `metric` is the one that selects checkpoints, or the evaluation loss."""
+    """A run to compare. `metric`: name of the metric that selects checkpoints, or the evaluation loss."""
 
     name: str
     status: RunStatus

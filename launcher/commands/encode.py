@@ -23,7 +23,7 @@ HINT = "see the output above; if memory ran out, lower --max-length. The same co
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command; None selects the setting of the model folder or the machine's default."""
+    """Arguments of `encode`; None selects the setting of the model folder, or the machine's default."""
 
     folder: Path
     texts: Path

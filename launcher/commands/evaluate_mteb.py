@@ -21,7 +21,7 @@ RESULT, CACHE = "mteb.json", "mteb"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command: a benchmark, or tasks."""
+    """Arguments of `evaluate mteb`: either the name of a benchmark, or names of tasks."""
 
     model: EmbeddingModel
     benchmark: str | None

@@ -16,7 +16,7 @@ HINT = "see the output above; run the same command again to continue the evaluat
 
 
 def prepare_folder(output: Path) -> Path:
-    """Make the folder for results, and return its absolute path. Raises `ProjectError`."""
+    """Create the folder for results, and return its absolute path. Raises `ProjectError` if that fails."""
     require_working_directory()
     return make_folder(output.absolute())
 

@@ -27,7 +27,7 @@ PLAN = "plan."
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
-    """Print a config key, or a value of the plan with its reason; an empty selection is the defaults."""
+    """Print a config key, or a value of the plan with its reason, for a run or for the default config."""
     resolved = selection.resolve()
     derived = dict(plan_run(resolved).derived())
     name = key.removeprefix(PLAN)

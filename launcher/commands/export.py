@@ -29,7 +29,7 @@ HEAD = ("format", "folder", "largest difference", "read with")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """Arguments of the command.
+    """Arguments of `export`.
 
     Attributes:
         source: run directory, checkpoint folder, or folder saved by transformers.
@@ -67,7 +67,7 @@ def run(arguments: Arguments, output_format: str) -> int:
 
 
 def require_formats(names: Sequence[str]) -> None:
-    """Raise `ProjectError` for a name that is not a format."""
+    """Raise `ProjectError` if no format is given, or for a name that is not an export format."""
     if not names or unknown(names):
         raise ProjectError(
             "export-format",
@@ -149,11 +149,14 @@ def _reason(source: Path) -> str:
         return "the run has no checkpoint yet (trainer.save_steps)"
     if reason := why_no_model(source):
         return f"is {reason}"
-    return f"holds no checkpoint, and no {CONFIG} with weights ({WEIGHTS})"
+    return f"contains no checkpoint, and no {CONFIG} with weights ({WEIGHTS})"
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:
-    """Return the newest N steps for `N`, or the steps of `STEP,STEP,...`. Raises `ProjectError`."""
+    """Return the steps of the checkpoints to average: the newest N for `N`, or those of `STEP,STEP,...`.
+
+    Raises `ProjectError` for fewer than two steps, a repeated step, or a step without a checkpoint.
+    """
     there = checkpoint_steps(root)
     parts = average.split(",")
     if not all(part.isascii() and part.isdigit() and len(part) < MAX_DIGITS for part in parts):
@@ -166,7 +169,7 @@ def steps_to_average(root: Path, average: str) -> list[int]:
     if absent:
         raise _unusable_average(average, f"names steps without a checkpoint ({', '.join(absent)})", there)
     if len(steps) < 2 or len(set(steps)) < len(steps):
-        raise _unusable_average(average, "needs at least two checkpoints, each once", there)
+        raise _unusable_average(average, "must select at least two checkpoints, each once", there)
     return steps
 
 
@@ -189,7 +192,7 @@ def _unusable_average(average: str, reason: str, there: Sequence[int]) -> Projec
 
 
 def export_text(report: Mapping[str, Any], output: Path) -> str:
-    """Format the report as a table, with folders relative or absolute as `output` is."""
+    """Format the report as a table of formats, folders (below `output` as given) and differences."""
     return columns([HEAD, *(_row(name, each, output) for name, each in report.items())])
 
 

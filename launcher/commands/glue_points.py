@@ -20,7 +20,7 @@ PRETRAINED, RANDOM = "pretrained", "random weights"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command.
+    """Arguments of `evaluate glue`.
 
     Attributes:
         folder: folder of the encoder.

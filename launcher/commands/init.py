@@ -34,7 +34,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command; None for those that were not given."""
+    """Arguments of `init`; None for options that were not given."""
 
     file: Path
     text: Path | None
@@ -179,7 +179,7 @@ def _num_bytes(text: Path) -> int:
 
 
 def _ask_text() -> tuple[Path | None, str | None]:
-    """Prompt until the answer is an existing path or a dataset."""
+    """Prompt until the answer is an existing path or a dataset; return (path, None) or (None, dataset)."""
     question = f"text (file, folder, or hub:NAME) [{BUILTIN}]: "
 
     def read(answer: str) -> tuple[Path | None, str | None] | None:

@@ -42,7 +42,7 @@ class Choice:
     ignore: tuple[str, ...] = ()
 
     def takes(self, code: str) -> bool:
-        """Return whether a code is selected."""
+        """Return whether a rule code starts with a selected prefix (if any) and with no ignored one."""
         return (not self.select or code.startswith(self.select)) and not code.startswith(
             self.ignore or ("-",)
         )
@@ -61,7 +61,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command."""
+    """Arguments of `lint`. `strict`: warnings count as failures; `quiet`: print findings only."""
 
     paths: tuple[Path, ...]
     choice: Choice
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Findings of one file. `exit_code` is not 0 if the file could not be resolved."""
+    """Findings and checks of one file. `exit_code` is not 0 if the file could not be resolved."""
 
     findings: tuple[Finding, ...]
     checks: tuple[CheckResult, ...]
@@ -257,7 +257,7 @@ def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
 
 
 def _fix(files: Sequence[Path]) -> None:
-    """Apply safe fixes in place, and print the number of fixed problems of all problems."""
+    """Apply safe fixes in place; print each fix, and the number of fixed problems and of all problems."""
     from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0
@@ -281,7 +281,7 @@ def _tell_more(request: Request, found: Discovered, report: Report) -> None:
     if request.quiet:
         return
     if not found.files:
-        console.tell("nothing to lint: no named file is a run file or a profile")
+        console.tell("nothing to lint: none of the given files is a run file or a profile")
     for other in found.left_out[:MOST_NAMED]:
         meant = f"; did you mean {other.meant}?" if other.meant else ""
         console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))

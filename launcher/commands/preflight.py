@@ -22,7 +22,7 @@ from validators.finding import Level
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command."""
+    """Arguments of `preflight`. `facts`: recorded facts to check instead of probing this machine."""
 
     selection: Selection
     levels: str

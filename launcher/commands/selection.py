@@ -28,7 +28,7 @@ class Selection:
     def of(
         cls, profile: str | None, files: Sequence[Path] | None, overrides: Sequence[str] | None
     ) -> Selection:
-        """Return the selection of these options, which are None if they were not given."""
+        """Create a selection from command-line options, which are None if they were not given."""
         return cls(profile, tuple(files or ()), tuple(overrides or ()))
 
     @property
@@ -37,7 +37,7 @@ class Selection:
         return self.profile is None and not self.files and not self.overrides
 
     def resolve(self) -> ResolvedRun:
-        """Resolve the selected run. Raises ProjectError."""
+        """Resolve the config of the selected run. Raises ProjectError if it is unreadable or invalid."""
         from neobert.config.errors import ConfigError
         from profiles.registry import resolve_run
 

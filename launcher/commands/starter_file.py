@@ -18,7 +18,7 @@ BERT_VOCABULARY = 30522
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Shape of a model, with the row length and learning rate that fit it."""
+    """Size of a model, with a suitable sequence length, learning rate and description (`gloss`)."""
 
     hidden_size: int
     num_hidden_layers: int

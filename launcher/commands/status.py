@@ -52,7 +52,7 @@ def runs_among(paths: Sequence[Path]) -> list[Path]:
 
 
 def require_run(folder: Path) -> None:
-    """Raise ProjectError for a folder that no launch created."""
+    """Raise ProjectError if the folder does not exist or is not a run directory."""
     if not is_run_directory(folder):
         raise ProjectError(
             code="no-run-directory",

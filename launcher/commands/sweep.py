@@ -127,7 +127,7 @@ def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
 
 
 def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
-    """Raise ProjectError if points see different numbers of tokens: their losses are not comparable."""
+    """Raise ProjectError if points train on different numbers of tokens: losses are not comparable then."""
     seen = {candidate.plan.total_tokens.value: candidate.point.label for candidate in candidates}
     if len(seen) > 1:
         listed = ", ".join(f"{tokens:,} ({label})" for tokens, label in sorted(seen.items()))

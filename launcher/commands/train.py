@@ -68,7 +68,7 @@ DRY = "checked config and run directory; `neobert-launch preflight` also checks 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command.
+    """Arguments of `train`.
 
     Attributes:
         topology: rendezvous options, as torchrun names them.
@@ -286,11 +286,11 @@ def _opening(examination: Examination, folder: Path, *, verbose: bool) -> str:
 
 
 def _moved_aside(resolved: ResolvedRun, folder: Path, moved: Path) -> str:
-    """Format the message that the files of another run were moved, with the reason under --resume."""
+    """Format the message that another run's files were moved aside; with --resume, why it did not resume."""
     reason = ""
     if resolved.config.trainer.resume_from_checkpoint != NEVER:
         reason = "no checkpoint to resume from and another config: starting at step 0; "
-    return printable(f"{folder} held another run: {reason}its files were moved to {moved}")
+    return printable(f"{folder} contained another run: {reason}its files were moved to {moved}")
 
 
 def _launch(node: NodeLaunch, error_file: Path, held: tuple[int, ...] = ()) -> Launch:

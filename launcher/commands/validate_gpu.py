@@ -38,7 +38,7 @@ CODES = ("ATT001", "GPU005", "GPU006", "GPU007", "NUM001", "NUM002", "NUM003", "
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of the command."""
+    """Arguments of `validate-gpu`. `full`: measure all installed attention backends."""
 
     selection: Selection
     full: bool
@@ -142,5 +142,5 @@ def judge_numbers(resolved: ResolvedRun, facts: Facts, *, strict: bool) -> Repor
 
 
 def has_ranks(resolved: ResolvedRun) -> bool:
-    """Return whether several processes of this node would train together."""
+    """Return whether the run has several ranks on this node."""
     return resolved.config.distributed.nproc_per_node > 1

@@ -84,9 +84,9 @@ def test_checkpoints_to_average(run_dir: Path, average: str, steps: list[str]) -
 @pytest.mark.parametrize(
     ("average", "reason"),
     [
-        ("4", "exceeds the number of checkpoints (3)"), ("1", "needs at least two"),
-        ("0", "needs at least two"),
-        ("100,100", "needs at least two"), ("100,150", "without a checkpoint (150)"),
+        ("4", "exceeds the number of checkpoints (3)"), ("1", "must select at least two"),
+        ("0", "must select at least two"),
+        ("100,100", "must select at least two"), ("100,150", "without a checkpoint (150)"),
         ("last", "is not a number"), ("100,", "is not a number"), ("-2", "is not a number"),
         ("²", "is not a number"), ("9" * 5000, "is not a number"),
     ],
@@ -106,7 +106,7 @@ def test_a_damaged_checkpoint_is_never_averaged(run_dir: Path) -> None:
 
 def test_a_folder_of_transformers_needs_no_manifest(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(ProjectError, match=r"holds no checkpoint, and no config\.json with weights"):
+    with pytest.raises(ProjectError, match=r"contains no checkpoint, and no config\.json with weights"):
         choose_folders(tmp_path, "")
     (tmp_path / "model.safetensors").touch()
     assert choose_folders(tmp_path, "") == [tmp_path]

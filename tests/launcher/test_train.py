@@ -115,7 +115,7 @@ def test_overwriting_moves_the_old_run_aside(launch: Callable[..., Any]) -> None
     assert answer.code == 0
     (old,) = Path().glob("run.old-*")
     assert (old / "metrics.jsonl").is_file()
-    assert f"held another run: its files were moved to {old.absolute()}" in answer.err
+    assert f"contained another run: its files were moved to {old.absolute()}" in answer.err
 
 
 def test_another_run_s_directory_is_not_gone_on_with(launch: Callable[..., Any]) -> None:
@@ -310,5 +310,5 @@ def test_a_quiet_run_prints_its_summary_alone(run_child: Callable[..., Any]) -> 
 @pytest.mark.usefixtures("warm")
 def test_a_verbose_run_prints_reasons_and_every_check(run_child: Callable[..., Any]) -> None:
     shown = run_child(*TRAIN, "--verbose", fake="finish").out
-    assert "hours x GPUs x that price" in shown
+    assert "hours x GPUs x guard.price_per_gpu_hour" in shown
     assert "CKP001" in shown
