@@ -25,7 +25,7 @@ SMOKE_HOURS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A launch: command, run directory and supervision.
+    """Parameters of one launch: trainer command, run directory and supervision.
 
     Attributes:
         folder: path of the run directory as given.
@@ -54,7 +54,7 @@ class Launch:
 
     @property
     def location(self) -> Path:
-        """Current path of the run directory; its last path if it was deleted or another node holds it."""
+        """Current path of the run directory; the given path if it was deleted, or on a worker node."""
         current = current_path(self.folder, self.held[0]) if self.held else None
         return current or self.folder
 

@@ -69,7 +69,7 @@ def write_run(
     the folder a run directory.
 
     Args:
-        files: run files as given, the last one wins.
+        files: run files in the given order; values of later files win.
         staging: folder in which preflight stored the diff of the working tree.
         launch: further entries of the manifest for this launch.
     """

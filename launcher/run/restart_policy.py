@@ -43,7 +43,7 @@ class Failure:
     hint: str = ""
 
     def is_like(self, other: Failure) -> bool:
-        """Return whether both sessions failed in the same way at the same step."""
+        """Return whether both failures have the same kind, cause and step."""
         return (self.kind, self.cause, self.step) == (other.kind, other.cause, other.step)
 
 

@@ -77,7 +77,7 @@ class Session:
 
     @property
     def ended(self) -> list[EndedRank]:
-        """Ranks in torchrun's report, the first failure last."""
+        """Ended ranks in torchrun's report, in its order: the rank that failed first comes last."""
         asked = set(ASKED_TO_END.findall(self.output))
         return [
             EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.output)

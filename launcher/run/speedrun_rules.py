@@ -45,7 +45,7 @@ class Rules:
 
     Attributes:
         fixed: config keys that override those of the recipe, as in a run file.
-        run, profile: the recipe, exactly one of them.
+        run, profile: run file or profile of the recipe; exactly one of the two is set.
     """
 
     name: NonEmpty = field(metadata={"description": "Name of the speedrun."})
@@ -81,11 +81,11 @@ class RuleFile:
 
     @property
     def run(self) -> Path | None:
-        """Return the run file of the recipe."""
+        """Return the path of the recipe's run file; None if the recipe is a profile."""
         return None if self.rules.run is None else self.path.parent / self.rules.run
 
     def place_of(self, source: Source) -> Path:
-        """Return the path at which a source must be."""
+        """Return the local path of a source, relative to the folder of the rule file."""
         return self.path.parent / source.path
 
 
@@ -105,7 +105,7 @@ def read_rules(path: Path) -> RuleFile:
 
 
 def verify_sources(file: RuleFile) -> None:
-    """Compare each source with its SHA-256. Raises ProjectError naming the first that differs."""
+    """Verify the SHA-256 of every source. Raises ProjectError for the first that is missing or differs."""
     for source in file.rules.sources:
         place = file.place_of(source)
         try:

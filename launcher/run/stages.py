@@ -36,7 +36,7 @@ GO_ON = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
-    """Parse `1,300,1000`; None has no stages. Raises ProjectError unless steps are positive and increase."""
+    """Parse `1,300,1000` (None: no stages). Raises ProjectError unless steps are positive and increase."""
     if text is None:
         return ()
     words = [word.strip() for word in text.split(",")]
@@ -125,7 +125,7 @@ def _wear_problem(seen: Seen) -> str:
 
 
 def _pace_problem(seen: Seen) -> str:
-    """Return the problem with a change in throughput, on a GPU only: a CPU's depends on other load."""
+    """Return the message for a large change in throughput; always empty on a CPU, where it is noisy."""
     pace = pace_of(seen.settled)
     if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
         return ""
@@ -192,7 +192,7 @@ class Stages:
         self._tell(f"stage {stage} passed{self._figures(beat)}")
 
     def _recompiles_allowed(self, beat: Record) -> int:
-        """Return the recompiles of earlier stages; those of the first stage, which compiles, are allowed."""
+        """Return the allowed number of recompiles: that of the previous stage; any in the first stage."""
         return self._recompiles if self._judged else int(beat.get("recompiles") or 0)
 
     def _figures(self, beat: Record) -> str:

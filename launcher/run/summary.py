@@ -228,7 +228,7 @@ def _message(outcome: Record, error: ProjectError | None, code: int, folder: Pat
 
 
 def _log_of(logs: Path) -> Path:
-    """Return the log of the first rank, or torchrun's if it started none."""
+    """Return the log file of rank 0, or that of torchrun if rank 0 was not started."""
     rank, agent = log_path(logs, 0), logs / AGENT_LOG
     return agent if agent.exists() and not rank.exists() else rank
 

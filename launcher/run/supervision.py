@@ -72,7 +72,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
 
 
 def why_no_restart(launch: Launch, session: Session) -> str:
-    """Return the reason why a restart cannot help; empty if it may."""
+    """Return the reason that a restart cannot help; empty if a restart may help."""
     if session.num_stuck:
         return STUCK
     if launch.is_displaced:

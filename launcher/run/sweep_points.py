@@ -74,7 +74,7 @@ def expand(axes: Sequence[Axis]) -> list[Point]:
 def _parse(argument: str) -> Axis:
     key, equals, text = argument.partition("=")
     if not (key and equals and text):
-        _refuse(argument, "names no values", SYNTAX)
+        _refuse(argument, "has no values", SYNTAX)
     matched = RANGE.fullmatch(text)
     values = tuple(_numbers(argument, matched) if matched else _split(text))
     if "" in values or len(set(map(_as_number, values))) < len(values):

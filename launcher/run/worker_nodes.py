@@ -59,7 +59,7 @@ def _requested(name: str, topology: Topology, environment: Mapping[str, str]) ->
 
 
 def _within(topology: Topology) -> Topology:
-    """Return the topology; raise ProjectError if its node rank is out of range, where nodes would hang."""
+    """Return the topology. Raises ProjectError if its node rank is out of range: nodes would hang."""
     number, nodes = topology.node_rank, topology.nnodes
     if number not in range(nodes):
         raise ProjectError(
@@ -82,7 +82,7 @@ def require_rendezvous(topology: Topology, environment: Mapping[str, str] = os.e
     if not (endpoint or _requested("master_addr", topology, environment)):
         raise _no_rendezvous(f"the run has {topology.nnodes} nodes, but no rendezvous endpoint")
     if endpoint and topology.is_numbered and not PORT.search(endpoint):
-        raise _no_rendezvous(f"rendezvous endpoint {endpoint} has no port, which numbered nodes need")
+        raise _no_rendezvous(f"rendezvous endpoint {endpoint} has no port, which is required with node ranks")
 
 
 def require_free_port(topology: Topology, environment: Mapping[str, str] = os.environ) -> None:
@@ -172,7 +172,7 @@ def _missing(folder: Path, config_digest: str, began_s: float) -> str:
     except ProjectError as error:
         return error.message
     except OSError:
-        return "the receipt of an earlier launch was just withdrawn"
+        return "the receipt of an earlier launch was just deleted"
     # Clocks of node and file server may differ by CLOCK_SKEW.
     if written_s + CLOCK_SKEW.total_seconds() < began_s:
         return "the receipt is older than this job"

@@ -47,7 +47,7 @@ def test_values_of_a_key(argument: str, values: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["seed"], "names no values"),
+        (["seed"], "has no values"),
         (["seed=1,,2"], "empty or a repeated value"),
         (["seed=1,1"], "empty or a repeated value"),
         (["optimizer.lr=1e-4,3e-4,0.0001"], "empty or a repeated value"),
