@@ -96,7 +96,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Run the console script."""
+    """Run `neobert-launch` with the arguments of the process, and exit with its exit code."""
     if os.environ.get(COMPLETES):
         app(prog_name=PROGRAM)
     unwind_when_terminated()

@@ -34,7 +34,7 @@ def is_help(error: BaseException) -> bool:
 
 
 class MisplacedArgumentError(ValueError):
-    """Argument that lacks its option or `=`."""
+    """Raised for `--set KEY VALUE`, which lacks the `=`."""
 
 
 def split_passthrough(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -147,7 +147,7 @@ class ConfigCommand(TyperCommand):
         return [*super().collect_usage_pieces(ctx), "[RUN_FILE]..."]
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Complete keys as options too, but only after their first letter: there are hundreds."""
+        """Complete config keys as options too, after their first letter only: there are hundreds of keys."""
         offered = super().shell_complete(ctx, incomplete)
         if incomplete.startswith("--") and incomplete != "--":
             item = type(super().shell_complete(ctx, "--help")[0])

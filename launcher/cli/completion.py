@@ -6,26 +6,26 @@ from collections.abc import Iterable
 
 
 def profile_names(incomplete: str) -> list[str]:
-    """Complete the name of a profile."""
+    """Return the names of profiles that start with `incomplete`."""
     from profiles.registry import list_profiles
 
     return _beginning(list_profiles(), incomplete)
 
 
 def keys(incomplete: str) -> list[str]:
-    """Complete a key of the config."""
+    """Return the config keys that start with `incomplete`."""
     from neobert.config import all_keys
 
     return _beginning(all_keys(), incomplete)
 
 
 def key_options(incomplete: str) -> list[str]:
-    """Complete a key that is spelled as an option: `--trainer.max_steps`."""
+    """Return the config keys that start with `incomplete`, spelled as options: `--trainer.max_steps`."""
     return [f"--{key}" for key in keys(incomplete.removeprefix("--")) if "." in key]
 
 
 def rule_codes(incomplete: str) -> list[str]:
-    """Complete the code of a rule."""
+    """Return the rule codes that start with `incomplete`."""
     import validators.rules  # noqa: F401  registers every rule
     from validators.rule import RULES
 
@@ -33,7 +33,7 @@ def rule_codes(incomplete: str) -> list[str]:
 
 
 def export_formats(incomplete: str) -> list[str]:
-    """Complete the last name of a comma-separated list of export formats."""
+    """Return the completions of the last name in a comma-separated list of export formats."""
     from neobert.export_formats import FORMATS
 
     before, comma, last = incomplete.rpartition(",")

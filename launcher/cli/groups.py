@@ -119,13 +119,13 @@ def _help_record(describe: Any, param: Any, name: str, ctx: Any) -> tuple[str, s
 
 
 def _is_checked(info: Any) -> bool:
-    """Return whether typer does more than convert the value: call a parser or check a path."""
+    """Return whether typer also validates the value, by a custom parser or a check of the path."""
     asks = any(getattr(info, name, None) for name in ("parser", "exists", "writable", "resolve_path"))
     return asks or not (getattr(info, "file_okay", True) and getattr(info, "dir_okay", True))
 
 
 def end(code: int) -> NoReturn:
-    """End a command with this exit code."""
+    """Exit the command with this exit code, by raising `typer.Exit`."""
     raise typer.Exit(code)
 
 

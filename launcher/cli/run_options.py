@@ -122,7 +122,7 @@ Differing = Annotated[
 ]
 BenchSteps = Annotated[int, Option("--steps", metavar="N", help="Steps per config and round.")]
 BenchTrim = Annotated[int, Option("--trim", metavar="N", help="Warm-up steps to discard.")]
-BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Rounds per config; no verdict below 6.")]
+BenchRounds = Annotated[int, Option("--rounds", metavar="N", help="Rounds per config; a verdict needs 6.")]
 BenchData = Annotated[
     Literal["synthetic", "own"], Option("--data", help="Synthetic documents, or the run's own data.")
 ]
