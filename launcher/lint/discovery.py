@@ -152,7 +152,7 @@ def left_out_if_named(path: Path) -> LeftOut | None:
 
 
 def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
-    """Return whether a file cannot be parsed; False for lists and several documents, never run files."""
+    """Return whether a file cannot be parsed; False for lists and multi-document files, never run files."""
     if keys == [A_LIST] or "\n---" in text:
         return False
     try:

@@ -142,7 +142,7 @@ def _key(issue: ConfigIssue) -> tuple[str, str]:
 
 
 def _at(path: Path, source: str, use: Callable[[Path], T]) -> T:
-    """Apply a function to a temporary file with this text and the path's name, which a profile needs."""
+    """Call `use` on a temporary file with this text and the name of `path`, which profiles depend on."""
     with tempfile.TemporaryDirectory(prefix="neobert-fix-") as folder:
         trial = Path(folder, path.name)
         trial.write_bytes(source.encode("utf-8"))

@@ -52,7 +52,7 @@ def edited(source: str, edit: Edit) -> Iterator[Change]:
 
 
 def quote_at(line: str, column: int) -> str:
-    """Return the quote at a column; empty for another character."""
+    """Return the quote character at a column, counted from 1; empty for any other character."""
     return line[column - 1 : column] if line[column - 1 : column] in ("'", '"') else ""
 
 

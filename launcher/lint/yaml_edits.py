@@ -68,14 +68,14 @@ def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | Non
 
 
 def _closed(lines: Lines, end: str) -> Lines:
-    """Return the lines with an end of line after the last."""
+    """Return the lines, with a line ending after the last line too."""
     if not lines or lines[-1].endswith("\n") or not lines[-1]:
         return lines
     return [*lines[:-1], lines[-1] + end]
 
 
 def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
-    """Rename the section of a line at the top level."""
+    """Rename the top-level section whose key is on the line."""
     found = _match(SECTION_LINE, lines[number])
     if found is None:
         return None
@@ -111,7 +111,7 @@ def _is_content(line: str) -> bool:
 
 
 def _section_above(lines: Lines, number: int) -> int | None:
-    """Find the line that opens the section of an indented line."""
+    """Return the number of the line that opens the section of an indented line; None without one."""
     for place in range(number - 1, -1, -1):
         if _is_content(lines[place]) and _indent(lines[place]) < _indent(lines[number]):
             return place if _match(SECTION_LINE, lines[place]) else None
@@ -127,7 +127,7 @@ def _header_of(lines: Lines, section: str) -> int | None:
 
 
 def _children(lines: Lines, header: int) -> list[int]:
-    """Return the lines with content below a section's line."""
+    """Return the numbers of the lines in a section, without blank lines and comments."""
     children = []
     for place in range(header + 1, len(lines)):
         if _is_content(lines[place]):
