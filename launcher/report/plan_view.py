@@ -76,7 +76,7 @@ def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{share:.1%} = {show_count(share * plan.total_tokens.value)} tokens"
-            yield f"corpus {corpus.path or corpus.name}", text, "its weight / the sum of the weights"
+            yield f"corpus {corpus.path or corpus.name}", text, "weight of the corpus / sum of all weights"
 
 
 def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
@@ -89,7 +89,8 @@ def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
     if plan.cost.value is not None:
         yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
     else:
-        yield "cost", "unknown (guard.price_per_gpu_hour is not set)", "hours x GPUs x that price"
+        reason = "hours x GPUs x guard.price_per_gpu_hour"
+        yield "cost", "unknown (guard.price_per_gpu_hour is not set)", reason
     yield _row("work at risk", show_duration(60 * plan.minutes_at_risk.value), plan.minutes_at_risk)
     yield _row("memory per device", _memory(plan), plan.memory_mib)
     yield _kernels(plan)

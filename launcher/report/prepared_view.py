@@ -20,7 +20,7 @@ DOCUMENTS = {
     "copies_in_training": "with a copy in the training text",
 }
 TOKENS = {
-    "tokens_lost": "of long documents: lost",
+    "tokens_lost": "lost from long documents",
     "unknown": "unknown to the tokenizer",
     "special": "from text that spells a special token, such as [MASK]",
 }
