@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(slots=True)
 class Bucket:
-    """Values of one name in one pixel."""
+    """Statistics of one metric in one pixel. `first` and `last` are (step, value)."""
 
     low: float
     low_step: int
@@ -67,7 +67,7 @@ class Bucket:
     last: tuple[int, float]
 
     def merge(self, other: Bucket) -> None:
-        """Add values of the same pixel that were read later."""
+        """Merge the statistics of values of the same pixel that were read later."""
         if other.low < self.low:
             self.low, self.low_step = other.low, other.low_step
         if other.high > self.high:
@@ -111,7 +111,7 @@ class Decimator:
             start = stop
 
     def add(self, pixel: int, steps: Sequence[int], rows: Sequence[Record]) -> None:
-        """Add the rows of one pixel."""
+        """Add the metrics of rows that fall into one pixel; `steps` are the steps of the rows."""
         for name in set[str]().union(*rows):
             if name not in UNCHARTED and not name.endswith(DERIVED) and self._is_tracked(name):
                 self._add_values(name, pixel, steps, column(rows, name))
@@ -166,7 +166,7 @@ def column(rows: Sequence[Record], name: str) -> list[Any]:
 
 
 def are_numbers(values: Sequence[Any]) -> bool:
-    """Return whether all values are finite numbers. Only their sum is tested, as it keeps NaN and inf."""
+    """Return whether all values are numbers with a finite sum, which NaN and infinity would spoil."""
     if not set(map(type, values)) <= {int, float}:
         return False
     try:

@@ -23,7 +23,7 @@ PAUSES = ("logging", "checkpoint", "evaluation")
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A chart.
+    """Title, unit and metrics of one chart.
 
     Attributes:
         unit: unit of the values; `%` shows shares in percent.
