@@ -1,1 +1,1 @@
-"""Text for people: standard streams, colors, tables, numbers, line breaks."""
+"""Text output: standard streams, colors, tables, numbers, line breaks."""

@@ -34,5 +34,5 @@ def metric_text(name: str, value: float) -> str:
 
 
 def _known(name: str) -> Metric | None:
-    """Return the metric of some task; the text of the run before has the same metrics."""
+    """Return the metric of any task with this name, or with `eval/source_` in place of `eval/`; else None."""
     return known_metrics().get(on_own_text(name))
