@@ -18,7 +18,7 @@ FOLDER = "tensorboard"
 class TensorBoardSession:
     """TensorBoard tracker: writes the metrics of a session to a new event file.
 
-    It does not log the config, which is in resolved.yaml of the run directory.
+    It does not log the config, which is in resolved.json of the run directory.
     """
 
     def __init__(self, run: TrackedRun) -> None:

@@ -49,10 +49,10 @@ def test_a_kernel_of_the_table_is_probed_with_its_planted_faults(add_kernel, con
     answer = run_suite(configured(), "cpu", every=True)
     numerics = record_of(NumericsFacts, json.loads(json.dumps(answer, allow_nan=False)))
     paths = {path.attention: path for path in numerics.paths}
-    assert paths.keys() == {"sdpa", "by_formula", "leaking"}
+    assert paths.keys() >= {"sdpa", "by_formula", "leaking"}
     for name, path in paths.items():
         assert (path.dispatched, path.error) == (name, "")
         faults = {probe: list(check(path, path.probes)) for probe, check in FAULTS.items()}
         assert bool(faults["isolation"]) == bool(faults["parity"]) == (name == "leaking")
     killed, planted = count_killed(numerics)
-    assert killed == planted == 3 * len(paths["sdpa"].mutants)
+    assert killed == planted == len(paths) * len(paths["sdpa"].mutants)
