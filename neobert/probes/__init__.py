@@ -1,1 +1,1 @@
-"""Probes of the training step's kernels. They run in a child process, and measure without thresholds."""
+"""Probes of numerics, hardware and ranks: they run in child processes and measure; rules apply the limits."""

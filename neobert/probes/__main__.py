@@ -1,7 +1,7 @@
-"""`python -m neobert.probes RESOLVED.json [--device cuda|cpu] [--full]`: what the probes measured, as JSON.
+"""`python -m neobert.probes RESOLVED.json [--device cuda|cpu] [--full]`: measurements of the numerics probes.
 
-`--path LABEL` probes only that path, and prints its part of the result.
-The last line on standard output is the result; progress goes to standard error.
+The last line of standard output is the result as JSON; progress goes to standard error. With `--path LABEL`,
+the result is the report of that path (combination of kernels) alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from neobert.train import read_config
 
 
 def main(arguments: list[str]) -> int:
-    """Run the suite; return 0 if there is a result, including a failure of the probes."""
+    """Run the suite and print its result; return 0, or the exit code of a `ProjectError`.
+
+    A probe that fails is part of the result and does not change the exit code.
+    """
     request = _parse(arguments)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     try:
@@ -38,13 +41,16 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m neobert.probes", description=__doc__)
     parser.add_argument("config", type=Path)
     parser.add_argument("--device", choices=("cuda", "cpu"))
-    parser.add_argument("--full", action="store_true", help="every installed backend")
-    parser.add_argument("--path", metavar="LABEL", help="only the path with this label")
+    parser.add_argument("--full", action="store_true", help="probe every installed kernel")
+    parser.add_argument("--path", metavar="LABEL", help="probe only the path with this label")
     return parser.parse_args(arguments)
 
 
 def answer(path: Path, device: str | None, *, every: bool, label: str | None = None) -> dict[str, Any]:
-    """Return the measurements as JSON values, or `unsupported` with the reason if there are none."""
+    """Probe the run of a resolved config; return JSON values, with `unsupported` set if CUDA is missing.
+
+    With `label`, return the report of that path only. A `device` of None uses CUDA if available.
+    """
     has_cuda = torch.cuda.is_available()
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}

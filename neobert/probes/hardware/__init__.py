@@ -1,1 +1,1 @@
-"""Probes of the devices: known answers, rates, slowdowns, imports."""
+"""Probes of the devices: correctness, throughput, throttling, imports."""

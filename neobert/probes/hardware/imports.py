@@ -1,4 +1,4 @@
-"""Probe of the trainer's imports, and of a small product on every device.
+"""Probe of the trainer's imports, and of a small matrix product on every device.
 
 `python -m neobert.probes.hardware.imports cpu|cuda NUM_DEVICES [MODULE ...]` prints one JSON object.
 """
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, Any]:
-    """Import `modules`, then compute on the devices if torch was imported."""
+    """Import `modules`, then run a matrix product on each device; return errors, digest and CUDA version."""
     failed = {name: reason for name in modules if (reason := import_error(name))}
     found = {"device": device, "num_devices": num_devices, "cuda_version": "", "failed": failed}
     found["loaded"] = loaded_files()
@@ -40,7 +40,7 @@ def try_out(device: str, num_devices: int, modules: Sequence[str]) -> dict[str, 
 
 
 def loaded_files() -> str:
-    """Return a digest of path, size and times of every imported file: an edited one has another ctime."""
+    """Return a SHA-256 of path, size, mtime and ctime of every imported file, to detect edited files."""
     found = sorted(filter(None, (getattr(module, "__file__", None) for module in [*sys.modules.values()])))
     digest = hashlib.sha256()
     for name in found:
@@ -51,7 +51,7 @@ def loaded_files() -> str:
 
 
 def import_error(name: str) -> str:
-    """Import one module; return its error, of any type, or an empty string."""
+    """Import a module; return the first line of the error it raises, or an empty string."""
     try:
         importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -68,12 +68,12 @@ def kernel_error(device: str, num_devices: int) -> str:
         except Exception as error:
             return f"{name}: {type(error).__name__}: {error}".splitlines()[0]
         if not is_right:
-            return f"{name}: wrong product of integers"
+            return f"{name}: wrong result of a matrix product of small integers"
     return ""
 
 
 def product_is_right(device: str) -> bool:
-    """Return whether a bf16 product on a device equals the same in int64 on the host."""
+    """Return whether a bf16 matrix product on `device` equals the int64 product on the host, bit for bit."""
     import torch
 
     left = torch.arange(SIZE * SIZE).reshape(SIZE, SIZE) % 3 - 1

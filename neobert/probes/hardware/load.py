@@ -26,7 +26,7 @@ PRODUCTS_AT_ONCE = 8
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the readings of each device during the load, or the error of NVML."""
+    """Print the throttle reasons of each device under load as JSON, or the NVML error."""
     if importlib.util.find_spec("pynvml") is None:
         print(json.dumps({"error": "nvidia-ml-py is not installed: pip install nvidia-ml-py"}))
         return
@@ -49,7 +49,7 @@ class Load:
         self._out = torch.empty_like(self._left)
 
     def push(self) -> None:
-        """Queue matrix products."""
+        """Queue `PRODUCTS_AT_ONCE` matrix products without waiting for them."""
         with torch.cuda.device(self.device):
             for _ in range(PRODUCTS_AT_ONCE):
                 torch.mm(self._left, self._left, out=self._out)
@@ -60,7 +60,7 @@ class Load:
 
 
 def watch(nvml: Any, loads: Sequence[Load], duration_s: float = DURATION_S) -> list[dict[str, Any]]:
-    """Load all devices at once; sample their throttle reasons after a warm-up."""
+    """Load all devices for `duration_s`; return the throttle reasons of each, sampled after a warm-up."""
     handles = [nvml.nvmlDeviceGetHandleByUUID(load.uuid) for load in loads]
     seen: list[set[str]] = [set() for _ in loads]
     num_samples, started = 0, time.monotonic()

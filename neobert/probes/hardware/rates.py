@@ -1,9 +1,9 @@
-"""Correctness and throughput of every visible GPU: matrix products, memory, copies from the host.
+"""Correctness and throughput of every visible GPU: matrix products, memory, host-to-device copies.
 
-`python -m neobert.probes.hardware.rates` prints them as JSON on its last line.
+`python -m neobert.probes.hardware.rates` prints the measurements as JSON.
 
-Correctness is tested with a product of sparse matrices of -1, 0 and 1: every partial sum is a small integer,
-exact in bf16, so any order of addition gives the same bits on a working device.
+Correctness is tested with a product of sparse matrices of -1, 0 and 1. Every partial sum is a small integer,
+exact in bf16, so a working device gives the same bits in any order of addition.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ GEMM_SIZE = 8192
 COPY_BYTES, HOST_BYTES = 2**31, 2**28
 WARM_UP, WINDOWS, CALLS = 3, 9, 8
 BURSTS, BURST_WINDOWS, BURST_CALLS, REST_S = 4, 5, 4, 0.25
-"""About ten milliseconds of work after a rest: the clock rises, but the power limit does not apply yet."""
+"""A burst takes about 10 ms after an idle period: clocks rise, but the power limit does not apply yet."""
 
 
 def measure_devices() -> list[dict[str, Any]]:
-    """Measure each device alone, against one product computed on the host."""
+    """Measure correctness and throughput of each visible GPU, one GPU at a time."""
     left, right, answer = known_product()
     return [_measure(index, left, right, answer) for index in range(torch.cuda.device_count())]
 
 
 def known_product(size: int = ANSWER_SIZE) -> tuple[Tensor, Tensor, Tensor]:
-    """Return two bf16 matrices and their exact product, on the host."""
+    """Return two bf16 matrices [size, size] and their exact product, on the host."""
     generator = torch.Generator().manual_seed(0)
     left, right = (_sparse_signs(size, generator) for _ in range(2))
     product = left @ right  # fp32 sums of integers below 2**24 are exact
@@ -63,7 +63,7 @@ def _measure(index: int, left: Tensor, right: Tensor, answer: Tensor) -> dict[st
 
 
 def count_wrong(left: Tensor, right: Tensor, answer: Tensor) -> int:
-    """Count the repeats in which any element of the product is wrong."""
+    """Repeat a matrix product `ANSWER_REPEATS` times; return how many results differ from `answer`."""
     return sum(not torch.equal(left @ right, answer) for _ in range(ANSWER_REPEATS))
 
 
@@ -74,7 +74,7 @@ def _product() -> Callable[[], object]:
 
 
 def _burst_s(work: Callable[[], object]) -> float:
-    """Return the seconds of one call in the best window of some bursts, each after a rest."""
+    """Return the seconds per call in the fastest of several short bursts, each after an idle period."""
     times = []
     for _ in range(BURSTS):
         torch.cuda.synchronize()
@@ -96,7 +96,7 @@ def _from_host_s() -> float:
 
 
 def _median_s(work: Callable[[], object]) -> float:
-    """Time windows of a few calls on the device's own clock, after some that raise it."""
+    """Return the median seconds per call, measured with CUDA events after a warm-up."""
     times = [_window_s(work) for _ in range(WARM_UP + WINDOWS)][WARM_UP:]
     return sorted(times)[WINDOWS // 2]
 

@@ -1,1 +1,1 @@
-"""Probes of the numerics: isolation, parity, rotary positions, determinism, and planted faults."""
+"""Numerics probes: document isolation, parity with fp64, rotary positions, determinism, planted faults."""

@@ -1,9 +1,9 @@
-"""Temporary replacement of functions, and attention with a planted fault, for any kernel.
+"""Attention with a planted fault, for any kernel, and the temporary patching of functions that it needs.
 
-In chosen layers and heads, rows of the kernel's result are replaced by the result of attention over other
+In chosen layers and heads, rows of the kernel's output are replaced by the output of attention over other
 keys.
 
-Shapes: T tokens, N heads, H channels of a head.
+Shapes: T tokens, N heads, H head size, Q queries, K keys.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Function = Callable[..., Any]
 
 @contextmanager
 def patched(targets: Sequence[Target], wrap: Callable[[Function, Target], Function]) -> Iterator[None]:
-    """Replace each function with `wrap(function, target)` while the context is open."""
+    """Replace each target (module or class, name) with `wrap(function, target)` inside the `with` block."""
     before = [(target, getattr(*target)) for target in targets]
     try:
         for target, function in before:
@@ -43,7 +43,7 @@ def patched(targets: Sequence[Target], wrap: Callable[[Function, Target], Functi
 
 
 Change = Callable[[int, Tensor, Tensor, Tensor, Tensor], None]
-"""(layer, q, k, v, context): replaces rows of context [T, N, H] in place."""
+"""Function of (layer, q, k, v, context) that changes rows of context [T, N, H] in place."""
 
 
 IN_MODEL: tuple[Target, ...] = (
@@ -60,9 +60,9 @@ class Reach:
     """A fault that lets queries attend to the wrong keys.
 
     Attributes:
-        layers, heads: indices; None for all.
-        groups: (queries, keys), indices among the T tokens.
-        is_causal: hide later keys; queries and keys are then the same places.
+        layers, heads: indices of the layers and heads with the fault; None: all.
+        groups: pairs of token indices (queries, keys): these queries attend to these keys.
+        is_causal: mask later keys; the queries and keys of a group must then be the same tokens.
     """
 
     groups: Sequence[tuple[Tensor, Tensor]]
@@ -71,7 +71,7 @@ class Reach:
     is_causal: bool = False
 
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor, context: Tensor) -> None:
-        """Replace the context of the chosen heads of a chosen layer."""
+        """Replace the output `context` of the chosen heads in place, if `layer` is one of the layers."""
         if self.layers is not None and layer not in self.layers:
             return
         heads = torch.tensor(self.heads or range(q.shape[1]), device=q.device)
@@ -83,26 +83,33 @@ class Reach:
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """A fault of determinism: random noise on a layer's context, new in every pass."""
+    """Nondeterministic attention: new random noise on the first layer's output in every forward pass.
+
+    Attributes:
+        share: standard deviation of the noise.
+    """
 
     share: float
 
     def __call__(self, layer: int, *of_context: Tensor) -> None:
-        """Add noise to the first layer's context."""
+        """Add noise to the attention output, the last of `of_context`, in place, in the first layer only."""
         if layer == 0:
             context = of_context[-1]
             context += self.share * torch.randn_like(context)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, *, is_causal: bool) -> Tensor:
-    """Attend in all heads at once: [Q, N, H] and [K, N, H]. One launch per head and segment took seconds."""
+    """Return the attention output [Q, N, H] of q [Q, N, H] and k, v [K, N, H], for all heads in one launch.
+
+    One launch per head and segment took seconds.
+    """
     q, k, v = (part.transpose(0, 1)[None] for part in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=is_causal)[0].transpose(0, 1)
 
 
 @contextmanager
 def faulty_attention(change: Change) -> Iterator[None]:
-    """Apply a change to the result of every attention kernel of this process while the context is open."""
+    """Apply `change` to the output of every attention kernel of this process inside the `with` block."""
     with (
         patched(IN_MODEL, lambda make, _: _in_model(make, change)),
         patched(IN_KERNELS, lambda run, _: _in_kernels(run, change)),
@@ -111,7 +118,7 @@ def faulty_attention(change: Change) -> Iterator[None]:
 
 
 def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Attend]:
-    """Change the result of the model's `attend`, which is made once per forward and called once per layer."""
+    """Wrap `make`, called once per forward pass: the `attend` that it returns applies `change`."""
 
     def make_changed(*arguments: Any) -> Attend:
         attend, layers = make(*arguments), cycle(range(NUM_LAYERS))
@@ -128,7 +135,7 @@ def _in_model(make: Callable[..., Attend], change: Change) -> Callable[..., Atte
 
 
 def _in_kernels(run: Callable[..., Any], change: Change) -> Callable[..., Any]:
-    """Change the result of this project's kernels: context [T, N * H] of rotated qkv [T, 3 * N * H]."""
+    """Wrap a block's attention kernel, qkv [T, 3 * N * H] to [T, N * H], to apply `change` to its output."""
     calls = 0
 
     def changed(qkv: Tensor, segments: Tensor, *rest: int) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,11 @@
-"""Bitwise probes: isolation, attention direction, determinism.
+"""Bit-exact probes: isolation of segments, attention direction, determinism.
 
-Isolation: a change in one segment must not change a bit of another, forward or backward. Direction: an
-encoder's tokens must attend to later ones, a decoder's must not. Determinism: the same step twice must give
-the same bits.
+Isolation: changing the tokens of one segment must not change a bit of another segment, forward or backward.
+Direction: encoder tokens must attend to later tokens, decoder tokens must not. Determinism: running the same
+step twice must give the same bits.
 
-A tolerance cannot tell one leaked key from rounding; equality on identical shapes can. The difference between
-two identical passes is measured first, so that a nondeterministic kernel is not mistaken for a leaking one.
+A tolerance cannot distinguish one leaked key from rounding; exact equality on identical shapes can. Two
+identical passes are compared first, so that a nondeterministic kernel is not reported as an attention leak.
 
 Shapes: T tokens, D hidden size.
 """
@@ -26,7 +26,13 @@ NUM_VICTIMS = 12
 
 
 class Observation(NamedTuple):
-    """Effect of changing one segment on the others and on itself, and the noise of identical passes."""
+    """Effect of changing the tokens of one segment.
+
+    Attributes:
+        moved: differences of the other segments' hidden states or loss.
+        responds: the changed segment itself gives another result.
+        noise: largest difference between two passes over the unchanged batch.
+    """
 
     moved: Tensor
     responds: bool
@@ -34,13 +40,13 @@ class Observation(NamedTuple):
 
 
 def choose_victims(batch: LeakBatch) -> tuple[int, ...]:
-    """Return the segments to change: every edge length, the longest, and the last before the padding."""
+    """Return the segments to change: the first `NUM_VICTIMS` (edge lengths, the longest), and the last."""
     count = len(batch.places)
     return tuple(sorted({*range(min(NUM_VICTIMS, count)), count - 1}))
 
 
 def measure_isolation(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
-    """Change one segment after another; count changed tokens of other segments and gradients that cross."""
+    """Change one segment after another; measure the effect on other segments, and cross-segment gradients."""
     watch = _watcher(path, batch)
     chosen = tuple(victims)
     seen = [watch(victim) for victim in chosen]
@@ -50,7 +56,7 @@ def measure_isolation(path: Path, batch: LeakBatch, victims: Iterable[int]) -> d
 
 
 def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, Any]:
-    """Measure isolation without gradients, up to the first leak, which is enough for a planted fault."""
+    """Measure forward isolation, and stop at the first leak: enough to detect a planted fault."""
     watch = _watcher(path, batch)
     seen: list[Observation] = []
     for victim in victims:
@@ -61,7 +67,7 @@ def measure_leak(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[s
 
 
 def measure_padding(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Fill the padding with tokens and append empty segments; count changed tokens, which must be 0."""
+    """Change the padding, then append empty segments; measure the effect on real tokens, which must be 0."""
     tokens = batch.places_outside(None)
     before = path.hidden(batch)[tokens]
     noise = largest(difference(path.hidden(batch)[tokens], before))
@@ -81,7 +87,10 @@ def _observed(path: Path) -> str:
 
 
 def _sum_up(observed: str, seen: Sequence[Observation], crossing: float, own: float) -> dict[str, Any]:
-    """Summarize the observations, the largest crossing gradient and the smallest one of a segment itself."""
+    """Return the summary of all observations as JSON values.
+
+    `crossing` is the largest gradient that crosses segments, `own` the smallest gradient within segments.
+    """
     return {
         "observed": observed,
         "victims": len(seen),
@@ -95,14 +104,17 @@ def _sum_up(observed: str, seen: Sequence[Observation], crossing: float, own: fl
 
 
 def _watcher(path: Path, batch: LeakBatch) -> Callable[[int], Observation]:
-    """Return the comparison for a path; the unchanged pass is shared by all segments."""
+    """Return the function that observes the change of one segment, given its index.
+
+    It compares the loss of a compiled path, and the hidden states of any other.
+    """
     if path.is_compiled:
         return partial(_watch_loss, path, batch)
     return partial(_watch_hidden, path, batch, path.hidden(batch))
 
 
 def _watch_hidden(path: Path, batch: LeakBatch, before: Tensor, victim: int) -> Observation:
-    """Compare the hidden states."""
+    """Change the segment `victim`; compare the hidden states [T, D] with `before`, the unchanged pass."""
     others = batch.places_outside(victim)
     again = path.hidden(batch)
     after = path.hidden(batch.with_other_tokens(victim))
@@ -112,7 +124,10 @@ def _watch_hidden(path: Path, batch: LeakBatch, before: Tensor, victim: int) -> 
 
 
 def _watch_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
-    """Compare the loss of other segments' targets and of its own: a compiled step returns nothing else."""
+    """Change the segment `victim`; compare the loss on the other segments' targets and on its own targets.
+
+    For compiled paths: a compiled step returns only the loss.
+    """
     labels = batch.labels(batch.places_outside(victim))
     own_labels = batch.labels(batch.places[victim])
     changed = batch.with_other_tokens(victim)
@@ -123,7 +138,10 @@ def _watch_loss(path: Path, batch: LeakBatch, victim: int) -> Observation:
 
 
 def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, float]:
-    """Return the largest gradient of the others' loss by the victim's tokens, and by their own."""
+    """Return the largest embedding gradient of the other segments' loss, for the victim's tokens and for any.
+
+    The first must be 0: the victim's token ids occur in no other segment.
+    """
     labels = batch.labels(batch.places_outside(victim))
     gradient = path.gradients(batch, labels)[1]["model.encoder.weight"]
     crossing = largest(gradient[batch.own_ids(victim)])
@@ -131,21 +149,25 @@ def _cross_gradient(path: Path, batch: LeakBatch, victim: int) -> tuple[float, f
 
 
 SHORTEST, LONGEST = 16, 300
-"""In longer documents the influence of one token on another may be lost in rounding."""
+"""Limits of segment lengths, in tokens: in longer segments rounding may hide the effect of one token."""
 
 
 def direction_declared(path: Path) -> str:
-    """Return the direction that the model declares: transformers' `is_causal` if it has one."""
+    """Return "causal" if the model's config sets transformers' `is_causal`, else "bidirectional"."""
     return "causal" if getattr(path.model.config, "is_causal", False) else "bidirectional"
 
 
 def short_documents(batch: LeakBatch, victims: Iterable[int]) -> list[int]:
-    """Return the segments that are short enough for one token's influence on another to survive rounding."""
+    """Return the segments among `victims` that have `SHORTEST` to `LONGEST` tokens."""
     return [number for number in victims if SHORTEST <= batch.lengths[number] <= LONGEST]
 
 
 def measure_direction(path: Path, batch: LeakBatch, victims: Iterable[int]) -> dict[str, int]:
-    """Change the second half of documents and compare the first token, then the other way round."""
+    """Count the documents whose first token attends to later tokens, and whose last attends to earlier ones.
+
+    The second half of a document is changed and its first token compared, then the first half and the last
+    token.
+    """
     before = path.hidden(batch)
     chosen = short_documents(batch, victims)
     early, late = 0, 0
@@ -160,7 +182,7 @@ def measure_direction(path: Path, batch: LeakBatch, victims: Iterable[int]) -> d
 
 
 def measure_repeats(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Run two identical steps; compare their losses and the gradient of every parameter."""
+    """Run the same step twice; compare the loss and the gradient of every parameter bit for bit."""
     labels = batch.labels(batch.places_outside(None))
     loss, first = path.gradients(batch, labels)
     first = {name: gradient.clone() for name, gradient in first.items()}

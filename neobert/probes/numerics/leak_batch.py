@@ -1,8 +1,8 @@
-"""Microbatch for leak tests: lengths at tile edges, and token ids that no two segments share.
+"""Microbatch for leak tests: segment lengths at tile edges, and token ids that no two segments share.
 
-The trainer's own collator builds it, so its shapes and padding are the same as in training.
+The trainer's own collator builds the microbatch, so its shapes and padding are the same as in training.
 
-Shapes: T tokens (packed: the flat row; else B rows times S), V vocabulary.
+Shapes: T tokens, padding included (the packed row, or batch size times row length).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FIRST_ID = 8
 
 PAD_ID = 0
 TARGET_STRIDE = 7
-"""Fewer targets than training has, so that they fit the rows of its decoder."""
+"""Fewer targets than in training, so that they fit the rows allocated for the decoder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +40,10 @@ class LeakBatch:
     """A microbatch and the positions of its segments.
 
     Attributes:
-        inputs: arguments of the encoder, on the device.
-        places: indices of each segment's tokens among the T, int64 [length].
-        padding: indices of the padding.
-        ids_per_segment: segment k has the ids from `first_id(k)` on, this many.
+        inputs: keyword arguments of the encoder, on the device.
+        places: for each segment, the indices of its tokens in the flat batch, int64 [length].
+        padding: indices of the padding tokens in the flat batch.
+        ids_per_segment: number of token ids reserved for each segment, from `first_id(segment)`.
     """
 
     inputs: dict[str, Any]
@@ -54,55 +54,55 @@ class LeakBatch:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Lengths of the segments, in order."""
+        """Lengths of the segments in tokens, in the order of the batch."""
         return tuple(len(places) for places in self.places)
 
     @property
     def input_ids(self) -> Tensor:
-        """Token ids, flat [T]."""
+        """Token ids, flattened to [T]."""
         ids: Tensor = self.inputs["input_ids"].flatten()
         return ids
 
     def first_id(self, segment: int) -> int:
-        """Return the first token id reserved for a segment; the number after the last is the padding's."""
+        """Return the first token id reserved for a segment; index `len(places)` stands for the padding."""
         return FIRST_ID + segment * self.ids_per_segment
 
     def own_ids(self, segment: int) -> slice:
-        """Return the rows of the embedding that only this segment reads."""
+        """Return the token ids reserved for a segment: the embedding rows that no other segment reads."""
         return slice(self.first_id(segment), self.first_id(segment + 1))
 
     def with_inputs(self, **changes: Any) -> LeakBatch:
-        """Return a copy of the batch with changed inputs."""
+        """Return a copy of the batch with the given encoder arguments replaced."""
         return replace(self, inputs={**self.inputs, **changes})
 
     def with_other_tokens(self, segment: int, chosen: slice = slice(None)) -> LeakBatch:
-        """Replace the chosen tokens of a segment by other ids of the same segment."""
+        """Return a copy in which the chosen tokens of a segment have other ids reserved for that segment."""
         places, first = self.places[segment][chosen], self.first_id(segment)
         ids = self.input_ids.clone()
         ids[places] = first + (ids[places] - first + 1) % self.ids_per_segment
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
     def with_other_padding(self) -> LeakBatch:
-        """Fill the padding with tokens that no segment has."""
+        """Return a copy whose padding is filled with token ids that no segment uses."""
         ids = self.input_ids.clone()
         spread = torch.arange(len(self.padding), device=ids.device) % self.ids_per_segment
         ids[self.padding] = self.first_id(len(self.places)) + spread
         return self.with_inputs(input_ids=ids.view_as(self.inputs["input_ids"]))
 
     def labels(self, places: Tensor) -> Tensor:
-        """Return labels at every `TARGET_STRIDE`-th of these indices, else -100, like the input ids."""
+        """Return labels shaped like input_ids: a target at every `TARGET_STRIDE`-th index, else -100."""
         chosen = places[::TARGET_STRIDE]
         labels = torch.full_like(self.input_ids, IGNORED)
         labels[chosen] = (chosen * 31 + 7) % self.vocab_size
         return labels.view_as(self.inputs["input_ids"])
 
     def places_outside(self, segment: int | None) -> Tensor:
-        """Return the indices of all tokens outside this segment; None: of all tokens."""
+        """Return the indices of the tokens of all other segments; with None, of all segments."""
         return torch.cat([places for number, places in enumerate(self.places) if number != segment])
 
 
 def lengths_for(longest: int) -> tuple[int, ...]:
-    """Return the lengths of the segments of a batch whose rows hold `longest` tokens."""
+    """Return the segment lengths of the leak batch for rows of at most `longest` tokens."""
     edges = [length for length in EDGE_LENGTHS if length < longest]
     return (*edges, longest, *(length for length in MANY_SHORT if length < longest))
 
@@ -110,14 +110,14 @@ def lengths_for(longest: int) -> tuple[int, ...]:
 def build_leak_batch(
     config: RunConfig, vocab_size: int, lengths: tuple[int, ...], device: torch.device, least_tokens: int = 0
 ) -> LeakBatch:
-    """Lay out segments of these lengths as the run's collator does, with padding after them.
+    """Build a microbatch with one segment per length, then padding, using the run's collator.
 
     Args:
-        least_tokens: minimum length of a packed run; some kernels compile another program for another length.
+        least_tokens: minimum tokens of a packed row, to reuse kernels that are compiled for one row length.
     """
     longest = max(longest_row(config), *lengths)
     ids_per_segment = (vocab_size - FIRST_ID) // (len(lengths) + 1)
-    assert ids_per_segment > 1, "a vocabulary has more entries than a batch has segments"
+    assert ids_per_segment > 1, f"vocabulary of {vocab_size} tokens is too small for {len(lengths)} segments"
     shape = shape_for(config, lengths, longest, least_tokens)
     batch = _assembler(shape, vocab_size).build(
         _store(lengths, ids_per_segment), np.arange(len(lengths)), 0, 0, Cursor()
@@ -133,7 +133,7 @@ def build_leak_batch(
 
 
 def shape_for(config: RunConfig, lengths: tuple[int, ...], longest: int, least_tokens: int = 0) -> BatchShape:
-    """Return the collator's shape: room for a few more segments, and some padding."""
+    """Return the batch shape for segments of these lengths; a packed row has spare segments and padding."""
     if not config.datacollator.pack_sequences:
         return BatchShape(len(lengths), longest, len(lengths), is_packed=False)
     rows = ceil(max(sum(lengths) + longest // 16 + 1, least_tokens) / longest)
@@ -151,7 +151,7 @@ def _store(lengths: tuple[int, ...], ids_per_segment: int) -> TokenStore:
 
 
 def _assembler(shape: BatchShape, vocab_size: int) -> Assembler:
-    """Build the collator with nothing masked: a probe chooses its own targets."""
+    """Build the trainer's collator without masked tokens: each probe chooses its own targets."""
     ids, is_maskable = np.arange(vocab_size), np.ones(vocab_size, dtype=np.bool_)
     rule = MaskingRule(0.0, mask_all=True, mask_id=0, random_ids=ids, is_maskable=is_maskable)
     return Assembler(shape, rule, seed=0, pad_id=PAD_ID, vocab_size=vocab_size)

@@ -1,9 +1,7 @@
-"""Planted faults. A probe that misses its own fault is broken.
+"""Planted faults (mutants), which test the probes: a probe that misses its fault is broken.
 
-Each names the probe that must detect it. The result is that probe's measurements, which a rule judges as it
-judges the unmodified path.
-
-Shapes: T tokens.
+Each mutant names the probe that must detect it. Its result is the measurements of that probe, to which a rule
+applies the same limits as to the unmodified path.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ from neobert.probes.numerics.paths import Path
 from neobert.probes.numerics.rotary import maker_of, measure_rotation
 
 VICTIM = 3
-"""The segment that leaks into its neighbour: of 63 tokens if rows are long enough."""
+"""Index of the segment that leaks into the next one. It has 64 tokens if rows are long enough."""
 
 NUM_DIRECTION_DOCUMENTS = 2
-"""Documents that are checked for a wrong direction; one would be enough."""
+"""Number of documents checked for a wrong attention direction; one would be enough."""
 
 Measure = Callable[[Path, LeakBatch], Any]
 
@@ -48,11 +46,11 @@ class Mutant:
     """A planted fault.
 
     Attributes:
-        probe: the group of results that must show it.
-        batch: the microbatch, containing the fault if it is a fault of the batch.
-        planted: context manager that plants a fault of the code.
-        measure: the named probe.
-        changed: replaces the trainer's path, for a fault of the path.
+        probe: name of the probe that must detect the fault.
+        batch: microbatch to probe; it contains the fault if the fault is in the batch.
+        measure: runs the named probe.
+        planted: context manager that patches the fault into the code, if the fault is in the code.
+        changed: returns the faulty path, if the fault is in the path.
     """
 
     name: str
@@ -64,7 +62,7 @@ class Mutant:
 
 
 def run_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> list[dict[str, Any]]:
-    """Plant one fault after another; return the measurements of the probe that must detect it."""
+    """Plant one fault after another; return, per fault, the measurements of the probe that must detect it."""
     listed = compiled_mutants(batch) if path.is_compiled else eager_mutants(path, batch, reference_errors)
     with _without_recomputation(path):
         return [_run(mutant, path) for mutant in listed]
@@ -72,7 +70,10 @@ def run_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors)
 
 @contextmanager
 def _without_recomputation(path: Path) -> Iterator[None]:
-    """Switch recomputation off: a fault of one layer counts calls, and recomputation calls again."""
+    """Disable gradient checkpointing inside the `with` block.
+
+    A fault in one layer finds its layer by counting calls, and recomputation would add calls.
+    """
     blocks: Iterable[Any] = path.model.model.transformer_encoder
     before = [(block, block.gradient_checkpointing) for block in blocks]
     try:
@@ -91,7 +92,7 @@ def _run(mutant: Mutant, path: Path) -> dict[str, Any]:
 
 
 def eager_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> Iterator[Mutant]:
-    """Yield every fault that this layout of a batch can have."""
+    """Yield every fault that applies to an eager path and to this batch, packed or padded."""
     if batch.inputs["cu_seqlens"] is None:
         everywhere = torch.ones_like(batch.inputs["attention_mask"])
         yield _contaminated(
@@ -113,7 +114,7 @@ def eager_mutants(path: Path, batch: LeakBatch, reference_errors: ReferenceError
 
 
 def compiled_mutants(batch: LeakBatch) -> Iterator[Mutant]:
-    """Yield the faults of the batch that keep its shapes: a compiled graph supports no others."""
+    """Yield the faults that keep the batch's shapes: other shapes do not fit a compiled graph."""
     if batch.inputs["cu_seqlens"] is not None:
         yield Mutant("cu_seqlens off by one", "isolation", _shifted(batch), _leak)
         yield Mutant("two segments merged", "isolation", _merged(batch), _leak)
@@ -191,18 +192,18 @@ class LeakyPath(Path):
     """A path with the correct loss and a gradient that leaks to every token's embedding."""
 
     def loss(self, batch: LeakBatch, labels: Tensor) -> Tensor:
-        """Add zero with a gradient."""
+        """Return the correct loss plus a zero term that has a gradient for every embedding row."""
         leak = self.model.model.encoder.weight.sum() * 1e-6
         return super().loss(batch, labels) + (leak - leak.detach())
 
 
 def _as_exported(path: Path) -> Path:
-    """Return the path of a model that is loaded without the trainer."""
+    """Return the path without the trainer's kernels, as a user who loads the exported model runs it."""
     return replace(path, objective=MaskedLMObjective(path.model, masked_logits_only=True))
 
 
 def _without_limit() -> AbstractContextManager[None]:
-    """Let the model take one row of all texts, which is longer than its positions."""
+    """Disable the model's check that a row fits `max_position_embeddings`: the packed row is longer."""
     return patched([(NeoBERT, "_refuse_beyond")], lambda *_: lambda *_: None)
 
 
@@ -231,21 +232,21 @@ def _one_segment(batch: LeakBatch) -> LeakBatch:
 
 
 def _shifted(batch: LeakBatch) -> LeakBatch:
-    """Move the end of a segment over the first token of the next."""
+    """Move one segment boundary so that the segment includes the first token of the next segment."""
     bounds = batch.inputs["cu_seqlens"].clone()
     bounds[_boundary(batch)] += 1
     return batch.with_inputs(cu_seqlens=bounds)
 
 
 def _merged(batch: LeakBatch) -> LeakBatch:
-    """Let a segment run to the end of the next."""
+    """Merge one segment with the next, by moving its end in cu_seqlens to the end of the next."""
     bounds, at = batch.inputs["cu_seqlens"].clone(), _boundary(batch)
     bounds[at] = bounds[at + 1]
     return batch.with_inputs(cu_seqlens=bounds)
 
 
 def _boundary(batch: LeakBatch) -> int:
-    """Return the index in cu_seqlens of the end of a segment that can grow within max_seqlen."""
+    """Return the cu_seqlens index of the end of a segment that, merged with the next, fits max_seqlen."""
     lengths, longest = batch.lengths, batch.inputs["max_seqlen"]
     choices = [VICTIM, *range(len(lengths) - 1)]
     boundary: int = 1 + next(
@@ -257,7 +258,7 @@ def _boundary(batch: LeakBatch) -> int:
 
 
 def _as_row(batch: LeakBatch) -> LeakBatch:
-    """Pass the packed run to the model as one row with a mask of ones, as many collators do."""
+    """Return the packed batch as one row with an attention mask of ones, as many collators produce it."""
     inputs = batch.inputs
     return batch.with_inputs(
         input_ids=inputs["input_ids"][None],

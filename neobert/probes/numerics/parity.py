@@ -1,8 +1,8 @@
-"""Parity probe: the error of the packed path, in units of the error of plain formulas in its precision.
+"""Parity probe: the error of a path, as a multiple of the error of a plain implementation in its precision.
 
-Errors are taken against fp64 formulas, document by document; the unit is the error of the same formulas in
-the run's own precision. A fixed tolerance would pass a small model whose documents all leak.
-The formulas share no line with the model's modules.
+Errors are measured against an fp64 reference that computes each document separately; the unit is the error of
+that reference in the run's precision. A fixed tolerance would pass a small model whose documents all leak.
+The reference shares no code with the model's modules.
 
 Shapes: T tokens, M decoded rows, D hidden size, V vocabulary.
 """
@@ -29,7 +29,7 @@ Weights = Mapping[str, Tensor]
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Logits [M, V] of some rows, and the gradient of their summed cross-entropy by parameter, in fp64."""
+    """Logits [M, V] of the labelled tokens, and the gradients of their summed cross-entropy, in fp64."""
 
     logits: Tensor
     gradients: dict[str, Tensor]
@@ -38,7 +38,7 @@ class Answer:
 def answer(
     weights: Weights, config: NeoBERTConfig, batch: LeakBatch, labels: Tensor, dtype: torch.dtype
 ) -> Answer:
-    """Compute each document separately in `dtype`; the rows M are the labelled tokens."""
+    """Compute logits and gradients with plain formulas in `dtype`, each document separately."""
     held = {name: weight.detach().to(dtype).requires_grad_() for name, weight in weights.items()}
     tokens = torch.cat(batch.places)
     hidden = encode(held, config, batch.input_ids[tokens], batch.lengths)
@@ -54,7 +54,7 @@ def answer(
 
 
 def encode(weights: Weights, config: NeoBERTConfig, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
-    """Return the normed hidden states [T, D] of consecutive documents."""
+    """Return hidden states [T, D] after the final norm; `ids` [T] are documents of `lengths` tokens."""
     positions = torch.cat([torch.arange(length, device=ids.device) for length in lengths])
     bounds = torch.tensor([0, *accumulate(lengths)])
     x = weights["model.encoder.weight"][ids] * config.embedding_multiplier
@@ -90,9 +90,9 @@ Errors = dict[str, float]
 
 
 class ReferenceErrors:
-    """The fp64 results of a batch, and the errors of plain formulas in the run's precision.
+    """fp64 reference of a batch, and the errors of the same formulas in the run's precision.
 
-    It depends on the weights, not on kernels, so all paths with the same weights share it.
+    They depend on the weights but not on kernels, so all paths with the same weights share them.
     """
 
     def __init__(self, path: Path, batch: LeakBatch) -> None:
@@ -105,7 +105,7 @@ class ReferenceErrors:
         self.backward = _gradient_errors(plain.gradients, self.truth)
 
     def is_of(self, path: Path) -> bool:
-        """Return whether a path has these weights, bit for bit."""
+        """Return whether the weights of `path` equal the reference's weights bit for bit."""
         held = path.weights
         return held.keys() == self._weights.keys() and all(
             torch.equal(held[name], weight) for name, weight in self._weights.items()
@@ -113,7 +113,10 @@ class ReferenceErrors:
 
 
 def measure_parity(path: Path, batch: LeakBatch, reference_errors: ReferenceErrors) -> dict[str, Any]:
-    """Return the ratios of maximum and mean errors of logits and gradients; a compiled path has no logits."""
+    """Return the maximum and mean errors of logits and gradients, relative to `reference_errors`.
+
+    The logit (forward) ratios of a compiled path are None: its step returns only the loss.
+    """
     labels = batch.labels(batch.places_outside(None))
     loss, gradients = path.gradients(batch, labels)
     backward = _gradient_errors(gradients, reference_errors.truth)
@@ -137,7 +140,7 @@ def _logit_errors(logits: Tensor, truth: Tensor) -> Errors:
 
 
 def _gradient_errors(gradients: dict[str, Tensor], truth: Answer) -> Errors:
-    """Measure each parameter's gradient relative to its own length; the largest, and the mean of them."""
+    """Return maximum and mean, over the parameters, of norm(gradient error) / norm(reference gradient)."""
     errors = [
         ((gradients[name].double() - wanted).norm() / wanted.norm()).item()
         for name, wanted in truth.gradients.items()

@@ -1,4 +1,4 @@
-"""All probes and planted faults of one path, with the time of each phase."""
+"""Report of one path: results of all its probes and planted faults, with the duration of each phase."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from neobert.probes.numerics.rotary import measure_rotation
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds of each completed phase, including one that ended with an error."""
+    """Durations of the phases of a probe in seconds, including a phase that raised an error."""
 
     device: torch.device
     durations_s: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase, synchronizing with the device."""
+        """Time the `with` block as a phase of this name; synchronize with the device at its end."""
         started = time.perf_counter()
         try:
             yield
@@ -76,7 +76,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """Path to probe: a combination of kernels, compiled or eager. `is_resolved`: the run uses this one."""
+    """Path to probe: a combination of kernels, compiled or eager.
+
+    Attributes:
+        is_resolved: the run itself would use these kernels.
+    """
 
     kernels: StepKernels
     is_compiled: bool
@@ -88,7 +92,7 @@ class Variant:
         return f"{self.kernels.name}, {self.kernels.attention}{', compiled' if self.is_compiled else ''}"
 
     def unmeasured(self) -> dict[str, Any]:
-        """Return the empty report of a path."""
+        """Return the report of this path before any measurement, with all fields that reports have."""
         return {
             "kernels": self.kernels.name,
             "attention": self.kernels.attention,
@@ -106,7 +110,7 @@ class Variant:
 
 
 def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
-    """Run every probe on one path; an exception is reported in `error`."""
+    """Run all probes and planted faults on one path; return its report, with any exception in `error`."""
     found = variant.unmeasured()
     watch = Stopwatch(setting.device)
     log.info("probing %s", variant.label)
@@ -120,12 +124,12 @@ def probe_path(setting: Setting, variant: Variant) -> dict[str, Any]:
 
 
 def build(setting: Setting, kernels: StepKernels, **how: bool) -> Path:
-    """Build a path of this setting; `how` is passed to `build_path`."""
+    """Build the path that uses these kernels; `how` is passed to `build_path`."""
     return build_path(setting.config, kernels, setting.vocab_size, setting.device, setting.dtype, **how)
 
 
 def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[dict[str, Any]]:
-    """Run every probe of a path, then the planted faults; yield the parts of the report."""
+    """Run all probes of a path, then the planted faults; yield each part of the report when measured."""
     batch = setting.batch
     with watch.phase("model"):
         path = build(setting, variant.kernels, is_compiled=variant.is_compiled)
@@ -152,7 +156,7 @@ def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[di
 
 
 def probes_of(path: Path, reference_errors: ReferenceErrors) -> dict[str, Callable[[Path, LeakBatch], Any]]:
-    """Return the probes that apply to a path, by the name of their results."""
+    """Return the probes that apply to a path, by their names in the report; fewer for a compiled path."""
 
     def isolation(path: Path, batch: LeakBatch) -> dict[str, Any]:
         return measure_isolation(path, batch, choose_victims(batch))
@@ -172,10 +176,9 @@ def probes_of(path: Path, reference_errors: ReferenceErrors) -> dict[str, Callab
 
 
 def measure_long_context(path: Path, batch: LeakBatch) -> dict[str, Any]:
-    """Return whether loss and gradients of a step over one document of the longest length are finite.
+    """Check that loss and gradients are finite for one document of `max_position_embeddings` tokens.
 
-    The microbatch has as many tokens as the batch if possible, so that kernels compiled for that number are
-    reused.
+    The microbatch is padded to the tokens of `batch` if the document is shorter, to reuse compiled kernels.
     """
     config = path.model.config
     length = config.max_position_embeddings

@@ -1,7 +1,7 @@
-"""Implementations (paths) of a training step, built as by the trainer, with weights that expose leaks.
+"""Paths: small models with a combination of kernels, built as by the trainer, with weights that expose leaks.
 
-Width, heads, feed-forward, kernels, precision and collator are the run's. The depth is two blocks, and the
-decoder is untied, so that only the encoder contributes to the embedding's gradient.
+Width, heads, feed-forward, kernels, precision and collator are those in the run's config. The model has two
+blocks and an untied decoder, so that only the encoder contributes to the embedding's gradient.
 
 Shapes: T tokens, M targets, D hidden size, V vocabulary.
 """
@@ -32,9 +32,9 @@ class Path:
     """Model, objective and kernels of one forward and backward pass.
 
     Attributes:
-        config: the run's config with the probes' depth and batch.
-        objective: the trainer's objective, on `kernels`.
-        dtype: compute type of matrix products.
+        config: the run's config with the number of layers and the batch size of the probes.
+        objective: the trainer's objective, with the model, using `kernels`.
+        dtype: dtype of matrix products.
     """
 
     config: RunConfig
@@ -46,42 +46,42 @@ class Path:
 
     @property
     def model(self) -> NeoBERTLMHead:
-        """The model, its parameters in fp32."""
+        """Model of this path, with fp32 parameters."""
         return self.objective.model
 
     @property
     def weights(self) -> dict[str, Tensor]:
-        """The parameters by name."""
+        """Parameters of the model, by name."""
         return dict(self.model.named_parameters())
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Compute in the trainer's precision: under autocast for a bf16 run."""
+        """Return the autocast context of the trainer's precision; disabled if the run computes in fp32."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
 
     def hidden(self, batch: LeakBatch) -> Tensor:
-        """Return the input of the decoder, [T, D], from a forward pass with gradients enabled.
+        """Return the hidden states [T, D] before the decoder, detached.
 
-        Without gradients another kernel may run, or another compiled program.
+        The forward pass runs with gradients enabled: without them, another kernel or compiled graph may run.
         """
         with self.precision():
             return self.objective.encode(batch.inputs).detach()
 
     def logits(self, batch: LeakBatch, labels: Tensor) -> Tensor:
-        """Return the logits [M, V] of the labelled tokens, fp64."""
+        """Return the logits [M, V] of the labelled tokens, detached, in fp64."""
         places = torch.cat(batch.places)
         rows = places[labels.flatten()[places] >= 0]
         with self.precision():
             return self.objective.logits(self.objective.encode(batch.inputs)[rows]).detach().double()
 
     def loss(self, batch: LeakBatch, labels: Tensor) -> Tensor:
-        """Return the summed loss with its graph, as in a training step."""
+        """Return the loss summed over the labelled tokens, with its autograd graph."""
         num_targets = int((labels >= 0).sum())
         with self.precision():
             loss: Tensor = self.objective(num_targets, labels, **batch.inputs)
         return loss
 
     def gradients(self, batch: LeakBatch, labels: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the summed loss and its gradient by parameter."""
+        """Return the summed loss, detached, and its gradient for each parameter, by name."""
         self.model.zero_grad(set_to_none=True)
         loss = self.loss(batch, labels)
         loss.backward()
@@ -90,7 +90,7 @@ class Path:
 
 
 def probe_config(config: RunConfig, num_rows: int) -> RunConfig:
-    """Return the run's config with the probes' depth and batch."""
+    """Return the run's config with `NUM_LAYERS` layers, batch size `num_rows`, and no compilation."""
     changes = {
         "model.num_hidden_layers": NUM_LAYERS,
         "model.tie_word_embeddings": False,
@@ -114,7 +114,7 @@ def build_path(
     is_compiled: bool = False,
     has_initial_weights: bool = False,
 ) -> Path:
-    """Build a path with weights that show leaks, or with the initial weights of training."""
+    """Build a path with weights that expose leaks, or with the initial weights of training."""
     torch.manual_seed(config.seed)
     section = with_positions(section_of(config), longest_row(config))
     shape = build_model_config(section, vocab_size, PAD_ID, kernels.model_attention, kernels.modules)
@@ -148,15 +148,15 @@ UNBOUNDED = 1e30
 
 
 def finite(value: float) -> float:
-    """Return the number, or `UNBOUNDED` for infinity and NaN."""
+    """Return `value`, or `UNBOUNDED` if it is infinite, NaN or larger than that."""
     return float(value) if math.isfinite(value) and value < UNBOUNDED else UNBOUNDED
 
 
 def largest(tensor: Tensor) -> float:
-    """Return the largest magnitude in a tensor; 0 if it is empty."""
+    """Return the largest absolute value in a tensor, at most `UNBOUNDED`; 0 if it is empty."""
     return finite(tensor.abs().max().item()) if tensor.numel() else 0.0
 
 
 def difference(after: Tensor, before: Tensor) -> Tensor:
-    """Return the differences; NaN on both sides counts as equal, on one side as different."""
+    """Return `after - before` elementwise, with 0 where both are NaN and NaN where one is."""
     return torch.where((after == before) | (after.isnan() & before.isnan()), 0.0, after.float() - before)

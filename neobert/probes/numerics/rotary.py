@@ -1,7 +1,7 @@
-"""Rotary probe: the rotations that a path uses, recorded and compared with fp64.
+"""Rotary probe: the cosines and sines that a path computes, compared with fp64.
 
 Rotary attention depends on relative positions: an offset shared by a whole document changes only the last
-bits, and no comparison of outputs detects it. Therefore the rotations are compared directly.
+bits of the output, so comparing outputs cannot detect it. Therefore the rotary tables are compared directly.
 
 Shapes: T tokens, E head size.
 """
@@ -22,14 +22,17 @@ from neobert.probes.numerics.leak_batch import LeakBatch
 from neobert.probes.numerics.paths import Path, largest
 
 Table = tuple[Tensor, Tensor]
-"""Positions [T], and pairs of cosine and sine by place, [T, E]."""
+"""Positions [T], and their interleaved (cosine, sine) pairs [T, E]."""
 
 MAKERS: tuple[Target, Target] = ((encoder, "rotation_at"), (packed_encoder, "rotary_table"))
-"""The two functions that make a rotation: of the model's own forward, and of this project's kernels."""
+"""Functions that compute rotary tables: of the model's eager code, and of the replaced blocks."""
 
 
 def measure_rotation(path: Path, batch: LeakBatch) -> dict[str, Any] | None:
-    """Compare the rotation of every token with the fp64 rotation of its position; None if there are none."""
+    """Count tokens with a wrong position, and return the largest error of their cosines and sines.
+
+    Returns None if the path computes no rotary table.
+    """
     with recorded_rotations() as tables:
         path.hidden(batch)
     if not tables:
@@ -68,5 +71,5 @@ def _recording(make: Callable[..., Tensor], tables: list[Table]) -> Callable[...
 
 
 def maker_of(path: Path) -> Target:
-    """Return the name of the function that computes this path's rotations."""
+    """Return the function that computes this path's rotary table, as (module, name)."""
     return MAKERS[1] if path.kernels.replace_blocks else MAKERS[0]

@@ -1,7 +1,7 @@
-"""Numerics suite: every probe and every planted fault on every path (a combination of kernels).
+"""Numerics suite: all probes and planted faults on each path (combination of kernels, compiled or eager).
 
-If every backend is requested, each path except the first runs in its own process, several at a time: most of
-the time is spent in compilers, and a kernel that crashes ends only its own path.
+With `--full`, each path except the first runs in its own process, several at a time: most of the time is
+spent in compilers, and a kernel that crashes affects only its own path.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ Probe = Callable[[Setting, Sequence[Variant]], list[dict[str, Any]]]
 def run_suite(
     config: RunConfig, device_type: str, *, every: bool, probe: Probe | None = None
 ) -> dict[str, Any]:
-    """Probe the kernels that the run resolves to or, with `every`, all installed ones; return JSON values.
+    """Probe the run's kernels or, with `every`, all kernels that can run here; return JSON values.
 
     Args:
-        probe: function that probes the paths; default: one after the other in this process.
+        probe: function that probes the paths; default: one after another in this process.
 
     Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
@@ -71,26 +71,26 @@ def run_suite(
 
 
 def probe_here(setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Probe paths in this process."""
+    """Probe the paths one after another in this process; return their reports."""
     return [probe_path(setting, variant) for variant in variants]
 
 
 def probe_named(config: RunConfig, device_type: str, label: str) -> dict[str, Any]:
-    """Probe the path with this label."""
+    """Probe the path whose `Variant.label` is `label`; return its report. ValueError if there is none."""
     setting, candidates = prepare(config, device_type, every=True)
     (variant,) = (variant for variant in list_variants(setting, candidates) if variant.label == label)
     return probe_path(setting, variant)
 
 
 def prepare(config: RunConfig, device_type: str, *, every: bool) -> tuple[Setting, Candidates]:
-    """Return the inputs shared by all paths, and the kernels that can run here, the run's own first."""
+    """Return the inputs that all paths share, and the kernels to probe, with the run's own kernels first."""
     compute_as_in_training(config, device_type)
     setting = make_setting(config, torch.device(device_type))
     return setting, find_candidates(config, device_type, setting.dtype, every=every)
 
 
 def compute_as_in_training(config: RunConfig, device_type: str) -> None:
-    """Apply the trainer's process-wide settings, such as TF32 (see `neobert.training.loop.session`)."""
+    """Set TF32 as the trainer does; on the CPU, require deterministic algorithms (process-wide settings)."""
     if device_type == "cuda":
         torch.set_float32_matmul_precision("high" if config.trainer.tf32 else "highest")
     else:
@@ -98,7 +98,7 @@ def compute_as_in_training(config: RunConfig, device_type: str) -> None:
 
 
 def make_setting(config: RunConfig, device: torch.device) -> Setting:
-    """Derive the probes' model and microbatch from the run's config."""
+    """Return the probes' config, vocabulary size, dtype and microbatch, derived from the run's config."""
     lengths = lengths_for(longest_row(config))
     shape = shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
@@ -108,7 +108,7 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
 
 
 def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
-    """Return the paths to probe, the run's own first."""
+    """Return the paths to probe, with the path of the run's own kernels first."""
     resolved = candidates.found[0]
     return [
         Variant(kernels, is_compiled, kernels is resolved)
@@ -117,9 +117,9 @@ def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
 
 
 def _variants(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKernels, bool]]:
-    """Yield every path eager, and the first of each kind of blocks compiled if it can be.
+    """Yield all kernels eager, and the first kernels with each block kernel also compiled, if possible.
 
-    Compiling costs ten seconds and more, and other attention in the same graph shows little new.
+    Compiling takes ten seconds or more, and other attention kernels in the same graph add little coverage.
     """
     kinds = set()
     for kernels in found:
@@ -132,7 +132,7 @@ def _variants(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[Step
 
 
 def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
-    """Return the mean loss of a model with the weights that training starts from."""
+    """Return the mean loss per labelled token of a model with the initial weights of training."""
     path = build(setting, kernels, has_initial_weights=True)
     labels = setting.batch.labels(setting.batch.places_outside(None))
     with torch.no_grad():
@@ -141,19 +141,24 @@ def measure_initial_loss(setting: Setting, kernels: StepKernels) -> float:
 
 @dataclass(slots=True)
 class Candidates:
-    """Kernels that can run, the run's choice first, and the reasons why others cannot."""
+    """Kernels to probe.
+
+    Attributes:
+        found: kernels that can run, with the run's own kernels first.
+        unavailable: error message for each other combination, by "kernel, attention".
+    """
 
     found: list[StepKernels] = field(default_factory=list)
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
-        """Add a choice if it is not in the list yet."""
+        """Append kernels to `found` unless the same combination is in the list."""
         if all((kernels.name, kernels.attention) != (old.name, old.attention) for old in self.found):
             self.found.append(kernels)
 
 
 def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, every: bool) -> Candidates:
-    """Resolve the run's kernels and, if every backend is requested, all others that run here.
+    """Resolve the run's kernels and, with `every` and packed sequences, all others that run on this machine.
 
     Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
@@ -176,7 +181,10 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
 
 
 def nameable() -> list[tuple[str, str]]:
-    """Return every pair of kernels and attention that a config can name."""
+    """Return every pair (`model.kernel_backend`, `model.attn_backend`) that a config can set, without auto.
+
+    The attention of this project's own and Liger blocks is "auto".
+    """
     attentions = [name for name in ATTENTION_CHOICES if name != "auto"]
     blocks = [name for name in reversed(BLOCKS) if name != "torch"]
     return [("torch", name) for name in attentions] + [(name, "auto") for name in blocks]
@@ -188,17 +196,17 @@ def _with_attention(kernels: StepKernels, attention: str) -> StepKernels:
 
 CORES_PER_PATH = 2
 BYTES_PER_PATH = 8 * 2**30
-"""More than a path of width 768 needs, with its CUDA context and the compilers' memory."""
+"""GPU memory reserved per path: more than a path of hidden size 768 needs with its CUDA context."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParallelPaths:
-    """Probe the first path in this process and each other one in a child process at the same time."""
+    """Probe the first path in this process, and at the same time each other path in its own child process."""
 
     resolved_file: Path
 
     def __call__(self, setting: Setting, variants: Sequence[Variant]) -> list[dict[str, Any]]:
-        """Return the reports in the order of the variants."""
+        """Probe all paths; return their reports in the order of `variants`."""
         first, *others = variants
         num_workers = min(len(others), num_at_once(setting.device))
         if num_workers < 2:
@@ -210,9 +218,9 @@ class ParallelPaths:
             return [probe_path(setting, first), *(pending[variant].result() for variant in others)]
 
     def probe(self, setting: Setting, variant: Variant) -> dict[str, Any]:
-        """Probe one path in a child process; a process that ends without a result is reported as an error.
+        """Probe one path in a child process; return its report, with `error` set if the process fails.
 
-        Its durations have an additional phase `process`: the total, from start to end.
+        Phase `process` of the durations is the wall time of the child process.
         """
         started = time.perf_counter()
         ended = subprocess.run(
@@ -224,7 +232,7 @@ class ParallelPaths:
         )  # fmt: skip
         lines = ended.stdout.decode(errors="replace").strip().splitlines()
         if ended.returncode or not lines:
-            stopped = {"error": f"its process ended with {ended.returncode} and no result"}
+            stopped = {"error": f"probe process exited with code {ended.returncode} and no result"}
             return variant.unmeasured() | stopped
         found: dict[str, Any] = json.loads(lines[-1])
         found["durations_s"]["process"] = round(time.perf_counter() - started, 3)
@@ -232,7 +240,7 @@ class ParallelPaths:
 
 
 def num_at_once(device: torch.device) -> int:
-    """Return the number of paths that may be probed at the same time."""
+    """Return the number of paths to probe at the same time, limited by CPU cores and free GPU memory."""
     cores = len(os.sched_getaffinity(0)) // CORES_PER_PATH
     if device.type != "cuda":
         return cores

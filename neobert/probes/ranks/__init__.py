@@ -1,1 +1,1 @@
-"""Probes of the ranks: presence, collectives, equal replicas."""
+"""Probes across ranks: rendezvous, collectives, equal replicas."""

@@ -1,7 +1,8 @@
 """Checks between the ranks of a run, under torchrun, before training.
 
 `torchrun ... -m neobert.probes.ranks.checks RESOLVED.json FOLDER` writes `rank_<k>.json` for each rank that
-finished, and `rank_<k>.stage` with the last stage of each. Ranks that respond name those that do not.
+finished, and `rank_<k>.stage` with the stage that each rank reached. Reports list the ranks that did not
+respond.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ COLLECTIVE_LIMIT = timedelta(seconds=40)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Report of this rank: the stages that it reached and its results.
+    """Report files of one rank: the stage that it reached, and its results.
 
     Attributes:
-        reached_s: the stages, and when each began on the monotonic clock.
+        folder: folder of the report files, shared by the ranks.
+        reached_s: start time of each stage in seconds on the monotonic clock.
     """
 
     folder: Path
@@ -45,24 +47,24 @@ class Report:
     reached_s: dict[str, float] = field(default_factory=dict)
 
     def reach(self, stage: str) -> None:
-        """Record the start of a stage; after a hang, the last record names the stage."""
+        """Record the start of a stage, also in `rank_<k>.stage`, which names the stage after a hang."""
         self.reached_s[stage] = time.monotonic()
         (self.folder / f"rank_{self.rank}.stage").write_text(stage, encoding="utf-8")
 
     def durations_s(self) -> dict[str, float]:
-        """Return the seconds of every stage; the last one ends now."""
+        """Return the duration of each stage in seconds; the last stage ends now."""
         ends = [*self.reached_s.values(), time.monotonic()][1:]
         begun = self.reached_s.items()
         return {stage: round(end - start, 3) for (stage, start), end in zip(begun, ends, strict=True)}
 
     def finish(self, found: dict[str, Any]) -> None:
-        """Write results and durations atomically."""
+        """Write the results `found` and the durations to `rank_<k>.json`, atomically."""
         content = json.dumps(found | {"durations_s": self.durations_s()})
         write_atomically(self.folder / f"rank_{self.rank}.json", content.encode())
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the checks and write a report. A rank that fails writes none; the others report it as absent."""
+    """Run the checks and write this rank's report. A rank that raises writes no report."""
     # torchrun ends all ranks when one dies; the others must report which one it was before they end.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     report = Report(Path(arguments[1]), int(os.environ["RANK"]))
@@ -72,7 +74,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def meet(config: RunConfig, report: Report) -> dict[str, Any]:
-    """Wait for all ranks; if none is absent, test the barrier, collectives and a small model."""
+    """Wait for all ranks; if none is absent, test the barrier, collectives and a small model.
+
+    Returns this rank's results. If ranks are absent, only `identity` and `absent` are set.
+    """
     import torch.distributed as dist
 
     from neobert.probes.ranks.collectives import MonitoredBarrier
@@ -91,7 +96,7 @@ def meet(config: RunConfig, report: Report) -> dict[str, Any]:
 
 
 def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size: int) -> dict[str, Any]:
-    """Initialize the process group, and run the measurements that need all ranks."""
+    """Initialize the process group; run the checks that need all ranks and return their results by stage."""
     report.reach("imports")
     import torch
     import torch.distributed as dist

@@ -1,9 +1,10 @@
-"""Presence of ranks, collectives with known values, and the rate of the largest of them.
+"""Monitored barrier, correctness of collectives with known values, and all-reduce bandwidth.
 
-Each rank signs in a store; ranks that have not signed in time are reported as absent. Rank r contributes
-r + 1 + i mod 4 at index i: integers whose sums are exact in every dtype here for up to sixteen ranks.
+In the barrier, each rank sets a key in a store; ranks without a key at the timeout are reported as absent. In
+the collectives, rank r contributes r + 1 + i mod 4 at index i: integers whose sums are exact in every dtype
+tested, for up to 16 ranks.
 
-    N ranks
+Shapes: N is the world size.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ DRILL_TIMEOUT_S, DRILL_LIMIT_S = 2.0, 30.0
 
 @dataclass(frozen=True, slots=True)
 class MonitoredBarrier:
-    """A barrier that names the ranks that did not reach it."""
+    """Barrier that returns the ranks that did not reach it, like `torch.distributed.monitored_barrier`."""
 
     store: Store
     rank: int
     world_size: int
 
     def wait(self, name: str, timeout_s: float) -> tuple[int, ...]:
-        """Sign under a name and return the ranks that have not signed after `timeout_s`."""
+        """Enter the barrier `name`; return the ranks that have not entered it after `timeout_s` seconds."""
         self.store.set(f"{name}/{self.rank}", "here")
         return self.absent(name, timeout_s)
 
     def absent(self, name: str, timeout_s: float) -> tuple[int, ...]:
-        """Return the ranks that have not signed after `timeout_s`, together, not each."""
+        """Return the ranks that have not entered barrier `name`; `timeout_s` is the limit for all."""
         deadline = time.monotonic() + timeout_s
         return tuple(rank for rank in range(self.world_size) if not self._signs(name, rank, deadline))
 
@@ -49,10 +50,10 @@ class MonitoredBarrier:
         return True
 
     def drill(self) -> tuple[tuple[int, ...], float]:
-        """Test the barrier: the last rank stays away, and the others must report it as absent.
+        """Test the barrier: the last rank does not enter it, and the others must report that rank as absent.
 
-        Returns the absent ranks and the seconds until they were reported. The last rank reports none, and
-        waits until the others are done.
+        Returns the absent ranks and the seconds until they were reported. The last rank returns `((), 0.0)`
+        after the others are done.
         """
         last = self.world_size - 1
         if self.rank == last:
@@ -72,18 +73,18 @@ PERIOD = 4
 
 
 def contribution(rank: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the values that a rank contributes, [size]."""
+    """Return the values [size] that a rank contributes to a collective: rank + 1 + i mod 4."""
     return (torch.arange(size, device=device) % PERIOD + rank + 1).to(dtype)
 
 
 def expected_sum(world_size: int, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return N (N + 1) / 2 + N (i mod 4), [size]."""
+    """Return the correct result [size] of the all-reduce, N (N + 1) / 2 + N (i mod 4)."""
     steps = torch.arange(size, device=device) % PERIOD
     return (world_size * (world_size + 1) // 2 + world_size * steps).to(dtype)
 
 
 def check_all(rank: int, world_size: int, device: torch.device) -> list[dict[str, Any]]:
-    """Run every case; return whether this rank's result is correct, and the ranks with wrong parts."""
+    """Run both collectives for all dtypes and sizes; return their results as `check` yields them."""
     return [result for case in _cases(device) for result in check(*case, rank, world_size, device)]
 
 
@@ -97,7 +98,11 @@ def _cases(device: torch.device) -> Iterator[tuple[torch.dtype, int]]:
 def check(
     dtype: torch.dtype, size: int, rank: int, world_size: int, device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Run an all-reduce and an all-gather of [size]."""
+    """Run an all-reduce and an all-gather of [size] values.
+
+    Yields for each: `is_right`, the correctness of the result on this rank, and `wrong_from`, the ranks whose
+    part of the all-gather is wrong.
+    """
     case = {"dtype": str(dtype).removeprefix("torch."), "num_elements": size}
     own = contribution(rank, size, dtype, device)
     total = own.clone()
@@ -110,7 +115,7 @@ def check(
 
 
 def wrong_parts(own: Tensor, world_size: int) -> list[int]:
-    """Gather every rank's part, and return the ranks whose part is wrong."""
+    """All-gather `own`; return the ranks from which wrong values arrived."""
     parts = [torch.empty_like(own) for _ in range(world_size)]
     dist.all_gather(parts, own)
     return [
@@ -121,7 +126,7 @@ def wrong_parts(own: Tensor, world_size: int) -> list[int]:
 
 
 def bus_bytes_per_s(world_size: int, device: torch.device) -> float:
-    """Time the largest all-reduce; return the bytes/s that cross each link, 2 (N - 1) / N of it."""
+    """Return the bus bandwidth of the largest all-reduce, 2 (N - 1) / N * bytes / seconds."""
     tensor = torch.zeros(LARGEST[device.type], device=device)
     times_s = [_timed(tensor) for _ in range(WARM_UPS + REPEATS)][WARM_UPS:]
     num_bytes = tensor.numel() * tensor.element_size()
@@ -142,7 +147,7 @@ def _wait(device: torch.device) -> None:
 
 
 def has_peer_access(world_size: int) -> bool | None:
-    """Return whether every device of this node reads the memory of every other; None without CUDA."""
+    """Return whether every pair of this node's GPUs has peer access; None without CUDA."""
     if not torch.cuda.is_available():
         return None
     pairs = ((one, other) for one in range(world_size) for other in range(world_size) if one != other)

@@ -1,8 +1,6 @@
-"""A small model of the run's kind on every rank: the same weights everywhere, the same loss as one process.
+"""Replica check: a small model must have equal weights on all ranks, and the loss of a single process.
 
-It uses the run's own `World` and objective, in fp32, so that a difference is a fault, not rounding.
-
-    N ranks, T tokens of a microbatch
+The model uses the run's `World` and objective, in fp32, so that a difference is a fault, not rounding.
 """
 
 from __future__ import annotations
@@ -32,7 +30,11 @@ LEARNING_RATE = 0.1
 
 
 def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
-    """Build, prepare, step, save and load a small model; return digests of its weights and both losses."""
+    """Build, prepare, step, save and load a small model on all ranks.
+
+    Returns digests of its weights after each stage, and loss and gradient norm of the distributed step and of
+    the same step in one process. `saved` is the file for the weights.
+    """
     torch.manual_seed(config.seed)
     section = config.model if isinstance(config.model, ModelConfig) else ModelConfig()
     model = small_model(section)
@@ -57,7 +59,7 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
 
 
 def small_model(model: ModelConfig) -> NeoBERTLMHead:
-    """Build a small NeoBERT with the run's settings and random weights."""
+    """Build a NeoBERT with the run's settings, but few and narrow layers, and random weights."""
     small = replace(
         model,
         hidden_size=HEADS * HEAD_DIM,
@@ -71,14 +73,14 @@ def small_model(model: ModelConfig) -> NeoBERTLMHead:
 
 
 def small_copy(config: ModelConfig, model: NeoBERTLMHead) -> NeoBERTLMHead:
-    """Return a second small model with the same weights."""
+    """Return a second small model with the weights of `model`."""
     copy = small_model(config)
     copy.load_state_dict(model.state_dict())
     return copy
 
 
 def digest_of(model: nn.Module) -> str:
-    """Hash every parameter bit for bit, gathered if it is sharded. All ranks call it."""
+    """Return the SHA-256 of the model's weights, gathered if sharded. All ranks must call this function."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         whole = full_tensor(tensor.detach()).cpu().contiguous()
@@ -87,7 +89,7 @@ def digest_of(model: nn.Module) -> str:
 
 
 def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
-    """Save on rank 0, overwrite the weights on every rank, load them again, and hash them."""
+    """Save the weights on rank 0, overwrite them on all ranks, load the file, and return their digest."""
     state = world.full_state(model)
     if world.is_main:
         save_file({name: tensor.clone() for name, tensor in state.items()}, saved)
@@ -100,7 +102,7 @@ def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
 
 
 def microbatches(world: World) -> Iterator[dict[str, Any]]:
-    """Make the global batch, the same on every rank: packed documents, each rank's share of another size."""
+    """Yield the microbatches of the global batch, the same on all ranks: packed rows of various lengths."""
     generator = torch.Generator().manual_seed(0)
     for number in range(MICROBATCHES_PER_RANK * world.size):
         lengths = LENGTHS[number % len(LENGTHS) :]
@@ -124,7 +126,7 @@ def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.
 
 
 def together(module: nn.Module, world: World) -> tuple[float, float]:
-    """Return loss and gradient norm of the global batch, each rank computing its share of it."""
+    """Return mean loss and gradient norm of the global batch, distributed over the ranks."""
     own = list(microbatches(world))[world.rank :: world.size]
     (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
     total = torch.zeros((), dtype=torch.float64, device=world.device)
@@ -137,7 +139,7 @@ def together(module: nn.Module, world: World) -> tuple[float, float]:
 
 
 def alone(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
-    """Return loss and gradient norm of the same batch in this process alone."""
+    """Return mean loss and gradient norm of the global batch, computed by this process alone."""
     module = MaskedLMObjective(model, masked_logits_only=True).to(world.device)
     batches = list(microbatches(world))
     num_targets = sum(batch["num_targets"] for batch in batches)
