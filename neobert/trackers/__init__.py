@@ -1,4 +1,4 @@
-"""Experiment trackers: one file each, listed in `table`, run by `background`.
+"""Experiment trackers: one module each, listed in `table`, run by `background`.
 
-Imports no torch and no tracker's package: the schema and the preflight probes read the table.
+Importing them needs neither torch nor a tracker's package: the schema and preflight checks read the table.
 """

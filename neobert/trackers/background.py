@@ -1,6 +1,6 @@
-"""Trackers on threads of their own: training never waits for one, and continues without one that fails.
+"""Background threads for trackers: training never waits for a tracker, and continues if one fails.
 
-A tracker is a third-party package or service. It may raise, hang at its start, or take a minute per line.
+A tracker is a third-party package or service, which may raise, hang at start-up, or need a minute per step.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class BackgroundTracker:
         self._thread.start()
 
     def log(self, row: Mapping[str, Any]) -> None:
-        """Queue a line of metrics. Returns at once."""
+        """Queue one line of metrics.jsonl for the tracker, without blocking.
+
+        Drops the tracker if it has not accepted a line for `LONGEST_WAIT_S` seconds.
+        """
         now_s = time.monotonic()
         with self._lock:
             if self._is_dropped:
@@ -57,11 +60,11 @@ class BackgroundTracker:
         self._lines.put((row["step"], {name: value for name, value in values.items() if value is not None}))
 
     def end(self) -> None:
-        """Queue the end of the session. Returns at once."""
+        """Request the end of the session after the queued lines, without blocking."""
         self._lines.put(None)
 
     def wait(self, limit_s: float) -> None:
-        """Wait for the end of the session. A thread that hangs is left to the end of the process."""
+        """Wait up to `limit_s` seconds for the session to end, then drop the tracker."""
         if self._is_dropped:
             return
         self._thread.join(limit_s)
@@ -86,7 +89,7 @@ class BackgroundTracker:
             del self._unfinished[0]
 
     def take_problem(self) -> str:
-        """Return, once, the message of a tracker that was dropped; empty for any other."""
+        """Return the message of a dropped tracker and clear it; empty if there is none."""
         with self._lock:
             problem, self._problem = self._problem, ""
         return problem
@@ -100,9 +103,9 @@ class BackgroundTracker:
 
 
 def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundTracker]:
-    """Start the named trackers.
+    """Start the named trackers, each on its own thread.
 
-    Raises `ProjectError` TRK001 for a package that is not installed: that is an error before the first step.
+    Raises `ProjectError` TRK001 if a tracker's package is not installed.
     """
     trackers = [TRACKERS[name] for name in names]
     for tracker in trackers:
@@ -117,7 +120,7 @@ def open_trackers(names: Iterable[str], run: TrackedRun) -> Sequence[BackgroundT
 
 
 def close_trackers(trackers: Sequence[BackgroundTracker]) -> None:
-    """End all sessions at once, within one time limit for all, and log the problems not yet taken."""
+    """End all sessions in parallel, within `CLOSE_LIMIT_S` seconds in total, and log their failures."""
     for tracker in trackers:
         tracker.end()
     deadline_s = time.monotonic() + CLOSE_LIMIT_S

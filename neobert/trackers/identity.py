@@ -1,4 +1,4 @@
-"""Identity by which trackers find the run of an earlier session, kept in the run directory."""
+"""Tracker run ID, stored in the run directory, with which a later session continues the same tracker run."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _IDENTITY = re.compile(f"[0-9a-f]{{{DIGITS}}}")
 
 
 def identity_of(run_dir: Path, first_step: int) -> str:
-    """Return the identity in the run directory, or write a new one.
+    """Return the ID stored in the run directory if the run is resumed, else create and store a new ID.
 
-    A run that starts at step 0 is new at the trackers, too: an earlier run of this path, which may have been
-    deleted, has other lines of the same steps. A directory that was moved keeps its identity.
+    A run that starts at step 0 always gets a new ID: an earlier run in the same directory logged other values
+    for the same steps. The ID does not depend on the path, so a directory can be moved.
 
     Raises OSError if the file cannot be written.
     """

@@ -1,6 +1,6 @@
-"""MLflow: the server of $MLFLOW_TRACKING_URI, or a database in the run directory.
+"""MLflow tracker: logs to the server at $MLFLOW_TRACKING_URI, or to mlflow.db in the run directory.
 
-`mlflow ui --backend-store-uri sqlite:///RUN_DIR/mlflow.db` shows the latter. The experiment is
+`mlflow ui --backend-store-uri sqlite:///RUN_DIR/mlflow.db` shows the database. The experiment is
 $MLFLOW_EXPERIMENT_NAME, or neobert.
 """
 
@@ -18,10 +18,10 @@ URI_ENV, EXPERIMENT_ENV = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"
 DATABASE = "mlflow.db"
 IDENTITY = "neobert.identity"
 LONGEST_VALUE = 6000
-"""Characters of a parameter, beyond which MLflow refuses it."""
+"""Maximum length of a parameter value in MLflow, in characters."""
 LONGEST_NAME = 250
 REFUSED = re.compile(r"[^/\w.\- ]")
-"""Characters that MLflow refuses in names; a corpus is named by its file, which may have them."""
+"""Characters that MLflow does not accept in metric names, but a corpus file name may contain."""
 
 
 class MlflowSession:
@@ -43,7 +43,7 @@ class MlflowSession:
             self._id = self._created(experiment, run)
 
     def _experiment(self, name: str) -> str:
-        """Return the id of the experiment, which another process may create at the same time."""
+        """Return the ID of the experiment, creating it if needed; safe if another process does so too."""
         from mlflow.exceptions import MlflowException
 
         found = self._client.get_experiment_by_name(name)
@@ -67,23 +67,23 @@ class MlflowSession:
         return identity
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Log values at a step."""
+        """Log the metrics of a step to the MLflow run."""
         now_ms = int(time.time() * 1000)
         metrics = [self._metric(_accepted(name), value, now_ms, step) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
     def close(self) -> None:
-        """Mark this session as ended; a later one opens the run again."""
+        """Mark the MLflow run as finished; a later session sets it to running again."""
         self._client.set_terminated(self._id)
 
 
 def _accepted(name: str) -> str:
-    """Return a metric's name with `_` for characters that MLflow refuses."""
+    """Return a metric name that MLflow accepts: other characters become `_`, and the length is limited."""
     return REFUSED.sub("_", name)[:LONGEST_NAME]
 
 
 def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """Return settings by dotted name, as text."""
+    """Flatten nested settings to pairs of dotted name and value as text."""
     flat: list[tuple[str, str]] = []
     for name, value in settings.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""Prometheus: the newest values in a file for the textfile collector of node_exporter.
+"""Prometheus tracker: writes the latest metrics to a file for the textfile collector of node_exporter.
 
 Names and units follow Prometheus' conventions: seconds and ratios instead of milliseconds and percent, and
 `_total` for counters.
@@ -40,7 +40,7 @@ COUNTERS = {
 
 
 class PrometheusSession:
-    """Session that keeps the newest value of each metric, and replaces the file atomically at every line."""
+    """Prometheus session: rewrites the file atomically, with the latest value of each metric."""
 
     def __init__(self, run: TrackedRun) -> None:
         self._path = textfile(run.run_dir, run.settings)
@@ -50,7 +50,7 @@ class PrometheusSession:
         self._write(is_training=True)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write the newest values. NaN replaces a value, but is not exported for what never had one."""
+        """Write the latest values. NaN replaces an earlier value; a metric that was always NaN is omitted."""
         self._values |= {
             name: value for name, value in values.items() if name in self._values or not math.isnan(value)
         }
@@ -58,7 +58,7 @@ class PrometheusSession:
         self._write(is_training=True)
 
     def close(self) -> None:
-        """Mark the session as ended. The file remains, and the collector continues to export it."""
+        """Set the metric `training` to 0. The file remains, and the collector continues to export it."""
         self._write(is_training=False)
 
     def _write(self, *, is_training: bool) -> None:
@@ -72,13 +72,13 @@ class PrometheusSession:
 
 
 def textfile(run_dir: Path, settings: Settings) -> Path:
-    """Return the file: prometheus.textfile, or metrics.prom in the run directory."""
+    """Return the path of the file: `prometheus.textfile` if set, else metrics.prom in the run directory."""
     named = settings["prometheus"]["textfile"]
     return Path(named).expanduser() if named else run_dir / FILE
 
 
 def exposition(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
-    """Yield values in Prometheus' text format, one family of metrics after the other."""
+    """Yield the lines of the values in Prometheus' text format, grouped by metric family."""
     seen: set[str] = set()
     shares = {name: value for name, value in values.items() if name.startswith(CORPUS_SHARE)}
     for name, value in values.items():
@@ -96,7 +96,7 @@ def exposition(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterat
 
 
 def family_of(name: str) -> tuple[str, str, float]:
-    """Return the exported name of a metric, its type, and the factor that converts its unit."""
+    """Return the Prometheus name of a metric, its type (counter or gauge), and the factor for its values."""
     if name in COUNTERS:
         return PREFIX + COUNTERS[name], "counter", 1.0
     for suffix, exported, factor in UNITS:

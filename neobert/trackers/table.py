@@ -1,4 +1,4 @@
-"""Table of trackers, by their names in the key `trackers`."""
+"""Table of the available trackers, by their names in the config key `trackers`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ NAMES = (JSONL, *TRACKERS)
 
 
 def requested(names: Iterable[str], *, with_wandb: bool) -> tuple[str, ...]:
-    """Return the names of `trackers`, each once; `with_wandb` is `wandb.enabled`, the older key."""
+    """Return the trackers to start, each once and without jsonl, which is always written.
+
+    Args:
+        names: value of the config key `trackers`.
+        with_wandb: value of the older key `wandb.enabled`, which adds wandb.
+    """
     named = [*names, *(["wandb"] if with_wandb else [])]
     return tuple(name for name in dict.fromkeys(named) if name != JSONL)

@@ -1,7 +1,7 @@
-"""TensorBoard event files in `tensorboard/` of the run directory (`tensorboard --logdir RUN_DIR`).
+"""TensorBoard tracker: event files in `tensorboard/` of the run directory (`tensorboard --logdir RUN_DIR`).
 
-Written with the package's own event writer: `torch.utils.tensorboard` needs the same package, and importing
-torch here would bring it into every process that reads the schema.
+It uses the event writer of the tensorboard package. `torch.utils.tensorboard` needs the same package, and
+would import torch in every process that reads the schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = "tensorboard"
 class TensorBoardSession:
     """TensorBoard tracker: writes the metrics of a session to a new event file.
 
-    It does not log the config, which is in resolved.json of the run directory.
+    The config is not logged: it is in resolved.json in the run directory.
     """
 
     def __init__(self, run: TrackedRun) -> None:
@@ -33,12 +33,12 @@ class TensorBoardSession:
         self._write(run.first_step, session_log=start)
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Write each value as a scalar, and flush, so that a killed run loses no values."""
+        """Write each metric as a scalar and flush the file, so that a killed run loses no values."""
         scalars = [self._summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self._write(step, summary=self._summary(value=scalars))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the event file."""
         self._writer.close()
 
     def _write(self, step: int, **content: Any) -> None:

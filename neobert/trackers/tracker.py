@@ -1,4 +1,4 @@
-"""The interface of a tracker."""
+"""Interface of experiment trackers: an entry of the table, and an open session."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ Settings = Mapping[str, Any]
 
 
 class Session(Protocol):
-    """An open tracker. Either method may block or raise: `background` isolates training from both."""
+    """Open session of a tracker. Methods may block or raise: `background` isolates training from them."""
 
     def log(self, values: Mapping[str, float], step: int) -> None:
         """Log the metrics of a step, under their names in metrics.jsonl."""
 
     def close(self) -> None:
-        """Send or write the remaining lines, and end the session."""
+        """Send or write the remaining metrics and end the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackedRun:
-    """The run that a session reports on.
+    """Run whose metrics a session logs.
 
     Attributes:
-        identity: 16 hex digits that the sessions of one run share (`identity.identity_of`).
-        first_step: step of the first line that will be logged; above 0 for a resumed run. An earlier session
-            may have logged lines of this step and later ones, which this session repeats.
-        settings: the resolved config as plain values; trackers do not import the schema, which imports their
-            table.
+        identity: run ID of 16 hex digits, shared by all sessions of the run (`identity.identity_of`).
+        first_step: step of the first metrics of this session; above 0 for a resumed run. An earlier session
+            may have logged this and later steps, which this session logs again.
+        settings: the resolved config as plain values, because the schema imports the table of trackers.
     """
 
     run_dir: Path
@@ -46,15 +45,15 @@ class TrackedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tracker:
-    """An entry of the table.
+    """Entry of the table of trackers.
 
     Attributes:
-        name: value of `trackers`, and name of the extra in pyproject.toml.
-        package: distribution that has to be installed; None for none.
-        requirement: the package with its lowest supported version, as the extra has it.
-        start: opens a session; imports the package.
-        folder: local folder that the tracker writes to, given the run directory and the config.
-        null: value that it gets for null in metrics.jsonl, which is not a finite number; None leaves it out.
+        name: name in the config key `trackers`, and of the extra in pyproject.toml.
+        package: distribution that must be installed; None if the tracker needs none.
+        requirement: requirement of the package, as in the extra, such as `wandb>=0.21`.
+        start: imports the package and opens a session.
+        folder: returns the local folder that the tracker writes to, given run directory and config.
+        null: value logged for a metric that is NaN or infinite (null in metrics.jsonl); None: not logged.
     """
 
     name: str
@@ -66,7 +65,7 @@ class Tracker:
 
     @property
     def is_installed(self) -> bool:
-        """Look the package up without importing it."""
+        """Return whether the package is installed, without importing it."""
         from importlib.metadata import PackageNotFoundError, version
 
         if self.package is None:

@@ -1,7 +1,7 @@
-"""Trackio: a local dashboard of several runs (`trackio show --project NAME`).
+"""Trackio tracker: a local dashboard for several runs (`trackio show --project NAME`).
 
-It writes to its own folder, $TRACKIO_DIR or `trackio` in the Hugging Face cache, so that one dashboard shows
-the runs of all run directories. Nothing leaves the machine unless TRACKIO_SPACE_ID is set.
+Trackio writes to $TRACKIO_DIR, or to `trackio` in the Hugging Face cache, so that one dashboard shows the
+runs of all run directories. No data leaves the machine unless TRACKIO_SPACE_ID is set.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ HASH_DIGITS = 6
 
 
 class TrackioSession:
-    """A session of one Trackio run, to which a resumed run appends.
+    """Trackio session; a resumed run appends to its earlier Trackio run.
 
-    Trackio finds a run by its name alone: a few digits of the run directory's hash keep `a/demo` and `b/demo`
-    apart.
+    Trackio identifies a run by its name, so the name ends with digits of the run ID, which distinguish
+    `a/demo` from `b/demo`.
     """
 
     def __init__(self, run: TrackedRun) -> None:
@@ -37,16 +37,16 @@ class TrackioSession:
         )
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Report values at a step."""
+        """Log the metrics of a step to the Trackio run."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Write the remaining lines."""
+        """Write the remaining metrics and finish the Trackio run."""
         self._run.finish()
 
 
 def folder_of_trackio(_run_dir: Path, _settings: Settings) -> Path:
-    """Return the folder of Trackio's databases, as Trackio resolves it."""
+    """Return Trackio's database folder: $TRACKIO_DIR, or `trackio` in the Hugging Face cache."""
     cache = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
     return Path(os.environ.get("TRACKIO_DIR") or Path(cache) / "trackio")
 

@@ -1,4 +1,4 @@
-"""Weights & Biases (`wandb.*` holds its settings)."""
+"""Weights & Biases tracker, configured by the config keys `wandb.*`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from neobert.trackers.tracker import TrackedRun, Tracker
 
 
 class WandbSession:
-    """A session of one W&B run, which later sessions of the run directory continue."""
+    """W&B session: all sessions of a run directory log to one W&B run."""
 
     def __init__(self, run: TrackedRun) -> None:
         import wandb
@@ -28,16 +28,16 @@ class WandbSession:
         )
 
     def log(self, values: Mapping[str, float], step: int) -> None:
-        """Report values at a step."""
+        """Log the metrics of a step to the W&B run."""
         self._run.log(dict(values), step=step)
 
     def close(self) -> None:
-        """Send the remaining lines."""
+        """Send the remaining metrics and finish the W&B run."""
         self._run.finish()
 
 
 def mode_of(mode: str) -> str:
-    """Return the mode: WANDB_MODE, else `wandb.mode`. W&B itself would prefer the argument."""
+    """Return the W&B mode: $WANDB_MODE if set, else `mode`. `wandb.init` itself would prefer its argument."""
     return os.environ.get("WANDB_MODE") or mode
 
 
