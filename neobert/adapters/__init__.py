@@ -1,1 +1,1 @@
-"""Adapters: a few trained weights on top of a frozen encoder."""
+"""LoRA adapters: low-rank weights that are trained on top of a frozen encoder."""

@@ -1,12 +1,12 @@
-"""Low-rank adapters (LoRA, arXiv:2106.09685) through peft: added, saved next to their encoder, merged.
+"""LoRA adapters (arXiv:2106.09685), using peft: adding, saving, loading and merging them.
 
 In addition to the files of every checkpoint, a checkpoint with an adapter contains:
 
-model.safetensors                  the model with the adapter merged into it: loads and exports as any other
-adapter/                           the adapter and the head, for `peft.PeftModel.from_pretrained`
-trainer_state/frozen.safetensors   the frozen weights: a merged sum does not give them back to the last bit
+model.safetensors                  model with the adapter merged, which loads and exports like any other model
+adapter/                           adapter and head, for `peft.PeftModel.from_pretrained`
+trainer_state/frozen.safetensors   frozen weights, which merged weights do not give back bit for bit
 
-W frozen weight [outputs, inputs], A [r, inputs], B [outputs, r].
+Shapes: W frozen weight [outputs, inputs], A [r, inputs], B [outputs, r].
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from neobert.training.loop.task import Task
 
 FOLDER, ADAPTER_FILE, FROZEN_FILE = "adapter", "adapter_model.safetensors", "frozen.safetensors"
 NAME = "default"
-"""peft's name of the only adapter of a model."""
+"""Name of the adapter in peft; a model has only this one."""
 BASE, FACTOR_A, FACTOR_B = ".base_layer.weight", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
 PREFIX = "base_model.model."
-"""Prefix of the names of weights in peft's files."""
+"""Prefix of weight names in peft's files."""
 PEFT_TASKS = {
     "NeoBERTForSequenceClassification": "SEQ_CLS",
     "NeoBERTForTokenClassification": "TOKEN_CLS",
@@ -45,18 +45,19 @@ PEFT_TASKS = {
 
 
 def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
-    """Freeze the encoder and add the factors that `adapter` requests, in place; the head is trained whole.
+    """Freeze the encoder and add LoRA factors in place, as the config section `adapter` requests.
 
-    B is initialized to zeros, so the model's outputs do not change. Raises `ProjectError` TSK008 without
-    peft, and for a layer that the blocks lack.
+    The head remains trainable. B is initialized to zeros, so the model's outputs do not change. Raises
+    `ProjectError` TSK008 if peft is not installed or `adapter.target_modules` has an unknown layer.
     """
     if not is_installed():
-        raise ProjectError("TSK008", "adapter.type lora needs peft, not installed here", INSTALL, "adapter")
+        message = "adapter.type lora needs peft, which is not installed"
+        raise ProjectError("TSK008", message, INSTALL, "adapter")
     unknown = sorted(set(target_modules(config)) - linear_layers(config).keys())
     if unknown:
         raise ProjectError(
             "TSK008",
-            f"adapter.target_modules names no linear layer of the blocks: {printable(listed(unknown))}",
+            f"adapter.target_modules has unknown layers: {printable(listed(unknown))}",
             f"choose among {', '.join(linear_layers(config))}",
             "adapter.target_modules",
         )
@@ -68,7 +69,7 @@ def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
 
 
 def lora_config(model: NeoBERTPreTrainedModel, config: RunConfig, **more: Any) -> Any:
-    """Return the `peft.LoraConfig` of a run."""
+    """Return the `peft.LoraConfig` of a run; `more` are further arguments of `LoraConfig`."""
     from peft import LoraConfig
 
     adapter = config.adapter
@@ -84,18 +85,18 @@ def lora_config(model: NeoBERTPreTrainedModel, config: RunConfig, **more: Any) -
 
 
 def saved_config(model: NeoBERTPreTrainedModel, config: RunConfig) -> Any:
-    """Return the `peft.LoraConfig` that reads a saved adapter: it brings its head."""
+    """Return the `peft.LoraConfig` to save with the adapter, so that peft loads it with its head."""
     head = [name.removesuffix(".") for name in model.fresh_parts]
     return lora_config(model, config, modules_to_save=head, inference_mode=True)
 
 
 def is_factor(name: str) -> bool:
-    """Return whether the parameter of this name belongs to the adapter."""
+    """Return whether a parameter of this name is a LoRA factor (A or B)."""
     return name.endswith((FACTOR_A, FACTOR_B))
 
 
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Return the weights with the adapters merged, W + scale B A, in fp32."""
+    """Return the weights with the adapter merged, W + scale * B @ A in fp32, under the base names."""
     found = {name: each for name, each in weights.items() if not is_factor(name)}
     for name in [name for name in found if name.endswith(BASE)]:
         layer = name.removesuffix(BASE)
@@ -106,11 +107,11 @@ def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdapterTask(Task):
-    """A task whose checkpoints hold an adapter.
+    """Task whose checkpoints contain an adapter.
 
     Attributes:
-        scale: factor of the product B A: alpha / r.
-        settings: the `peft.LoraConfig`.
+        scale: factor of B @ A, which is alpha / r.
+        settings: the `peft.LoraConfig` to save (`saved_config`).
     """
 
     model: NeoBERTPreTrainedModel
@@ -118,7 +119,7 @@ class AdapterTask(Task):
     settings: Any
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
-        """Write the merged model, the adapter and the frozen weights."""
+        """Write the merged model, the adapter with the head, and the frozen weights to `folder`."""
         write_hf_folder(self.model, self.tokenizer_files, folder, merged(weights, self.scale))
         trained = {name: each for name, each in weights.items() if self._is_trained(name)}
         (folder / FOLDER).mkdir(exist_ok=True)
@@ -129,9 +130,9 @@ class AdapterTask(Task):
         _write(folder / STATE_DIR / FROZEN_FILE, {n: each for n, each in weights.items() if n not in trained})
 
     def load(self, path: Path) -> None:
-        """Read frozen weights, adapter and head of the checkpoint whose model.safetensors is `path`.
+        """Load frozen weights, adapter and head from the checkpoint folder that contains the file `path`.
 
-        Raises `ProjectError` EXP004 if one is missing or damaged, EXP005 if they do not fit.
+        Raises `ProjectError` EXP004 if a file is missing or damaged, EXP005 if names or shapes differ.
         """
         folder = path.parent
         own = own_weights(self.model)
@@ -143,8 +144,8 @@ class AdapterTask(Task):
         if wrong:
             raise ProjectError(
                 "EXP005",
-                f"the adapter does not fit the model: {printable(listed(sorted(wrong)))}",
-                "restore the section adapter of the run that saved the checkpoint",
+                f"tensors missing, unexpected or of another shape: {printable(listed(sorted(wrong)))}",
+                "set the keys adapter.* as in the run that saved the checkpoint",
                 str(folder),
             )
         with torch.no_grad():
@@ -156,7 +157,7 @@ class AdapterTask(Task):
 
 
 def exported(name: str) -> str:
-    """Return the name of a weight in peft's files, which omit the adapter's name."""
+    """Return the name of a weight in peft's files, without `PREFIX`: peft omits the adapter's name."""
     return name.replace(f".{NAME}.weight", ".weight") if is_factor(name) else name
 
 

@@ -1,4 +1,4 @@
-"""Size of an adapter, and the layers that one can be added to, without torch or peft."""
+"""Layers that can have an adapter, and the number of its parameters. Imports neither torch nor peft."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ INSTALL = f"pip install '{REQUIREMENT}'"
 
 
 class LinearSize(NamedTuple):
-    """Inputs and outputs of a linear layer of the blocks."""
+    """Number of input and output features of a linear layer."""
 
     inputs: int
     outputs: int
 
 
 def linear_layers(config: RunConfig) -> Mapping[str, LinearSize]:
-    """Return the linear layers of a NeoBERT block, by the end of their names; none for another family."""
+    """Return the linear layers of a NeoBERT block by name suffix; empty for another model family."""
     model = config.model
     if not isinstance(model, ModelConfig):
         return {}
@@ -33,13 +33,13 @@ def linear_layers(config: RunConfig) -> Mapping[str, LinearSize]:
 
 
 def target_modules(config: RunConfig) -> tuple[str, ...]:
-    """Return the names of the layers that get an adapter: all linear layers of the blocks by default."""
+    """Return the names of the layers with an adapter; by default, all linear layers of the blocks."""
     requested = config.adapter.target_modules
     return tuple(linear_layers(config)) if requested is None else requested
 
 
 def adapter_parameters(config: RunConfig) -> int:
-    """Count the weights of an adapter: factors [r, inputs] and [outputs, r] for each layer."""
+    """Return the number of parameters of the adapter, or 0 without one: r * (inputs + outputs) per layer."""
     sizes = linear_layers(config)
     if config.adapter.type is None or not isinstance(config.model, ModelConfig):
         return 0
@@ -48,5 +48,5 @@ def adapter_parameters(config: RunConfig) -> int:
 
 
 def is_installed() -> bool:
-    """Return whether the package that adds adapters can be imported, without importing it."""
+    """Return whether peft is installed, without importing it."""
     return find_spec(PACKAGE) is not None
