@@ -1,13 +1,13 @@
-"""Kernels of the packed pretraining step, each behind one operator that torch.compile traces without a break.
+"""Kernels of the packed pretraining step, as custom operators that cause no graph break in torch.compile.
 
-Importing this package needs neither triton nor a GPU: an operator's program is imported when it first runs.
+Importing this package needs neither triton nor a GPU: operators import their Triton programs on first use.
 
-    attention     rotary attention inside packed segments (Triton), with the tables that every layer reads
+    attention     rotary attention within packed segments (Triton), and the tables that all layers share
     flash4        FlashAttention 4 for long segments, in the layout of `attention`
     pointwise     residual addition with RMSNorm; SwiGLU (Triton)
-    fused_block   an encoder block whose elementwise work happens in the epilogues of its products
-    products      those matrix products, and the copies of the weights that they read
-    epilogues     what happens to their results on the way out (quack-kernels)
-    vocabulary    the lookup of tokens; decoder and cross-entropy on the masked rows, logits never kept
-    reference     plain formulas that the kernels are compared with
+    fused_block   encoder block whose elementwise operations run in the epilogues of its matrix products
+    products      the matrix products of `fused_block`, and their folded copies of the weights
+    epilogues     the epilogues of these matrix products (quack-kernels)
+    vocabulary    embedding lookup; decoder and cross-entropy on labelled rows, without storing all logits
+    reference     plain PyTorch formulas with which the kernels are compared
 """

@@ -1,11 +1,11 @@
 """Rotary attention within packed segments: Triton kernels for short segments.
 
-T packed tokens, S segments, H heads, E head size. qkv is the fused product, [T, 3 * H * E], rows of a head in
-the order [query, key, value]. Every layer of a microbatch reads the same two tables: each row's angles
-(`rotary_table`) and the rows of each tile (`attention_tiles`). Several small programs share a multiprocessor,
-so the loads of one tile overlap with the matrix products of another. FlashAttention's single large program
-per multiprocessor cannot overlap them on segments of a few hundred rows. The gradient uses two programs
-(queries; keys and values) and no atomics, so it is deterministic.
+T packed tokens, S segments, H heads, E head size. qkv is the output of the fused projection, [T, 3 * H * E],
+in the order [query, key, value] for each head. All layers of a microbatch share two tables: the cosines and
+sines of each token (`rotary_table`) and the rows of each tile (`attention_tiles`). Several small programs
+share a multiprocessor, so the loads of one tile overlap with the matrix products of another. FlashAttention's
+single large program per multiprocessor cannot overlap them on segments of a few hundred rows. The backward
+pass uses two programs (queries; keys and values) and no atomics, so it is deterministic.
 """
 
 import math
@@ -18,10 +18,10 @@ from torch import Tensor
 def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
     """Cut segments into tiles of at most `block` rows, longest segments first.
 
-    cu_seqlens: [S + 1] integers; trailing entries may repeat. Rows past the last entry count as one more
-    segment, so that every row of the `total` rows is covered. Returns int32 [3, total // block + S + 1]:
-    first row of the tile, first row of its segment, end of its segment; unused tiles have first row = end.
-    The shape depends on nothing but the arguments' shapes.
+    cu_seqlens: [S + 1] integers; trailing entries may repeat. Rows after the last entry are treated as one
+    more segment, so that the tiles cover all `total` rows. Returns int32 [3, total // block + S + 1]: first
+    row of the tile, first row of its segment, end of its segment; unused tiles have first row = end. The
+    shape depends only on `total`, `block` and S, not on the lengths of the segments.
     """
     # All on the device and in shapes that depend on shapes alone: no synchronization, and one compiled graph
     # for every packing. Unused slots become empty tiles, which end at once.
@@ -43,10 +43,10 @@ def attention_tiles(cu_seqlens: Tensor, total: int, block: int) -> Tensor:
 def rotary_table(
     position_ids: Tensor, head_dim: int, theta: float, dtype: torch.dtype = torch.float32
 ) -> Tensor:
-    """Tabulate cosines and sines by row, (cos, sin) pairs for queries, keys and values side by side.
+    """Return the (cos, sin) pairs of each token for queries, keys and values, [T, 3 * head_dim].
 
-    position_ids: [T]. Returns [T, 3 * head_dim]: twice the angles theta ** (-2k / head_dim) * position, then
-    (1, 0) pairs, which leave the values as they are.
+    position_ids: [T]. The pairs for queries and for keys have angles theta ** (-2k / head_dim) * position;
+    the pairs for values are (1, 0), which leaves values unchanged.
     """
     exponent = torch.arange(0, head_dim, 2, device=position_ids.device, dtype=torch.float32) / head_dim
     angle = position_ids.to(torch.float32)[:, None] * theta**-exponent
@@ -57,7 +57,7 @@ def rotary_table(
 
 
 BLOCK = 64
-"""Rows of one tile; the block of `attention_tiles`."""
+"""Rows per tile: the argument `block` of `attention_tiles`."""
 
 # The keys' program holds two sums, dk and dv: the limit of its registers lets more of them share a
 # multiprocessor.
@@ -73,7 +73,7 @@ def _scales(head_dim: int) -> tuple[float, float]:
 
 
 def run_forward(qkv: Tensor, tiles: Tensor, num_heads: int) -> tuple[Tensor, Tensor]:
-    """Attend over rotated qkv; returns out [T, H * E] and the base-2 log-sum-exps [H, T]."""
+    """Attend within segments over rotated qkv; return out [T, H * E] and base-2 log-sum-exps [H, T]."""
     from neobert.kernels.jit.attention import attention_forward
 
     total, head_dim = qkv.shape[0], qkv.shape[1] // (3 * num_heads)
@@ -96,10 +96,10 @@ def run_backward(
     tiles: Tensor,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradient of the product before rotation, [T, 3 * H * E].
+    """Return the gradient of qkv before rotation, [T, 3 * H * E], and None or row sums.
 
-    With rstd [T], the rows are scaled by it, and the sums of (gradient * value) over each head before
-    scaling, [H, T], are returned too: the gradient of a norm folded into the product needs them.
+    With rstd [T], the rows of the gradient are scaled by rstd, and the sums of gradient * value over each
+    head before scaling, [H, T], are also returned: the gradient of a norm folded into the product needs them.
     """
     from neobert.kernels.jit.attention import attention_backward_keys, attention_backward_queries
 
@@ -118,7 +118,7 @@ def run_backward(
 
 
 def rotate(qkv: Tensor, rotary: Tensor, num_heads: int, *, sign: int = 1, in_place: bool = False) -> Tensor:
-    """Rotate queries and keys of qkv by sign times their angles."""
+    """Return qkv [T, 3 * H * E] with queries and keys rotated by `sign` times the angles of `rotary`."""
     import triton
 
     from neobert.kernels.jit.pointwise import rotate_heads
@@ -180,5 +180,8 @@ _rotary_attention.register_autograd(_differentiate, setup_context=_save)
 
 
 def rotary_attention(qkv: Tensor, rotary: Tensor, tiles: Tensor, num_heads: int) -> Tensor:
-    """Rotate queries and keys, then attend within segments: [T, 3 * H * E] to [T, H * E]."""
+    """Rotate queries and keys, then attend within segments: qkv [T, 3 * H * E] to output [T, H * E].
+
+    rotary: result of `rotary_table`. tiles: result of `attention_tiles`.
+    """
     return _rotary_attention(qkv, rotary, tiles, num_heads)[0]

@@ -1,8 +1,6 @@
-"""FlashAttention 4 in the layout of `neobert.kernels.attention`.
+"""FlashAttention 4 for the qkv layout of `neobert.kernels.attention`; faster for segments of 1000s of rows.
 
-The better choice once segments are thousands of rows long.
-
-T packed tokens, H heads, E head size. Needs the flash-attn-4 package and a Hopper card or newer.
+T packed tokens, H heads, E head size. Needs the flash-attn-4 package and a Hopper or newer GPU.
 """
 
 from typing import Any
@@ -19,7 +17,7 @@ def _heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def run_forward(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int) -> tuple[Tensor, Tensor]:
-    """Attend over rotated qkv [T, 3 * H * E]; returns out [T, H * E] and natural log-sum-exps [H, T]."""
+    """Attend over rotated qkv [T, 3 * H * E]; return out [T, H * E] and natural log-sum-exps [H, T]."""
     from flash_attn.cute.interface import _flash_attn_fwd
 
     # Strided views of the fused product: FlashAttention takes strides, so nothing is copied.
@@ -43,7 +41,7 @@ def run_backward(
     max_seqlen: int,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradient of the product before rotation, as `attention.run_backward` returns it."""
+    """Return the gradient of qkv before rotation, and None or row sums, as `attention.run_backward` does."""
     from flash_attn.cute.interface import _flash_attn_bwd
 
     num_heads, total = lse.shape
@@ -129,5 +127,8 @@ _flash4.register_autograd(_differentiate, setup_context=_save)
 def rotary_attention(
     qkv: Tensor, rotary: Tensor, cu_seqlens: Tensor, max_seqlen: int, num_heads: int
 ) -> Tensor:
-    """Rotate queries and keys, then attend within segments: [T, 3 * H * E] to [T, H * E]."""
+    """Rotate queries and keys, then attend within segments: qkv [T, 3 * H * E] to output [T, H * E].
+
+    rotary: result of `attention.rotary_table`. cu_seqlens: int32 [S + 1] for S segments.
+    """
     return _flash4(qkv, rotary, cu_seqlens, max_seqlen, num_heads)[0]

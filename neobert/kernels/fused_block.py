@@ -1,14 +1,14 @@
-"""An encoder block whose elementwise operations run in the epilogues of its matrix products.
+"""Encoder block whose elementwise operations run in the epilogues of its matrix products.
 
-T packed tokens, D hidden, H heads, I intermediate. No elementwise operation makes its own pass over memory:
-rotation, residual addition, the sums of squares of the next norm, SwiGLU and both norms' gradients are
-epilogues (`neobert.kernels.epilogues`), and attention rotates its gradient back before storing it. The
+T packed tokens, D hidden size, H heads, I intermediate size. No elementwise operation needs its own pass over
+memory: rotation, residual addition, the sums of squares of the next norm, SwiGLU and both norms' gradients
+are epilogues (`neobert.kernels.epilogues`), and attention rotates its gradient back before storing it. The
 residual stream is passed with its reciprocal root mean square: a block takes (x, rstd) and returns the next
 pair.
 
-`neobert.kernel_table` lists what it needs: heads of 64, because the rotation's epilogue covers a head's
-queries, keys and values in one tile of 192 columns, and a Hopper card, for which the tiles were chosen.
-Weights keep the published names and layouts; gradients come out in the weights' dtype, summed in float32.
+`neobert.kernel_table` lists the requirements: head size 64, because the rotation's epilogue needs a head's
+query, key and value in one tile of 192 columns, and a Hopper GPU, for which the tile sizes were chosen.
+Weights have the published names and layouts; gradients have the weights' dtype and are summed in float32.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from neobert.kernels.products import NUM_PARTIALS, finish_gains, fold, unfold
 
 
 class Weights(NamedTuple):
-    """A block's parameters in the published layout."""
+    """Parameters of an encoder block in the published layout."""
 
     attention_norm: Tensor
     qkv: Tensor
@@ -32,7 +32,7 @@ class Weights(NamedTuple):
 
 
 class Folded(NamedTuple):
-    """Compute copies of a block's matrices."""
+    """Copies of a block's matrices for computation: cast, and for qkv and w12 scaled by the norm's weight."""
 
     qkv: Tensor
     wo: Tensor
@@ -41,7 +41,7 @@ class Folded(NamedTuple):
 
 
 def fold_weights(weights: Weights, dtype: torch.dtype) -> Folded:
-    """Cast the matrices, with each norm's weight in the product that follows it."""
+    """Return copies of the matrices in `dtype`, with each norm's weight folded into the following matrix."""
     return Folded(
         fold(weights.qkv, weights.attention_norm, dtype),
         fold(weights.wo, None, dtype),
@@ -194,11 +194,11 @@ def encoder_block(
     eps: float,
     max_seqlen: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Run one pre-norm block: (x [T, D] bfloat16, rstd [T]) to the next such pair.
+    """Run one pre-norm encoder block on x [T, D] bfloat16 with rstd [T]; return both for the next block.
 
-    rotary: `rotary_table`. segments: `attention_tiles` for this project's attention, or, with
-    max_seqlen > 0, int32 cu_seqlens for FlashAttention 4. rstd of the first block: `row_rstd`; no gradient
-    flows through it, because the block's own gradient already contains the norm's.
+    rotary: result of `rotary_table`. segments: result of `attention_tiles` for this project's attention, or,
+    with max_seqlen > 0, int32 cu_seqlens for FlashAttention 4. The first block gets rstd from `row_rstd`.
+    rstd has no gradient of its own: the gradient of x includes the gradient through the norm.
     """
     outputs = _block(x, rstd, list(weights), [rotary, segments], num_heads, max_seqlen, eps)
     return outputs[0], outputs[1]

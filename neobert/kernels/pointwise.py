@@ -1,8 +1,8 @@
 """Elementwise operations of a block, fused into one pass: residual addition with RMSNorm, and SwiGLU.
 
-M rows, D hidden, I intermediate. SwiGLU takes the fused product of the published layout: gate in the first
-half of the columns, up in the second. Its backward pass computes the activation again, so the forward pass
-keeps only its input.
+M rows, D hidden size, I intermediate size. SwiGLU takes the output of the fused projection in the published
+layout: gate in the first half of the columns, up in the second half. Its backward pass recomputes the
+activation, so the forward pass saves only its input.
 """
 
 from typing import Any
@@ -12,11 +12,11 @@ from torch import Tensor
 
 ROWS = 4
 NUM_PARTIALS = 528
-"""Programs of the backward pass, four per multiprocessor of a Hopper card, each with its partial sum."""
+"""Programs of the backward pass, each with its own partial sum: four per multiprocessor of a Hopper GPU."""
 
 
 def power_of_two(size: int) -> int:
-    """Return the smallest power of two that is at least `size`, Triton's block width for such a row."""
+    """Return the smallest power of two that is at least `size`: the Triton block width for such rows."""
     return 1 << (size - 1).bit_length()
 
 
@@ -88,12 +88,12 @@ _add_rms_norm.register_autograd(_differentiate, setup_context=_save)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalize rows [M, D]: statistics in float32, result in x's dtype."""
+    """Apply RMSNorm to x [M, D], with statistics in float32 and the result in x's dtype."""
     return _add_rms_norm(x, None, weight, eps)[1]
 
 
 def add_rms_norm(x: Tensor, branch: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return (x + branch, its RMSNorm): one read of both addends, one write of both results."""
+    """Return x + branch [M, D] and the RMSNorm of the sum, computed in one pass."""
     out, normed, _ = _add_rms_norm(x, branch, weight, eps)
     return out, normed
 
@@ -135,9 +135,9 @@ def _(gate_up: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _GatedDown(torch.autograd.Function):
-    """down(silu(gate) * up), keeping gate_up alone.
+    """Down projection of silu(gate) * up, which saves gate_up but not the activation.
 
-    The activation returns from the backward pass's own kernel.
+    The backward pass recomputes the activation.
     """
 
     @staticmethod
@@ -155,5 +155,5 @@ class _GatedDown(torch.autograd.Function):
 
 
 def swiglu_down(gate_up: Tensor, weight: Tensor) -> Tensor:
-    """Multiply silu(gate) * up [M, I] by the down projection [D, I]: [M, 2I] to [M, D]."""
+    """Apply SwiGLU to gate_up [M, 2I], then the down projection `weight` [D, I]; return [M, D]."""
     return _GatedDown.apply(gate_up, weight)

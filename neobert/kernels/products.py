@@ -1,12 +1,10 @@
-"""The matrix products of an encoder block, each with its epilogue.
+"""Matrix products of an encoder block, each with an epilogue of `neobert.kernels.epilogues`.
 
-T tokens, N rows and D columns of a weight. The epilogues themselves are in `neobert.kernels.epilogues`; here
-each gets its buffers, its tile and a name.
+T tokens, D hidden size, I intermediate size; a weight is [N, D].
 
-Weights are the copies that `fold` makes: cast, with the weight of the preceding norm multiplied in, and gate
-and up rows interleaved. RMSNorm's row scale commutes with the product that follows and its weight belongs to
-that product's columns: norm(x) @ W.T = rstd * (x @ (W * gain).T). So the product reads the residual stream
-itself and the norm costs no pass.
+Weights are the copies made by `fold`: cast, multiplied by the weight (gain) of the preceding norm, and with
+gate and up rows interleaved. RMSNorm followed by a matrix product can be written as norm(x) @ W.T = rstd *
+(x @ (W * gain).T), so the product reads the residual stream directly and the norm needs no pass over it.
 """
 
 from dataclasses import asdict, dataclass
@@ -20,7 +18,7 @@ from neobert.kernels.pointwise import power_of_two
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The shape of a product's work on one multiprocessor, as quack names it."""
+    """Tile configuration of a matrix product, with the names of quack's arguments."""
 
     tile_M: int  # noqa: N815
     tile_N: int  # noqa: N815
@@ -29,7 +27,7 @@ class Tile:
     pingpong: bool
 
     def arguments(self) -> dict[str, Any]:
-        """Return the fields under the names of quack's arguments."""
+        """Return the fields as keyword arguments for quack."""
         return asdict(self)
 
 
@@ -67,7 +65,10 @@ def _finish_rstd(squares: Tensor, width: int, eps: float) -> Tensor:
 
 
 def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
-    """Return the factor of x in the norm's gradient, from row sums of gradient * value [T, parts]."""
+    """Return the factor [T] of x in the norm's gradient, from partial row sums `dots` [T, parts].
+
+    The partial sums are of gradient * value; `width` is D.
+    """
     from neobert.kernels.jit.norm import norm_correction
 
     rows, parts = dots.shape
@@ -81,7 +82,7 @@ def correction(dots: Tensor, rstd: Tensor, width: int) -> Tensor:
 
 
 def project_in(x: Tensor, rstd: Tensor, weight: Tensor, rotary: Tensor) -> Tensor:
-    """Return rotated queries, keys and values of norm(x): [T, 3D]."""
+    """Return the qkv projection of norm(x), with queries and keys rotated, [T, 3D]."""
     from neobert.kernels.epilogues import norm_rotate
 
     qkv = x.new_empty(x.shape[0], weight.shape[0])
@@ -92,7 +93,7 @@ def project_in(x: Tensor, rstd: Tensor, weight: Tensor, rotary: Tensor) -> Tenso
 
 
 def project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Return x + branch @ weight.T and its row rstd."""
+    """Return x + branch @ weight.T [T, D], and 1 / RMS of its rows [T]; `name` selects the tile."""
     from neobert.kernels.epilogues import residual_squares
 
     tile, out = TILES[name], torch.empty_like(x)
@@ -102,7 +103,7 @@ def project_back(name: str, branch: Tensor, weight: Tensor, x: Tensor, eps: floa
 
 
 def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return gate and up in neighbouring columns [T, 2I], and silu(gate) * up [T, I], of norm(x)."""
+    """Return the projection of norm(x) to gate and up, interleaved [T, 2I], and silu(gate) * up [T, I]."""
     from neobert.kernels.epilogues import norm_swiglu
 
     gate_up = x.new_empty(x.shape[0], weight.shape[0])
@@ -114,7 +115,7 @@ def gate(x: Tensor, rstd: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rstd * the gradient of gate and up [T, 2I], and the partial row sums for `correction`."""
+    """Return rstd * gradient of gate and up, interleaved [T, 2I], and partial row sums for `correction`."""
     from neobert.kernels.epilogues import swiglu_gradient
 
     # b_kn: this product reads the weight as it is stored, [K, N], and no transposed copy is made.
@@ -128,7 +129,10 @@ def gate_gradient(grad: Tensor, weight: Tensor, gate_up: Tensor, rstd: Tensor) -
 def stream_gradient(
     name: str, grad: Tensor, weight: Tensor, past: Tensor, x: Tensor, factor: Tensor
 ) -> Tensor:
-    """Return the residual stream's gradient: past + grad @ weight + x * factor, grad being rstd-scaled."""
+    """Return the gradient of the residual stream, past + grad @ weight + x * factor, [T, D].
+
+    grad is already scaled by rstd; factor [T] is the result of `correction`; `name` selects the tile.
+    """
     from neobert.kernels.epilogues import norm_gradient
 
     out = torch.empty_like(x)
@@ -138,18 +142,18 @@ def stream_gradient(
 
 
 def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
-    """Return grad.T @ x in float32."""
+    """Return the gradient of a weight, grad.T @ x, in float32."""
     # Products in bf16 and sums in fp32, up to the parameter's gradient: rounding to bf16 in between would
     # lose small gradients when microbatches are accumulated.
     return torch.mm(grad.t(), x, out_dtype=torch.float32)
 
 
 NUM_PARTIALS, ROWS = 264, 2
-"""Programs that unfold a gradient, two per multiprocessor of a Hopper card; rows each takes at a time."""
+"""Programs of `unfold`, two per multiprocessor of a Hopper GPU, and the rows that each loads at a time."""
 
 
 def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave: bool = False) -> Tensor:
-    """Return weight [N, D] * gain [D] in dtype; with interleave, rows r and N / 2 + r become neighbours."""
+    """Return weight [N, D] * gain [D] in dtype; with interleave, rows r and N / 2 + r become adjacent."""
     from neobert.kernels.jit.pointwise import fold_weight
 
     rows, size = weight.shape
@@ -165,10 +169,9 @@ def fold(weight: Tensor, gain: Tensor | None, dtype: torch.dtype, *, interleave:
 def unfold(
     grad_folded: Tensor, weight: Tensor, gain: Tensor, partial: Tensor, *, interleave: bool = False
 ) -> Tensor:
-    """Return the gradient of the weight [N, D], in its dtype, from that of its folded copy.
+    """Return the gradient of the weight [N, D], in its dtype, from the gradient of its folded copy.
 
-    The gain's gradient is left as partial sums in partial [P, D], float32, so that a block can finish both
-    norms at once.
+    Writes partial sums of the gain's gradient to `partial` [P, D], float32, which `finish_gains` adds up.
     """
     from neobert.kernels.jit.pointwise import unfold_gradient
 
@@ -193,7 +196,7 @@ def unfold(
 
 
 def finish_gains(partials: Tensor, gains: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Sum partials [2, P, D] into the gradients of two gains [D], each in its gain's dtype."""
+    """Sum partials [2, P, D] to the gradients of a block's two gains (norm weights) [D], in their dtypes."""
     from neobert.kernels.jit.pointwise import sum_partials
 
     _, parts, size = partials.shape

@@ -1,6 +1,6 @@
-"""Reference formulas that kernels are compared with, in the dtype of their inputs.
+"""Reference implementations of the kernels in plain PyTorch, computed in the dtype of the inputs.
 
-T tokens, D hidden, H heads, E head size.
+T tokens, D hidden size, H heads, E head size, I intermediate size.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Normalize rows, statistics in float32 or wider."""
+    """Apply RMSNorm to the last dimension of x, with statistics in float32, or float64 for float64 inputs."""
     wide = x.double() if x.dtype == torch.float64 else x.float()
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)).to(x.dtype) * weight
 
 
 def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
-    """Rotate interleaved pairs of x [T, H, E]."""
+    """Apply rotary embeddings for positions [T] to interleaved pairs of x [T, H, E]."""
     size = x.shape[-1]
     exponent = torch.arange(0, size, 2, device=x.device, dtype=torch.float64) / size
     angle = (positions.double()[:, None] * theta**-exponent)[:, None, :]
@@ -34,7 +34,7 @@ def rotate(x: Tensor, positions: Tensor, theta: float) -> Tensor:
 
 
 def attention(qkv: Tensor, positions: Tensor, cu_seqlens: Tensor, num_heads: int, theta: float) -> Tensor:
-    """Attend within segments over unrotated qkv [T, 3 * H * E], one segment after another."""
+    """Rotate qkv [T, 3 * H * E] and attend within segments, one after another; return [T, H * E]."""
     total = qkv.shape[0]
     q, k, v = qkv.view(total, num_heads, 3, -1).unbind(2)
     q, k = rotate(q, positions, theta), rotate(k, positions, theta)
@@ -49,7 +49,7 @@ def _attend_all(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def swiglu(gate_up: Tensor) -> Tensor:
-    """silu(gate) * up, gate in the first half of the columns."""
+    """Return silu(gate) * up [T, I] of gate_up [T, 2I], which has gate in the first half of its columns."""
     gate, up = gate_up.chunk(2, -1)
     return F.silu(gate) * up
 
@@ -63,7 +63,7 @@ def block(
     theta: float,
     eps: float,
 ) -> Tensor:
-    """One pre-norm encoder block; weights as `fused_block.Weights`."""
+    """Apply one pre-norm encoder block to x [T, D]."""
     attended = attention(
         rms_norm(x, weights.attention_norm, eps) @ weights.qkv.t(), positions, cu_seqlens, num_heads, theta
     )

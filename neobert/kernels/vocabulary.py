@@ -1,14 +1,14 @@
 """Token embedding lookup, and the decoder with its cross-entropy (chunked linear cross-entropy).
 
-M rows to score (a row with a negative label counts for nothing), D hidden, V vocabulary.
+M rows (a row with a negative label has no loss), D hidden size, V vocabulary size.
 
-torch.compile lowers the backward of torch's own lookup to atomic additions in varying order; the one here is
-deterministic.
+torch.compile lowers the backward pass of torch.nn.functional.embedding to atomic additions in varying order;
+the lookup here is deterministic.
 
-The loss holds one chunk of logits at a time. Its gradients are computed with it, chunk by chunk: the logits
-of a chunk are turned into their gradient and multiplied while they are in memory, so that the backward pass
-needs no logits and only scales. The loss is summed, so its gradient by the logits, softmax - onehot, does not
-depend on the other chunks.
+The loss stores one chunk of logits at a time, and computes the gradients in the forward pass: the logits of a
+chunk are overwritten by their gradient and multiplied by hidden states and weights at once. The backward pass
+needs no logits and only scales the gradients. This works because the loss is a sum: its gradient with respect
+to the logits, softmax - onehot, does not depend on other chunks.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ _embedding.register_autograd(_differentiate_lookup, setup_context=_keep_ids)
 
 
 def embedding(ids: Tensor, weight: Tensor, padding_id: int | None) -> Tensor:
-    """Look ids up in weight [V, D]: ids [...] int64 to [..., D]. The row of `padding_id` gets no gradient."""
+    """Return the rows of weight [V, D] for ids [...] int64, [..., D]; row `padding_id` gets no gradient."""
     return _embedding(ids, weight, NO_PADDING if padding_id is None else padding_id)
 
 
@@ -85,7 +85,7 @@ def _in_place_by_triton(
 def _in_place_by_torch(
     logits: Tensor, bias: Tensor | None, labels: Tensor, losses: Tensor, z_loss: float
 ) -> None:
-    """Turn logits [M, V] into the gradient of their summed loss, in place, and fill losses [M]."""
+    """Replace logits [M, V] by the gradient of the summed loss in place; write the loss per row to losses."""
     # One copy in the type of the losses (fp32 or wider) is enough: the softmax is computed in it, in place.
     wide = logits.to(losses.dtype, copy=True)
     if bias is not None:
@@ -140,12 +140,12 @@ def _linear_cross_entropy(
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
-    """Return the type of sums: fp32, and fp64 for inputs in fp64."""
+    """Return the dtype for sums: fp32, or fp64 if hidden is in fp64."""
     return torch.promote_types(hidden.dtype, torch.float32)
 
 
 def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_first: bool) -> None:
-    """Add the chunk's grad_logits.T @ rows to grad_weight [V, D], summed in its type."""
+    """Add grad_logits.T @ rows of a chunk to grad_weight [V, D] in place, in the dtype of grad_weight."""
     if grad_logits.dtype == grad_weight.dtype:
         grad_weight.addmm_(grad_logits.t(), rows)
     elif grad_logits.is_cuda and is_first:
@@ -196,10 +196,10 @@ def linear_cross_entropy(
     program: Program = "triton",
     z_loss: float = 0.0,
 ) -> Tensor:
-    """Sum -log softmax(hidden @ weight.T + bias)[label] over the rows whose label is not negative.
+    """Return the cross-entropy of hidden @ weight.T + bias, summed over the rows with a non-negative label.
 
-    Each row adds z_loss times the square of its logits' logsumexp (z-loss, arXiv:2204.02311).
-    hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the type of hidden; the gradient
-    of the weight accumulates in fp32. `triton` needs a GPU, `torch` runs anywhere.
+    Each such row adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
+    hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
+    of the weight accumulates in fp32. Program `triton` needs a GPU, `torch` runs on any device.
     """
     return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program, z_loss)[0]

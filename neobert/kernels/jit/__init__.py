@@ -1,4 +1,4 @@
-"""Triton programs.
+"""Triton programs of `neobert.kernels`.
 
-Importing a module of this folder needs triton; the operators above it import them on first use.
+These modules need triton to be imported; the operators in `neobert.kernels` import them on first use.
 """

@@ -1,9 +1,9 @@
-"""Triton programs for attention inside packed segments.
+"""Triton programs for attention within packed segments.
 
-T packed tokens, H heads, E head size. Queries, keys and values arrive as the rows of one fused product, [T,
-H, 3, E], already rotated; gradients leave in the same layout, rotated back. A tile is a run of rows of one
-segment; the table of tiles is [3, num_tiles] int32: first row, first row of its segment, end of its segment
-(an empty tile has first row >= end). Log-sum-exps are kept in base 2, [H, T].
+T packed tokens, H heads, E head size. Inputs are rotated queries, keys and values in one tensor [T, H, 3, E];
+gradients have the same layout and are rotated back. A tile is a range of rows of one segment; the table of
+tiles is int32 [3, num_tiles]: first row, first row of its segment, end of its segment (an empty tile has
+first row >= end). Log-sum-exps are in base 2, [H, T].
 """
 
 import triton
@@ -24,9 +24,9 @@ def _tile(tiles, num_tiles, H: tl.constexpr):
 
 @triton.jit
 def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.constexpr):
-    """Load BLOCK whole rows from row `start`.
+    """Load BLOCK rows from row `start` on.
 
-    Rows past the buffer come as zeros, rows past the segment as they are.
+    Rows after the end of the buffer are zeros; rows after the end of the segment are not masked.
     """
     local = tl.arange(0, BLOCK)[:, None]
     at = local * stride + tl.arange(0, E)[None, :]
@@ -37,7 +37,7 @@ def _rows(base, start, total, stride: tl.constexpr, BLOCK: tl.constexpr, E: tl.c
 
 @triton.jit
 def _rotate_back(grad, rotary, rows, total, BLOCK: tl.constexpr, E: tl.constexpr):
-    """Turn each interleaved pair back by its position's angle: the transpose of the forward rotation."""
+    """Rotate interleaved pairs by the negative angle of their position (transpose of the rotation)."""
     # Rows past the buffer read the last angle: their gradient is not stored.
     wide = tl.minimum(rows, total - 1).to(tl.int64)
     table = tl.load(rotary + wide[:, None] * (3 * E) + tl.arange(0, E)[None, :]).to(tl.float32)
@@ -51,7 +51,7 @@ def attention_forward(
     qkv, out, lse, tiles, total, num_tiles, scale_log2,
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """Output and log-sum-exps of one tile of queries."""
+    """Compute attention output and log-sum-exps for one tile of queries."""
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
         return
@@ -93,9 +93,9 @@ def attention_backward_queries(
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the queries of one tile.
+    """Compute the gradient of the queries of one tile.
 
-    Leaves (lse, delta = sum(out * grad_out)) by row for the keys' program.
+    Also writes (lse, delta = sum(out * grad_out)) per row for `attention_backward_keys`.
     """
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:
@@ -143,9 +143,9 @@ def attention_backward_keys(
     H: tl.constexpr, E: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr,
     FOLD_NORM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the keys and values of one tile.
+    """Compute the gradients of the keys and values of one tile.
 
-    A row past the segment gets an infinite log-sum-exp: weight zero.
+    Queries after the end of the segment get an infinite log-sum-exp, so that their weights are zero.
     """
     head, first, begin, end = _tile(tiles, num_tiles, H)
     if first >= end:

@@ -1,6 +1,6 @@
-"""Triton programs that reduce rows: RMSNorm with the residual addition, and the cross-entropy.
+"""Triton programs with row reductions: RMSNorm with residual addition, and cross-entropy.
 
-Rows of D values, statistics in float32.
+Rows have D values; statistics are computed in float32.
 """
 
 import triton
@@ -12,9 +12,9 @@ def add_norm_forward(
     x, branch, weight, out, normed, rstd, num_rows, eps,
     D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """out = x + branch, normed = out / rms(out) * weight.
+    """Compute out = x + branch and normed = out / rms(out) * weight.
 
-    Without a branch, out is x itself and is not written.
+    Without a branch, x is normalized and out is not written.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, WIDTH)
@@ -39,7 +39,7 @@ def add_norm_backward(
     grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
     D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of both addends; a partial sum of the weight's gradient by program, for the caller to add."""
+    """Compute grad_x, also the gradient of branch, and per program a partial sum of the weight's gradient."""
     cols = tl.arange(0, WIDTH)
     gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
     # A fixed number of programs strides over the rows, so that the partial sums of the weight's gradient are
@@ -65,9 +65,9 @@ def add_norm_backward(
 def norm_correction(
     dots, rstd, out, num_rows, parts, row_stride, part_stride, width, PARTS: tl.constexpr, ROWS: tl.constexpr
 ):
-    """out[m] = -rstd[m]^2 / width * sum(dots[m, :]).
+    """Compute out[m] = -rstd[m]^2 / width * sum(dots[m, :]).
 
-    The term that the gradient of the norm subtracts, per unit of the norm's input.
+    This is the factor of the norm's input in the norm's gradient.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, PARTS)
@@ -79,7 +79,7 @@ def norm_correction(
 
 @triton.jit
 def finish_rstd(squares, rstd, num_rows, parts, width, eps, PARTS: tl.constexpr, ROWS: tl.constexpr):
-    """rstd[m] = 1 / sqrt(sum(squares[m, :]) / width + eps)."""
+    """Compute rstd[m] = 1 / sqrt(sum(squares[m, :]) / width + eps)."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, PARTS)
     inside = (rows < num_rows)[:, None] & (cols < parts)[None, :]
@@ -92,9 +92,9 @@ def cross_entropy_in_place(
     logits, bias, labels, loss, row_stride, z_loss,
     V: tl.constexpr, WIDTH: tl.constexpr, HAS_BIAS: tl.constexpr, HAS_Z_LOSS: tl.constexpr,
 ):  # fmt: skip
-    """loss[m] = logsumexp - logit of the label + z_loss logsumexp^2; logits become its gradient.
+    """Compute loss[m] = logsumexp - label's logit + z_loss * logsumexp^2; replace logits by its gradient.
 
-    That is softmax (1 + 2 z_loss logsumexp) - one_hot. A negative label: zero loss and gradient.
+    The gradient is softmax * (1 + 2 * z_loss * logsumexp) - one_hot; both are 0 for a negative label.
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)

@@ -1,4 +1,4 @@
-"""Triton programs for rotation, SwiGLU, and folding a norm's weight into a product's."""
+"""Triton programs for rotation, SwiGLU, and folding a norm's weight into the following matrix."""
 
 import triton
 import triton.language as tl
@@ -9,9 +9,9 @@ def rotate_heads(
     source, target, rotary, total,
     SIGN: tl.constexpr, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr, COPY_V: tl.constexpr,
 ):  # fmt: skip
-    """Rotate the queries and keys of [T, H, 3, E] by SIGN times their angle; values are copied when COPY_V.
+    """Rotate queries and keys of [T, H, 3, E] by SIGN times their angles; copy values if COPY_V is set.
 
-    source and target may be the same tensor. Interleaved pairs (2k, 2k + 1).
+    Pairs are interleaved, (2k, 2k + 1). source and target may be the same tensor.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     inside = (rows < total)[:, None]
@@ -41,9 +41,9 @@ def rotate_heads(
 def finish_attention_gradient(
     qkv, grad_qkv, rstd, rotary, rowdot, total, H: tl.constexpr, E: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """In place on grad_qkv: rotate back, scale rows by rstd.
+    """Rotate grad_qkv back and scale its rows by rstd, in place.
 
-    Rowdot[h, t] = sum(grad * value) over q, k and v of a head.
+    Also writes rowdot[h, t] = sum(grad * value) over query, key and value of a head, before scaling.
     """
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     head = tl.program_id(1)
@@ -75,7 +75,7 @@ def finish_attention_gradient(
 
 @triton.jit
 def swiglu_forward(gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
-    """out = silu(gate) * up; gate_up is [T, 2I], gate first."""
+    """Compute out = silu(gate) * up [T, I] of gate_up [T, 2I], which has gate in its first I columns."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numel
     source = at // I * (2 * I) + at % I
@@ -86,7 +86,7 @@ def swiglu_forward(gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  
 
 @triton.jit
 def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr, BLOCK: tl.constexpr):  # noqa: E741
-    """Gradient of gate and up; out is computed again here, so that the forward need not keep it."""
+    """Compute the gradient of gate_up, and recompute out so that the forward pass need not save it."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < numel
     # Gate and up are halves of one row of the fused product: element at of [T, I] is at row at // I of both.
@@ -106,9 +106,9 @@ def swiglu_backward(gate_up, grad_out, grad_gate_up, out, numel, I: tl.constexpr
 def fold_weight(
     weight, gain, out, D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, HAS_GAIN: tl.constexpr
 ):
-    """out = weight * gain in the product's dtype.
+    """Compute out = weight * gain in out's dtype.
 
-    With HALF > 0, row r of either half goes to row 2r or 2r + 1.
+    With HALF > 0, row r of the first half becomes row 2r, and row r of the second half row 2r + 1.
     """
     row = tl.program_id(0).to(tl.int64)
     cols = tl.arange(0, WIDTH)
@@ -128,9 +128,9 @@ def unfold_gradient(
     grad_folded, weight, gain, grad_weight, partial, num_rows,
     D: tl.constexpr, WIDTH: tl.constexpr, HALF: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Undo fold_weight for the gradient.
+    """Compute the gradients of weight and gain from the gradient of the output of `fold_weight`.
 
-    Grad_weight = grad_folded * gain, partial sums of grad_folded * weight.
+    grad_weight = grad_folded * gain; partial has sums of grad_folded * weight, one row per program.
     """
     cols = tl.arange(0, WIDTH)[None, :]
     scale = tl.load(gain + cols, mask=cols < D, other=0.0).to(tl.float32)
@@ -150,7 +150,7 @@ def unfold_gradient(
 
 @triton.jit
 def sum_partials(partials, first, second, parts, D: tl.constexpr, COLS: tl.constexpr, ROWS: tl.constexpr):
-    """first = sum(partials[0], 0), second = sum(partials[1], 0); partials is [2, parts, D]."""
+    """Compute first = sum(partials[0], 0) and second = sum(partials[1], 0) of partials [2, parts, D]."""
     which = tl.program_id(0)
     cols = tl.program_id(1) * COLS + tl.arange(0, COLS)
     total = tl.zeros((ROWS, COLS), tl.float32)
