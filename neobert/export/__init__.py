@@ -1,4 +1,4 @@
-"""Checkpoint folders that other programs read, and weights that other programs wrote."""
+"""Export of checkpoints for other libraries, and strict loading of safetensors weights."""
 
 from neobert.export.folder import write_hf_folder
 from neobert.export.layouts import fork_to_hub, hub_to_fork

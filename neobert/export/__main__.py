@@ -1,4 +1,4 @@
-"""`python -m neobert.export REQUEST.json`: the report goes to standard output, progress to standard error."""
+"""Export process: `python -m neobert.export REQUEST.json` prints a JSON report, and progress to stderr."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neobert.json_program import serve
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Run the requested export, and return its report."""
+    """Run the requested export; return its report as `run.export` does."""
     folders = [Path(folder) for folder in request["folders"]]
     results = [Path(file) for file in request["results"]]
     return export(folders, request["formats"], Path(request["output"]), request["pooling"], results)

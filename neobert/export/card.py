@@ -1,4 +1,4 @@
-"""Model card of an exported folder."""
+"""Model card (README.md) of an exported folder."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 
 def model_card(model: PreTrainedModel) -> str:
-    """Render README.md for a model."""
+    """Return the text of README.md for a NeoBERT with any head, or for a transformers model."""
     if not isinstance(model, NeoBERTPreTrainedModel):
         return TRANSFORMERS_CARD.format(
             name=type(model).__name__.removeprefix("FSDP"),
@@ -127,7 +127,7 @@ def model_card(model: PreTrainedModel) -> str:
 
 
 def embedder_card(model: NeoBERTPreTrainedModel) -> str:
-    """Render README.md for the folder of sentence-transformers."""
+    """Return the text of README.md for a sentence-transformers folder."""
     usage = EMBEDDER.format(pooling=POOLED[model.config.pooling])
     of_library = {
         "library": "sentence-transformers",
@@ -142,7 +142,7 @@ def _filled(model: NeoBERTPreTrainedModel, parts: Mapping[str, str]) -> str:
 
 
 def _num_parameters(model: PreTrainedModel) -> int:
-    """Count parameters without those of an adapter (lora_A, lora_B), which are merged into the others."""
+    """Return the number of parameters, excluding LoRA factors, which are merged into the weights."""
     return sum(each.numel() for name, each in model.named_parameters() if ".lora_" not in name)
 
 

@@ -1,6 +1,6 @@
-"""Writer of folders that transformers loads without this project.
+"""Writer of Hugging Face folders, which transformers loads without this project.
 
-A NeoBERT folder includes the modeling code; a transformers model needs none.
+The folder of a NeoBERT model includes the modeling code; a transformers model needs none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MODELING_FILES = {
     for file in sorted(Path(model_package.__file__).parent.glob("*.py"))
     if file.name not in OF_THIS_PROJECT
 } | {"kernel_table.py": Path(kernel_table.__file__)}
-"""The code that a checkpoint holds, by name; what is left out needs the rest of the project."""
+"""Modeling files that checkpoints contain, by name; other files of `neobert/model` need the project."""
 
 SETTINGS = "tokenizer_config.json"
 TOKENIZER_FILES = (
@@ -43,7 +43,7 @@ TOKENIZER_FILES = (
 )
 METADATA = {"format": "pt"}
 SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
-"""Setting of a regression model for CrossEncoder, which otherwise maps a score to 0..1 by a sigmoid."""
+"""Setting of a regression model for CrossEncoder, which would otherwise apply a sigmoid to scores."""
 
 
 def write_hf_folder(
@@ -52,11 +52,11 @@ def write_hf_folder(
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights, configuration, tokenizer files and a model card; for NeoBERT, also its modeling code.
+    """Write weights, config.json, tokenizer files, a model card and, for NeoBERT, modeling code to `folder`.
 
     Args:
-        tokenizer_files: result of `read_tokenizer_files`; None writes no tokenizer.
-        weights: a copy of `own_weights(model)` to write instead of the model's current weights.
+        tokenizer_files: result of `read_tokenizer_files`; None to write no tokenizer.
+        weights: tensors to write instead of the model's current weights (`own_weights`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = own_weights(model) if weights is None else weights
@@ -72,7 +72,7 @@ def write_hf_folder(
 
 
 def portable_config(model: PreTrainedModel) -> str:
-    """Return config.json without machine-specific settings; for NeoBERT, including auto_map."""
+    """Return the text of config.json without machine-specific settings; for NeoBERT, with auto_map."""
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
     portable.dtype = str(model.dtype).removeprefix("torch.")
@@ -86,17 +86,17 @@ def portable_config(model: PreTrainedModel) -> str:
 
 
 def read_tokenizer_files(source: Path) -> dict[str, bytes]:
-    """Read the files of a tokenizer by name, to copy them into every checkpoint.
+    """Return the content of the tokenizer files in a folder, by name, to copy them into every checkpoint.
 
-    A run reads the files once at its start, because the Hub cache may be removed before the last save.
-    Raises `ProjectError` EXP001 if there are none.
+    They are read once at the start of a run, because the Hub cache may be removed before the last save.
+    Raises `ProjectError` EXP001 if the folder has no tokenizer files.
     """
     files = {name: (source / name).read_bytes() for name in TOKENIZER_FILES if (source / name).is_file()}
     if not files:
         raise ProjectError(
             "EXP001",
             "no tokenizer files in this folder",
-            f"save the tokenizer there, with {TOKENIZER_FILES[0]}",
+            f"save the tokenizer to this folder, including {TOKENIZER_FILES[0]}",
             place=str(source),
         )
     if SETTINGS in files:
@@ -105,7 +105,7 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
 
 
 def _with_the_class_for_all(content: bytes) -> bytes:
-    """Call the tokenizer's class by the name that older transformers know too."""
+    """Return tokenizer_config.json with a tokenizer class that transformers releases before 5 also have."""
     settings = json.loads(content)
     if settings.get("tokenizer_class") != "TokenizersBackend":
         return content

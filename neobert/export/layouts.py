@@ -1,9 +1,9 @@
-"""Two layouts of the same weights: the published layout ("hub") and that of its best-known fork.
+"""Conversion between the published weight layout ("hub") and the layout of its best-known fork.
 
-hub   ffn.w12 holds the rows of gate, then of up; the decoder is untied and has a bias.
-fork  ffn.w1 is gate and ffn.w2 is up; the decoder is the embedding, without a bias.
+hub   ffn.w12 has the rows of gate, then the rows of up; the decoder is untied and has a bias.
+fork  ffn.w1 is gate and ffn.w2 is up; the decoder is tied to the embedding, without a bias.
 
-This project writes w12, tied or untied as configured. Conversions copy values and compute nothing.
+This project writes w12, with the decoder tied or untied as configured. Conversions are bit-exact.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ GATE, UP, GATE_AND_UP = ".ffn.w1.weight", ".ffn.w2.weight", ".ffn.w12.weight"
 
 
 def join_gates(state: Mapping[str, Tensor]) -> StateDict:
-    """Concatenate w1 (gate) and w2 (up) to w12; other tensors are unchanged."""
+    """Concatenate w1 (gate) and w2 (up) to w12; other tensors are unchanged.
+
+    Raises `ProjectError` EXP002 if a block has only one of them.
+    """
     joined: StateDict = {}
     for name, tensor in state.items():
         if name.endswith(GATE):
@@ -38,7 +41,7 @@ def join_gates(state: Mapping[str, Tensor]) -> StateDict:
 
 
 def split_gates(state: Mapping[str, Tensor]) -> StateDict:
-    """Split w12 into w1 (gate, the first half of the rows) and w2 (up)."""
+    """Split w12 into w1 (gate, the first half of the rows) and w2 (up); other tensors are unchanged."""
     cut: StateDict = {}
     for name, tensor in state.items():
         if name.endswith(GATE_AND_UP):
@@ -52,15 +55,15 @@ def split_gates(state: Mapping[str, Tensor]) -> StateDict:
 
 def _half(state: Mapping[str, Tensor], name: str) -> Tensor:
     if name not in state:
-        message = f"the other half of a gated feed-forward is missing: {name}"
+        message = f"{name} is missing, but the other matrix of the gated feed-forward layer is present"
         raise ProjectError("EXP002", message, "use a complete checkpoint, with all its shards")
     return state[name]
 
 
 def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
-    """Drop a decoder that equals the embedding bit for bit and has no bias, or a bias of zeros.
+    """Drop the decoder, which must equal the embedding bit for bit and have no bias, or a bias of zeros.
 
-    Raises `ProjectError` if the decoder has other values.
+    Raises `ProjectError` EXP003 if the decoder has other values.
     """
     decoder, bias = state.get(DECODER), state.get(DECODER_BIAS)
     if decoder is not None and not torch.equal(decoder, _embedding(state)):
@@ -72,7 +75,7 @@ def tie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 def _embedding(state: Mapping[str, Tensor]) -> Tensor:
     if EMBEDDING not in state:
-        message = f"these are not the weights of a NeoBERT: {EMBEDDING} is missing"
+        message = f"not the weights of a NeoBERT model: {EMBEDDING} is missing"
         raise ProjectError("EXP002", message, "use a NeoBERT checkpoint with its encoder")
     return state[EMBEDDING]
 
@@ -89,7 +92,7 @@ def _decoder_would_be_lost(reason: str) -> ProjectError:
 def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
     """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros.
 
-    Raises `ProjectError` EXP003 for a decoder that is untied already.
+    Raises `ProjectError` EXP003 if the decoder is already untied.
     """
     embedding = _embedding(state)
     if DECODER in state and not torch.equal(state[DECODER], embedding):
@@ -97,7 +100,7 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
         raise ProjectError(
             "EXP003",
             message,
-            "load the weights without conversion: `load_weights` reads either layout",
+            "load the weights without conversion: `load_weights` reads both layouts",
             place=DECODER,
         )
     decoder = {DECODER: embedding.clone(), DECODER_BIAS: embedding.new_zeros(embedding.shape[0])}
@@ -105,10 +108,10 @@ def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
 
 
 def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
-    """Convert a fork's weights to the published layout; the model computes the same."""
+    """Convert weights from the fork's layout to the published layout, for the same model outputs."""
     return untie_decoder(join_gates(state))
 
 
 def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
-    """Convert published weights to the fork's layout. Raises `ProjectError` for an untied decoder."""
+    """Convert weights to the fork's layout. Raises `ProjectError` EXP003 if the decoder is untied."""
     return tie_decoder(split_gates(state))

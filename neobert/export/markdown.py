@@ -1,4 +1,4 @@
-"""Text from outside in a model card."""
+"""Escaping of untrusted text for a model card."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ _MARKUP = re.compile(r"([\\`*\[\]!|#~]|(?<![^\W_])_|_(?![^\W_]))")
 
 
 def escaped(text: object) -> str:
-    """Return text that Markdown and HTML show as it is, on one line."""
+    """Return text on one line, with Markdown and HTML escaped, cut to `MOST_CHARACTERS` before escaping."""
     plain = " ".join(printable(str(text))[:MOST_CHARACTERS].split())
     return _MARKUP.sub(r"\\\1", html.escape(plain, quote=False))

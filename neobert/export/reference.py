@@ -1,4 +1,4 @@
-"""Reference outputs of the model, for comparison with those of an exported folder."""
+"""Reference outputs of the model, with which the outputs of an exported folder are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neobert.export.source import Source
 from neobert.model.heads import pool
 
 LIMIT = 1e-5
-"""Largest difference that is accepted, in fp32, relative to the largest magnitude (at least 1)."""
+"""Largest accepted difference in fp32, relative to the largest absolute value (at least 1)."""
 
 TEXTS = (
     "An encoder reads the whole text.",
@@ -28,11 +28,11 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Texts of mixed lengths and the model's outputs for them, in one padded batch.
+    """Texts of mixed lengths, and the model's outputs for them as one padded batch.
 
     Attributes:
         outputs: input_ids and attention_mask [B, S], last_hidden_state [B, S, D] (zero where padded), and
-            pooled [B, D] and logits ([B, S, V] or [B, labels]) where the model has them.
+            pooled [B, D] and logits ([B, S, V] or [B, labels]) if the model has them.
     """
 
     texts: list[str]
@@ -40,7 +40,7 @@ class Reference:
 
 
 def make_reference(source: Source) -> Reference:
-    """Return the model's outputs for fixed texts of mixed lengths, truncated to the model's limit."""
+    """Return the model's outputs for `TEXTS`, truncated to 128 tokens or the tokenizer's maximum length."""
     limit = min(128, int(source.tokenizer.model_max_length))
     texts = [fit(text, source.tokenizer, limit) for text in TEXTS]
     batch = source.tokenizer(texts, padding=True, return_tensors="pt")
@@ -56,13 +56,13 @@ def make_reference(source: Source) -> Reference:
 
 
 def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the logits, zero at padding, since consumers may omit those."""
+    """Return the logits; per-token logits are zero at padding, which other libraries may omit."""
     logits: torch.Tensor = model(input_ids=ids, attention_mask=mask, return_dict=True).logits
     return logits * mask[..., None] if logits.dim() == 3 else logits
 
 
 def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
-    """Drop words, then letters, from a text's end until it has at most `limit` tokens, with special ones."""
+    """Truncate a text by words, then by letters, to at most `limit` tokens, including special tokens."""
 
     def is_too_long(words: list[str]) -> bool:
         return len(tokenizer.backend_tokenizer.encode(" ".join(words)).ids) > limit
@@ -76,7 +76,7 @@ def fit(text: str, tokenizer: PreTrainedTokenizerFast, limit: int) -> str:
 
 
 def differences(expected: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-    """Return the largest difference of each output, in the units of `LIMIT`; infinite if shapes differ."""
+    """Return the largest difference of each output, scaled as `LIMIT`; infinite for other shapes or NaN."""
     return {name: _difference(array, found.get(name)) for name, array in expected.items()}
 
 

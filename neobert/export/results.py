@@ -1,6 +1,6 @@
-"""Sections of a model card with figures: the run's own evaluation, and reports of `evaluate`.
+"""Sections of a model card with results: the run's own evaluation, and reports of `evaluate`.
 
-Reports are data from outside: their texts are escaped.
+Reports are untrusted input: their texts are escaped.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ OWN_NOTE = "One run with one seed: losses on other texts or with another tokeniz
 
 
 def training_section(sources: Sequence[Mapping[str, Any]]) -> str:
-    """Describe the checkpoints that the weights come from, and their evaluation.
+    """Return the section on the checkpoints that were exported, with their evaluation during training.
+
+    Returns an empty text if no source is a checkpoint of this project.
 
     Args:
-        sources: step, tokens_total and metrics of each checkpoint; several: the weights are their mean.
-        Empty if no source is a checkpoint of this project.
+        sources: step, tokens_total and metrics of each checkpoint; of several, the mean is exported.
     """
     steps = [source["step"] for source in sources if source.get("step") is not None]
     if not steps:
@@ -57,7 +58,13 @@ def _own_row(described: str) -> tuple[str, str]:
 
 
 def read_reports(files: Sequence[Path], weights: str) -> list[dict[str, Any]]:
-    """Read the summaries of reports of `evaluate`. Raises `ProjectError` for other files or other weights."""
+    """Return the summaries of reports of `neobert-launch evaluate`.
+
+    Raises `ProjectError` for a file that is not such a report, or that is about other weights.
+
+    Args:
+        weights: SHA-256 of the exported weights, as in the reports.
+    """
     return [_read_report(file, weights) for file in files]
 
 
@@ -68,18 +75,18 @@ def _read_report(file: Path, weights: str) -> dict[str, Any]:
         evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"missing key {error}" if isinstance(error, KeyError) else printable(str(error))
-        message = f"is not a report of `evaluate`: {reason}"
+        message = f"not a report of `neobert-launch evaluate`: {reason}"
         hint = "pass a JSON file that `neobert-launch evaluate` wrote"
         raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE) from None
     if evaluated != weights:
-        message = "is about other weights than the exported ones"
-        hint = "evaluate this checkpoint; for a mean, export it, evaluate that folder, and export again"
+        message = "the report is about weights other than the exported weights"
+        hint = "evaluate this checkpoint; for a mean, export it, evaluate that folder, then export again"
         raise ProjectError(CODE, message, hint, str(file), EXIT_USAGE)
     return summary
 
 
 def evaluation_section(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Render summaries; empty without any."""
+    """Return the section with the results in summaries of reports; an empty text without summaries."""
     parts = [_rendered(summary) for summary in summaries]
     return "\n".join(["## Evaluation\n", *parts]) if parts else ""
 

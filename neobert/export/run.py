@@ -1,4 +1,4 @@
-"""Export of folders, each verified before it is renamed to its final name."""
+"""Export of a model to one folder per format, each verified before it gets its final name."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def export(
     pooling: str | None,
     results: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Export the mean of checkpoint folders in each format to OUTPUT/FORMAT; return what was compared.
+    """Export the mean of checkpoint folders in each format to OUTPUT/FORMAT; return a report by format.
 
     Args:
+        pooling: "avg", "max" or "cls", which replaces the model's pooling; None keeps it.
         results: reports of `evaluate` on these weights, for the model cards.
 
-    Raises `ProjectError`: before anything is written EXP011 if the model cannot have a format, later
-    EXP006 and EXP010 if the outputs of a written folder differ from the model's, and EXP012 if it
-    cannot be written. A failed folder is removed.
+    Raises `ProjectError` EXP011, before anything is written, if a format does not support the model; EXP010
+    if a written folder cannot be read, EXP006 if its outputs differ from the model's, and EXP012 if it cannot
+    be written. A failed folder is removed.
     """
     source = open_source(folders, pooling)
     writers = {name: writer_of(name) for name in formats}
@@ -64,19 +65,22 @@ def export(
 
 
 def card_sections(source: Source, results: Sequence[Path]) -> tuple[str, str]:
-    """Return the sections of the model card with figures. Raises `ProjectError` for unusable results."""
+    """Return the training and evaluation sections of the model card.
+
+    Raises `ProjectError` if a file in `results` is not a report on these weights.
+    """
     weights = " ".join(digest for origin in source.origin for digest in origin["weights_sha256"].values())
     return training_section(source.origin), evaluation_section(read_reports(results, weights))
 
 
 def writer_of(name: str) -> Writer:
-    """Import the writer of a format."""
+    """Import the module of a format; return its writer."""
     writer: Writer = import_module(f"neobert.export.formats.{FORMATS[name].module}").WRITER
     return writer
 
 
 def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
-    """Raise `ProjectError` EXP011 with the reason for each format that does not support this model."""
+    """Raise `ProjectError` EXP011, with a reason per format, if formats do not support this model."""
     reasons = {name: writer.refusal(source) for name, writer in writers.items()}
     refused = {name: reason for name, reason in reasons.items() if reason}
     if refused:
@@ -93,14 +97,14 @@ def refuse_unsuitable(source: Source, writers: dict[str, Writer]) -> None:
 def export_one(
     name: str, writer: Writer, source: Source, reference: Reference, output: Path, card: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Write a folder under a temporary name, read it back with its consumer's library, then rename it.
+    """Write a folder under a temporary name, verify it with the library that users load it with, rename it.
 
-    Returns the content of conversion.json with the folder. Raises `ProjectError` as `export` does.
+    Returns the content of conversion.json and the key `folder`. Raises `ProjectError` as `export` does.
     """
-    LOG.info("writing %s and reading it back", name)
+    LOG.info("writing and verifying format %s", name)
     partial, folder = output / f".tmp-{name}", output / name
     if folder.exists():  # written since the command began
-        raise ProjectError("EXP012", "already there", "choose a new --output", str(folder))
+        raise ProjectError("EXP012", "the folder already exists", "choose a new --output", str(folder))
     shutil.rmtree(partial, ignore_errors=True)  # left over from a killed export
     try:
         partial.mkdir()
@@ -114,7 +118,10 @@ def export_one(
         partial.rename(folder)
     except (OSError, SafetensorError) as error:
         raise ProjectError(
-            "EXP012", f"cannot be written: {error}", "free space, or choose another --output", str(folder)
+            "EXP012",
+            f"cannot be written: {error}",
+            "free disk space, or choose another --output",
+            str(folder),
         ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -124,7 +131,10 @@ def export_one(
 def describe(
     name: str, source: Source, stated: dict[str, Any], gaps: dict[str, float], versions: dict[str, str]
 ) -> dict[str, Any]:
-    """Return the content of conversion.json."""
+    """Return the content of conversion.json: format, origin, versions and largest difference by output.
+
+    `stated` are the writer's own entries, `gaps` the differences, `versions` the reader's libraries.
+    """
     mean = f" mean of {len(source.origin)} checkpoints" if len(source.origin) > 1 else ""
     return {
         "schema_version": SCHEMA_VERSION,

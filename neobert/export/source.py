@@ -1,4 +1,4 @@
-"""Model to export: one checkpoint, or the mean of several, in fp32, with its tokenizer."""
+"""Model to export with its tokenizer: one checkpoint, or the mean of several, in fp32."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ EXPORTED = (
     "NeoBERTForTokenClassification",
 )
 HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
-"""Ends of the names of transformers' classes that can be exported: those without a head, or with logits."""
+"""Name suffixes of transformers classes that can be exported: models without a head, or with logits."""
 
-OWN_TOKENIZER = "copy the tokenizer files that the model was trained with to this folder"
+OWN_TOKENIZER = "copy the files of the tokenizer used in training to this folder"
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model to export.
+    """Model to export.
 
     Attributes:
-        model: in fp32 and evaluation mode.
-        tokenizer: has all special tokens.
-        tokenizer_files: files of the tokenizer by name; every exported folder contains them.
-        origin: name, step and digests of each checkpoint, for `conversion.json`.
+        model: model in fp32 and evaluation mode.
+        tokenizer: tokenizer with all special tokens.
+        tokenizer_files: content of the tokenizer files by name, written to each exported folder.
+        origin: name, step and digests of each checkpoint (`origin_of`), for conversion.json.
     """
 
     model: PreTrainedModel
@@ -57,7 +57,7 @@ class Source:
 
     @property
     def is_neobert(self) -> bool:
-        """Return whether the model is a NeoBERT, not a transformers model."""
+        """Return whether the model is a NeoBERT, as opposed to a transformers model."""
         return isinstance(self.model, NeoBERTPreTrainedModel)
 
     @property
@@ -73,12 +73,13 @@ class Source:
 
 
 def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
-    """Read one checkpoint folder, or several and take the mean of their weights.
+    """Load the model and tokenizer of one checkpoint folder, or the mean of several checkpoints.
 
     Args:
-        pooling: replaces `config.pooling`; None keeps it.
+        pooling: value that replaces `config.pooling`; None keeps it.
 
-    Raises `ProjectError` EXP001 (tokenizer), EXP004 and EXP005 (weights), EXP007 (config) or TOK002.
+    Raises `ProjectError` EXP001 and TOK002 (tokenizer), EXP004 and EXP005 (weights), EXP007 (config), EXP008
+    (checkpoints of different models) or EXP009 (pooling does not apply).
     """
     model = _build(folders[0])
     _check_same(folders)
@@ -94,7 +95,7 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
 
 
 def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
-    """Load the tokenizer of a model. Raises `ProjectError` EXP001 for none, and for one of another model."""
+    """Load a folder's tokenizer. Raises `ProjectError` EXP001 if it is missing or has too many tokens."""
     try:
         tokenizer = open_tokenizer(TokenizerConfig(path=str(folder)))
     except ProjectError as error:
@@ -109,7 +110,10 @@ def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFa
 
 
 def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
-    """Load the weights of one folder, or the mean over several, summed in fp32."""
+    """Load the weights of one folder into the model, or the mean of several, summed in fp32.
+
+    Raises `ProjectError` EXP004 if weights are NaN or infinite.
+    """
     total: dict[str, Tensor] = {}
     for folder in folders:
         load_weights(model, folder)
@@ -122,12 +126,12 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
 
 def _require_finite(name: str, tensor: Tensor, folder: Path) -> None:
     if not bool(tensor.isfinite().all()):
-        hint = "export an earlier checkpoint, from before the loss was NaN"
-        raise ProjectError("EXP004", f"{name} has values that are NaN or infinite", hint, str(folder))
+        hint = "export a checkpoint from before the loss became NaN"
+        raise ProjectError("EXP004", f"{name} has NaN or infinite values", hint, str(folder))
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
-    """Return a folder's name, the SHA-256 of its weights and, for a checkpoint, its progress."""
+    """Return the name of a folder, the SHA-256 of its weights and, for a checkpoint, step and metrics."""
     weights = {file.name: file_sha256(file) for file in weight_files(folder)}
     manifest = folder / FILE_NAME
     saved = json.loads(manifest.read_bytes()) if manifest.is_file() else {}
@@ -142,13 +146,13 @@ def origin_of(folder: Path) -> dict[str, Any]:
 
 
 def _tokens(folder: Path) -> int | None:
-    """Return the tokens that a checkpoint was trained on; None for a folder of another program."""
+    """Return the number of tokens that a checkpoint was trained on; None without trainer state."""
     file = folder / STATE_DIR / STATE
     return json.loads(file.read_bytes()).get("tokens_total") if file.is_file() else None
 
 
 def _build(folder: Path) -> PreTrainedModel:
-    """Build the model of a config.json, with random weights; its code is never taken from the folder."""
+    """Build the model of a config.json with random weights, without running code from the folder."""
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         name = str((config.architectures or ["none"])[0])
@@ -168,14 +172,14 @@ def _build(folder: Path) -> PreTrainedModel:
 def _unknown_model(folder: Path, reason: str) -> ProjectError:
     return ProjectError(
         "EXP007",
-        f"{CONFIG} names no model that can be exported: {printable(reason)}",
+        f"{CONFIG} has no supported model: {printable(reason)}",
         "export a checkpoint of this project, or a transformers folder with a supported architecture",
         str(folder),
     )
 
 
 def _check_same(folders: Sequence[Path]) -> None:
-    """Raise `ProjectError` EXP008 if checkpoints to be averaged are not of one model."""
+    """Raise `ProjectError` EXP008 if the checkpoints to be averaged have different model configs."""
     ignored = ("transformers_version", "dtype", "torch_dtype", "sentence_transformers")
     configs = [json.loads((folder / CONFIG).read_bytes()) for folder in folders]
     first = {key: value for key, value in configs[0].items() if key not in ignored}
@@ -184,7 +188,7 @@ def _check_same(folders: Sequence[Path]) -> None:
         if differing:
             raise ProjectError(
                 "EXP008",
-                f"{CONFIG} differs from that of {folders[0].name} in {', '.join(differing)}",
+                f"{CONFIG} differs from {folders[0].name}/{CONFIG} in {', '.join(differing)}",
                 "average checkpoints of one run only",
                 str(folder),
             )
@@ -202,7 +206,7 @@ def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None
 
 
 def _files_of(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:
-    """Return the tokenizer's files, with its settings and special tokens written in full."""
+    """Return the content of the tokenizer's files by name, including a complete special_tokens_map.json."""
     with TemporaryDirectory(prefix="neobert-export-") as folder:
         tokenizer.save_pretrained(folder)
         special = {role: str(getattr(tokenizer, role)) for role in ROLES if getattr(tokenizer, role)}

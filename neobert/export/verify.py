@@ -1,4 +1,4 @@
-"""Comparison of an exported folder, read by its consumer's library in a clean process, with the model."""
+"""Verification of an exported folder: outputs of the library that reads it, compared with the model's."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ LAST_LINES = 12
 
 
 def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
-    """Run a reader in a process that has the installed libraries but not this project, on the CPU.
+    """Run a reader of `neobert.export.readers` on the CPU, in a process that cannot import this project.
 
-    Returns its outputs, and the versions of the libraries that it used. Raises `ProjectError` EXP010 if it
-    fails.
+    Returns the reader's outputs by name, and the versions of its libraries. Raises `ProjectError` EXP010 if
+    the reader fails.
     """
     with TemporaryDirectory(prefix="neobert-export-") as work_dir:
         Path(work_dir, "texts.json").write_text(json.dumps(reference.texts), encoding="utf-8")
@@ -43,8 +43,8 @@ def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arr
             lines = (printable(line) for line in done.stderr.strip().splitlines()[-LAST_LINES:])
             raise ProjectError(
                 "EXP010",
-                f"the consumer's library cannot read the folder: {' | '.join(lines)}",
-                "the folder was removed; report this with the output above",
+                f"{reader}.py cannot read the exported folder: {' | '.join(lines)}",
+                "report this with the output above (the folder was removed)",
                 folder.name,
                 EXIT_TRAINING_FAILED,
             )
@@ -54,13 +54,13 @@ def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arr
 
 
 def token_ids(reference: Reference) -> list[list[int]]:
-    """Return the token ids of each text, without padding."""
+    """Return the token ids of each reference text, without padding."""
     rows = zip(reference.outputs["input_ids"], reference.outputs["attention_mask"], strict=True)
     return [ids[mask.astype(bool)].tolist() for ids, mask in rows]
 
 
 def clean_environment(work_dir: str) -> dict[str, str]:
-    """Return environment variables for loading an export: no network, no GPU, no settings of this project."""
+    """Return the environment of a reader: no Hub access, no GPU, no variables of this project or Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEOBERT_", "PYTHON"))}
     return kept | {
         "CUDA_VISIBLE_DEVICES": "",
@@ -71,7 +71,7 @@ def clean_environment(work_dir: str) -> dict[str, str]:
 
 
 def compare(expected: Arrays, found: Arrays, folder: Path) -> dict[str, float]:
-    """Return the differences by output. Raises `ProjectError` EXP006 if one exceeds the limit."""
+    """Return the difference of each output. Raises `ProjectError` EXP006 if one exceeds `LIMIT`."""
     gaps = differences(expected, found)
     beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
     if beyond:

@@ -1,4 +1,4 @@
-"""Strict loading of safetensors weights, with fused (`hub`) or separate (`fork`) gate matrices."""
+"""Strict loading of safetensors weights, with fused (`hub`) or separate (`fork`) gate and up matrices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANOTHER = "use another checkpoint, or save this checkpoint again"
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Result of reading weights: path, feed-forward layout, loaded tensors and their types."""
+    """Summary of loaded weights: path, feed-forward layout, number of tensors and parameters, dtypes."""
 
     path: str
     layout: Literal["hub", "fork"]
@@ -38,13 +38,14 @@ class LoadReport:
 
 
 def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
-    """Load a safetensors file, or a folder that contains one, into the model; every tensor must match.
+    """Load the weights of a safetensors file, or of a folder with safetensors, into the model.
 
-    With `may_lack`, weights whose names have one of these prefixes keep their initial values if the file
-    lacks them or has another shape, and the decoder is not loaded: for training the encoder on another task.
+    Raises `ProjectError` if a tensor is missing, unexpected or of another shape, or if only the model or only
+    the file ties the decoder. The model is then unchanged.
 
-    Raises `ProjectError` if a tensor is missing, unexpected, of another shape, or tied on one side only.
-    The model is then unchanged.
+    Args:
+        may_lack: name prefixes of weights that keep their initial values if the file lacks them or has
+            another shape, such as a new head. If given, a decoder that the model lacks is ignored.
     """
     state = read_weights(path)
     layout: Literal["hub", "fork"] = "fork" if any(name.endswith(GATE) for name in state) else "hub"
@@ -72,9 +73,9 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
 
 
 def read_weights(path: Path) -> StateDict:
-    """Read the tensors of a safetensors file, or of a folder with one file or with shards.
+    """Read the tensors of a safetensors file, or of a folder with model.safetensors or its shards, by name.
 
-    Raises `ProjectError` EXP004 for a file that cannot be read.
+    Raises `ProjectError` EXP004 if a file is missing or cannot be read.
     """
     files = [path] if path.is_file() else weight_files(path)
     state: StateDict = {}
@@ -92,7 +93,10 @@ def read_weights(path: Path) -> StateDict:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return model.safetensors, or else the shards that the index names. Raises `ProjectError` EXP004."""
+    """Return the path of model.safetensors, or the paths of the shards in its index.
+
+    Raises `ProjectError` EXP004 if the folder has neither, or the index is invalid.
+    """
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -110,7 +114,7 @@ def _shards(index: Path) -> list[Path]:
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         outside = sorted(name for name in names if Path(name).name != name or name == "..")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"the index names no shards: {error!r}"
+        message = f"invalid index of shards: {error!r}"
         raise ProjectError("EXP004", message, ANOTHER, place=str(index)) from error
     if outside:
         message = f"the index names a file outside its folder: {printable(outside[0])}"
@@ -119,7 +123,7 @@ def _shards(index: Path) -> list[Path]:
 
 
 def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
-    """Drop a duplicate of the tied matrix, which some writers store; reject an untied decoder."""
+    """Drop a saved copy of the tied decoder. Raises `ProjectError` EXP003 if the decoder is untied."""
     decoder, embedding = state.get(DECODER), state.get(EMBEDDING)
     is_own = decoder is not None and (embedding is None or not torch.equal(decoder, embedding))
     if is_own or DECODER_BIAS in state:
@@ -133,7 +137,7 @@ def _without_tied_copy(state: StateDict, path: Path) -> StateDict:
 
 
 def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: tuple[str, ...]) -> None:
-    """Raise unless the state dict holds exactly the model's tensors, in their shapes."""
+    """Raise `ProjectError` EXP005 unless `state` has exactly the model's tensors, with the same shapes."""
     wanted = {name: tuple(tensor.shape) for name, tensor in own_weights(model).items()}
     missing, unexpected = wanted.keys() - state.keys(), state.keys() - wanted.keys()
     missing = {name for name in missing if not name.startswith(may_lack or "\0")}
@@ -154,7 +158,7 @@ def _check_fit(state: StateDict, model: PreTrainedModel, path: Path, may_lack: t
 
 
 def own_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Return the tensors of a model by name; shared tensors have their first name only."""
+    """Return the state dict of a model without duplicates: a shared tensor has its first name only."""
     names: dict[int, str] = {}
     state = model.state_dict(keep_vars=True)
     return {name: each for name, each in state.items() if names.setdefault(id(each), name) == name}

@@ -187,7 +187,7 @@ def test_a_file_that_is_no_checkpoint(make_model, tmp_path, content):
 )
 def test_an_index_that_names_no_shards(make_model, tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(index)
-    with pytest.raises(ProjectError, match="names no shards"):
+    with pytest.raises(ProjectError, match="invalid index of shards"):
         load_weights(make_model(), tmp_path)
 
 

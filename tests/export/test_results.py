@@ -94,14 +94,14 @@ def test_a_suite_states_warm_starts_samples_and_copies():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], "is not a report of `evaluate`"),
+        ([], "not a report of `neobert-launch evaluate`"),
         ({"weights": "w"}, "missing key 'summary'"),
         ({"summary": summary("t", [], [])}, "missing key 'weights'"),
         (report(Figure(name="a", metric="m", value=float("nan"))), "m of a is not a number"),
         (report(Figure(name="a", metric="m", value="high")), "m of a is not a number"),  # type: ignore[arg-type]
         ({"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}}, "missing"),
         ({"weights": "w", "summary": {"figures": [], "title": "t"}}, "missing key 'notes'"),
-        (report(weights="other"), "is about other weights"),
+        (report(weights="other"), "is about weights other than"),
     ],
 )
 def test_other_files_and_other_weights_are_refused(tmp_path, content, message):

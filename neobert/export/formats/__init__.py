@@ -1,1 +1,1 @@
-"""Writers of the export formats, one module each; `neobert/export_formats.py` is their table."""
+"""Writers of the export formats, one module each; `neobert/export_formats.py` lists them."""

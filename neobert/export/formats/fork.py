@@ -1,7 +1,7 @@
 """Weights in the layout of the published model's best-known fork.
 
-It has separate gate and up matrices, and a decoder that is a copy of the embedding. The config has the keys
-that the fork reads. The fork's modeling code is not included.
+This layout has separate gate and up matrices, and a decoder that is a copy of the embedding. config.json has
+the keys that the fork reads. The fork's modeling code is not included.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CLASSES = {
 
 
 def refusal(source: Source) -> str:
-    """Return why the fork's code cannot reproduce this model's outputs; empty if it can."""
+    """Return the reason for which the fork's layout does not support this model; empty if it does."""
     if type(source.model).__name__ != "NeoBERTLMHead":
-        return f"the fork's layout is for masked language models, not for {type(source.model).__name__}"
+        return f"the fork's layout supports masked language models only, not {type(source.model).__name__}"
     config = source.model.config
     if other := departures(source, embedding_multiplier=1.0):
         return f"a model with {other} is not verified in the fork's layout"
     if config.rope_theta != DEFAULT_ROPE_THETA:
-        return f"the fork rotates with base {DEFAULT_ROPE_THETA:g}, and rope_theta is {config.rope_theta:g}"
+        return f"the fork supports rope_theta {DEFAULT_ROPE_THETA:g}, but the model has {config.rope_theta:g}"
     try:
         _respelled(source)
     except ProjectError as error:
@@ -50,7 +50,7 @@ def refusal(source: Source) -> str:
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write weights, config and tokenizer to `folder`."""
+    """Write weights, config and tokenizer to `folder`; return a note for conversion.json."""
     save_file(_respelled(source), folder / WEIGHTS, METADATA)
     config = source.model.config
     fixed = {"architectures": ["NeoBERTLMHead"], "model_type": "neobert", "auto_map": CLASSES}

@@ -1,10 +1,10 @@
-"""model.gguf, which llama.cpp runs and quantizes; written with llama.cpp's `gguf` package.
+"""Writer of model.gguf, which llama.cpp runs and quantizes, using llama.cpp's `gguf` package.
 
-llama.cpp's converter is not used. It keeps the rows of qkv in groups of heads, where the graph of llama.cpp
-expects all queries, then all keys, then all values; it writes rope base 10,000, pooling of the first token
-and two thirds of intermediate_size, regardless of the config; it leaves out the id of the first token, which
-llama.cpp then takes to be 101; and it stops at vocabularies that it does not know. Sources: llama.cpp,
-conversion/bert.py and src/models/neo-bert.cpp.
+llama.cpp's converter is not used, for these reasons. It keeps the rows of qkv grouped by head, but the graph
+of llama.cpp expects all queries, then all keys, then all values. It writes rope base 10,000, CLS pooling and
+2/3 of intermediate_size, regardless of the config. It omits the id of the first token, for which llama.cpp
+then uses 101. It fails for vocabularies that it does not know. Sources: llama.cpp, conversion/bert.py and
+src/models/neo-bert.cpp.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ NAMES = {
     "ffn.w12.weight": "ffn_up.weight",
     "ffn.w3.weight": "ffn_down.weight",
 }
-"""Tensors of the encoder, and their names in GGUF; those of block 3 begin with blk.3."""
+"""GGUF names of the encoder's tensors; in block n, the name has the prefix "blk.n."."""
 
 
 def refusal(source: Source) -> str:
-    """Return the reason why llama.cpp cannot run this model; empty if it can."""
+    """Return the reason for which llama.cpp cannot run this model; empty if it can."""
     if not source.is_neobert:
-        return f"llama.cpp's {ARCHITECTURE} graph is for NeoBERT, not for {type(source.model).__name__}"
+        return f"llama.cpp's {ARCHITECTURE} graph supports NeoBERT only, not {type(source.model).__name__}"
     if source.is_classifier:
         return "llama.cpp supports the encoder only, but the checkpoint is a classifier"
     config = source.model.config
     if config.pooling not in POOLING_TYPES:
-        return f"llama.cpp has no pooling {config.pooling}: choose --pooling avg or cls"
+        return f"llama.cpp does not support pooling {config.pooling}: pass --pooling avg or --pooling cls"
     if other := departures(source):
-        return f"llama.cpp's {ARCHITECTURE} graph has no {other}"
+        return f"llama.cpp's {ARCHITECTURE} graph does not support {other}"
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
-        return f"llama.cpp reads a WordPiece vocabulary for {ARCHITECTURE}, but the tokenizer is {kind}"
+        return f"llama.cpp needs a WordPiece tokenizer for {ARCHITECTURE}, but the model has {kind}"
     return ""
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the encoder in fp32, its settings and its vocabulary."""
+    """Write the encoder in fp32, its settings and its vocabulary; return entries for conversion.json."""
     import gguf
 
     writer = gguf.GGUFWriter(folder / MODEL_FILE, ARCHITECTURE)
@@ -72,7 +72,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def gguf_name(name: str) -> str:
-    """Return llama.cpp's name for a tensor of the encoder."""
+    """Return the GGUF name of a tensor of the encoder."""
     if not name.startswith("transformer_encoder."):
         return NAMES[name]
     _, block, rest = name.split(".", 2)
@@ -80,9 +80,10 @@ def gguf_name(name: str) -> str:
 
 
 def in_gguf_order(name: str, tensor: Tensor, config: NeoBERTConfig) -> Tensor:
-    """Reorder the rows of qkv [3 N H, D] from (head, kind) to (kind, head), and scale the embedding.
+    """Convert a tensor to the form that llama.cpp expects.
 
-    Other tensors are unchanged.
+    The rows of qkv are reordered from (head, q/k/v) to (q/k/v, head), and the embedding is multiplied by
+    `embedding_multiplier`. Other tensors are unchanged.
     """
     if name == "encoder.weight":
         return tensor * config.embedding_multiplier
@@ -110,7 +111,7 @@ def _add_settings(writer: Any, source: Source) -> None:
 
 
 def _add_vocabulary(writer: Any, source: Source) -> None:
-    """Write the WordPiece vocabulary in llama.cpp's spelling: words are marked, continuations are not."""
+    """Write the WordPiece vocabulary in llama.cpp's form: word starts are marked, continuations are not."""
     import gguf
 
     tokenizer = source.tokenizer
@@ -142,7 +143,7 @@ def _spelled(word: str) -> str:
 
 
 def expected(_: Source, reference: Reference) -> Arrays:
-    """Return the expected pooled vectors, for token ids and for texts; only the latter test the tokenizer."""
+    """Return the expected pooled vectors for token ids and, to test the tokenizer, for texts."""
     return {"pooled": reference.outputs["pooled"], "pooled, of texts": reference.outputs["pooled"]}
 
 

@@ -1,4 +1,4 @@
-"""A folder for transformers: weights in fp32, config, modeling code, tokenizer, model card."""
+"""Writer of a transformers folder: weights in fp32, config, modeling code, tokenizer, model card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neobert.export.source import Source
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the files of a checkpoint, without the trainer's state."""
+    """Write the files of a checkpoint without the trainer state."""
     write_hf_folder(source.model, source.tokenizer_files, folder)
     return {}
 

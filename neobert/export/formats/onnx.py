@@ -1,7 +1,7 @@
-"""A folder for ONNX Runtime: onnx/model.onnx, config, tokenizer and, for an embedding model, pooling.
+"""Writer of an ONNX folder: onnx/model.onnx, config, tokenizer and, for an embedding model, pooling.
 
-The layout is the one that transformers.js and text-embeddings-inference read. The graph is the encoder; for a
-classifier, it is the whole model.
+transformers.js and text-embeddings-inference read this layout. The graph is the encoder or, for a classifier,
+the whole model.
 """
 
 from __future__ import annotations
@@ -31,26 +31,29 @@ INPUTS = ("input_ids", "attention_mask")
 
 
 class Graph(nn.Module):
-    """Wrapper with positional inputs and the one output that is exported."""
+    """Wrapper for export, with positional inputs and a single output of the model."""
 
     def __init__(self, model: nn.Module, output: str) -> None:
         super().__init__()
         self.model, self.output = model, output
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        """input_ids and attention_mask [B, S] -> last_hidden_state [B, S, D] or logits [B, labels]."""
+        """Return last_hidden_state [B, S, D] or logits [B, labels] for token ids and mask [B, S]."""
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         found: Tensor = getattr(outputs, self.output)
         return found
 
 
 def output_of(source: Source) -> str:
-    """Return the name of the graph's output."""
+    """Return the name of the graph's output: "logits" for a classifier, else "last_hidden_state"."""
     return "logits" if source.is_classifier else "last_hidden_state"
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Export the graph with dynamic batch and length."""
+    """Write the graph, with dynamic batch size and row length, and the other files of the folder.
+
+    Returns entries for conversion.json.
+    """
     output = output_of(source)
     graph = Graph(source.model if source.is_classifier else source.encoder, output).eval()
     ids = torch.zeros(2, 6, dtype=torch.long)
@@ -78,12 +81,12 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
         "opset": OPSET,
         "inputs": {name: ["batch", "sequence"] for name in INPUTS},
         "output": output,
-        "note": "the graph accepts rows beyond max_position_embeddings, which the model refuses",
+        "note": "the graph accepts rows longer than max_position_embeddings, which the model rejects",
     }
 
 
 def write_config(source: Source, folder: Path) -> None:
-    """Write config.json and, for NeoBERT, the code that AutoConfig needs; that of the models is left out."""
+    """Write config.json and, for NeoBERT, the code that AutoConfig needs, but no modeling code."""
     config = json.loads(portable_config(source.model))
     if source.is_neobert:
         config["auto_map"] = {"AutoConfig": AUTO_MAP["AutoConfig"]}
@@ -94,7 +97,7 @@ def write_config(source: Source, folder: Path) -> None:
 
 @contextmanager
 def quiet_exporter() -> Iterator[None]:
-    """Hide the exporter's warnings about its own code and about packages that the graph does not use."""
+    """Suppress warnings of torch.onnx inside the `with` block: they do not concern the exported graph."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -107,7 +110,7 @@ def quiet_exporter() -> Iterator[None]:
 
 
 def expected(source: Source, reference: Reference) -> Arrays:
-    """Return the expected output of the graph for the batch, and for each text alone."""
+    """Return the reference outputs that the graph must reproduce for the batch, and for each text alone."""
     name = output_of(source)
     rows = {each: reference.outputs[each] for each in (*ROWS, name)}
     return rows | {f"{name}, one text at a time": reference.outputs[name]}

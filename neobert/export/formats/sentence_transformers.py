@@ -1,6 +1,6 @@
-"""A folder for sentence-transformers: the folder of `hf` with its pooling as a module.
+"""Writer of a sentence-transformers folder: the folder of format `hf`, with a pooling module.
 
-The files have the names and keys of release 2, which all later releases and text-embeddings-inference read.
+File names and keys are those of release 2, which later releases and text-embeddings-inference also read.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ MODULES = [
 
 
 def refusal(source: Source) -> str:
-    """Return why the model cannot be exported: no pooling, or a classifier; empty if it can."""
+    """Return the reason for which the model has no such export (classifier, no pooling), or empty text."""
     if not source.is_neobert:
-        return f"{type(source.model).__name__} declares no pooling"
+        return f"{type(source.model).__name__} does not define a pooling"
     if source.is_classifier:
-        return "the checkpoint is a classifier, not an embedding model: CrossEncoder loads the folder of hf"
+        return "the checkpoint is a classifier, not an embedding model: pass --to hf for CrossEncoder"
     return ""
 
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
-    """Write the encoder's folder, and the modules around it."""
+    """Write the transformers folder of the encoder, and the sentence-transformers files next to it.
+
+    Returns entries for conversion.json.
+    """
     write_hf_folder(source.model, source.tokenizer_files, folder)
     (folder / "README.md").write_text(embedder_card(source.model), encoding="utf-8")
     write_json(folder / "modules.json", MODULES)
@@ -45,7 +48,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
 
 
 def write_pooling(source: Source, folder: Path) -> None:
-    """Write `config.pooling` as a Pooling module."""
+    """Write `config.pooling` as the config of a Pooling module, to 1_Pooling/config.json."""
     chosen = MODES[source.model.config.pooling]
     (folder / POOLING_FOLDER).mkdir()
     modes = {mode: mode == chosen for mode in MODES.values()}
@@ -54,7 +57,7 @@ def write_pooling(source: Source, folder: Path) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write indented JSON."""
+    """Write content as indented JSON in UTF-8."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""The interface of an export format."""
+"""Interface of export formats (`Writer`), and functions that several formats share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ ROWS = ("input_ids", "attention_mask")
 
 
 def never(_: Source) -> str:
-    """Return an empty reason: the format supports every model."""
+    """Return an empty text: a `refusal` for formats that support every model."""
     return ""
 
 
 def outputs(*names: str) -> Callable[[Source, Reference], Arrays]:
-    """Return a function that selects the named outputs of a reference, as far as the model has them."""
+    """Return a `Writer.expected` function that selects these outputs, omitting those the model lacks."""
     return lambda _, reference: {name: reference.outputs[name] for name in names if name in reference.outputs}
 
 
 def departures(source: Source, **others: object) -> str:
-    """List the settings that differ from the published architecture, which other programs assume."""
+    """Return the settings that differ from the published architecture as "key: value" text; empty if none.
+
+    Args:
+        others: further settings and their published values.
+    """
     published = {"hidden_act": "swiglu", "rms_norm": True, "rope": True} | others
     own = {key: getattr(source.model.config, key) for key in published}
     return ", ".join(f"{key}: {value}" for key, value in own.items() if value != published[key])
@@ -32,13 +36,13 @@ def departures(source: Source, **others: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A format of exported folders.
+    """Export format.
 
     Attributes:
-        write: fills an empty folder; returns what `conversion.json` states besides the checks.
-        reader: program in `neobert/export/readers` that reads the folder with the consumer's library.
-        expected: outputs of the reference that the reader must reproduce.
-        refusal: returns why the format does not support a model; empty if it does.
+        write: writes the files to an empty folder; returns further entries for conversion.json.
+        reader: module in `neobert/export/readers` that loads the folder and computes outputs.
+        expected: returns the reference outputs that the reader must reproduce.
+        refusal: returns the reason for which the format does not support a model; empty if it does.
     """
 
     write: Callable[[Source, Path], dict[str, Any]]

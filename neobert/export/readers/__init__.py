@@ -1,1 +1,1 @@
-"""Programs that read an exported folder with the library of its users, in a process without this project."""
+"""Readers, which load an exported folder with the library that users load it with, without this project."""

@@ -1,6 +1,6 @@
-"""Reader of the fork's layout, reimplemented here because the fork is not on the package index.
+"""Reader of the fork's layout: a reimplementation, because the fork is not on PyPI.
 
-Shapes: S row length, D hidden size, N heads, H channels of a head.
+Shapes: S row length, D hidden size, N heads, H head size.
 """
 
 import json
@@ -18,7 +18,7 @@ DISTRIBUTIONS = ("torch", "safetensors", "transformers")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return hidden states and logits of each text, encoded without padding."""
+    """Return token ids, attention mask, hidden states and logits, padded; each text is encoded alone."""
     config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
     weights = load_file(Path(folder, "model.safetensors"))
     batch = PreTrainedTokenizerFast.from_pretrained(folder)(texts, padding=True, return_tensors="pt")
@@ -32,7 +32,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def encode(ids: Tensor, weights: dict[str, Tensor], config: dict[str, Any]) -> Tensor:
-    """Run the blocks on one text: ids [S] -> [S, D]."""
+    """Return the hidden states [S, D] of one text with token ids [S]."""
     x = weights["model.encoder.weight"][ids]
     for number in range(config["num_hidden_layers"]):
         block = {
@@ -48,19 +48,19 @@ def encode(ids: Tensor, weights: dict[str, Tensor], config: dict[str, Any]) -> T
 
 
 def norm(x: Tensor, weights: dict[str, Tensor], name: str, config: dict[str, Any]) -> Tensor:
-    """Apply RMSNorm to x [..., D]."""
+    """Apply the RMSNorm with this name to x [..., D]."""
     return F.rms_norm(x, (x.shape[-1],), weights[f"{name}.weight"], config["norm_eps"])
 
 
 def attend(x: Tensor, block: dict[str, Tensor], num_heads: int) -> Tensor:
-    """Attend without a mask: x [S, D] -> [S, D]."""
+    """Return the output [S, D] of bidirectional attention over x [S, D]."""
     q, k, v = (x @ block["qkv.weight"].T).unflatten(-1, (num_heads, 3, -1)).permute(2, 1, 0, 3)
     context = F.scaled_dot_product_attention(rotate(q), rotate(k), v)
     return context.transpose(0, 1).flatten(1) @ block["wo.weight"].T
 
 
 def rotate(x: Tensor) -> Tensor:
-    """Rotate pairs of neighbouring channels by their positions: x [N, S, H]."""
+    """Apply rotary embeddings to interleaved pairs of x [N, S, H], at positions 0 to S - 1."""
     length, width = x.shape[-2:]
     angles = torch.arange(length)[:, None] * 10_000.0 ** (-torch.arange(0, width, 2) / width)
     pairs = torch.view_as_complex(x.unflatten(-1, (-1, 2)).contiguous())

@@ -1,4 +1,4 @@
-"""Reader of model.gguf: llama.cpp, through its binding xllamacpp."""
+"""Reader of model.gguf with llama.cpp, through its Python binding xllamacpp."""
 
 import json
 from pathlib import Path
@@ -9,11 +9,11 @@ import xllamacpp
 
 DISTRIBUTIONS = ("xllamacpp", "gguf")
 AS_IT_IS = -1
-"""Value of embd_normalize that leaves vectors as they are."""
+"""Value of embd_normalize for embeddings without normalization."""
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the embeddings of the texts, and of their token ids in token_ids.json of the working folder."""
+    """Return the embeddings of the texts, and of their token ids, which token_ids.json contains."""
     ids = json.loads(Path("token_ids.json").read_text(encoding="utf-8"))
     server = xllamacpp.Server(parameters(folder, max(map(len, ids)) + 8))
     outputs = {"pooled": embed(server, ids), "pooled, of texts": embed(server, texts)}
@@ -22,7 +22,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def parameters(folder: str, longest_row: int) -> xllamacpp.CommonParams:
-    """Return the parameters of a server for one row at a time, in fp32, on the CPU."""
+    """Return parameters of a CPU server that embeds one row of up to `longest_row` tokens at a time."""
     params = xllamacpp.CommonParams()
     params.model.path = str(Path(folder, "model.gguf"))
     params.embedding, params.warmup, params.n_parallel, params.n_gpu_layers = True, False, 1, 0

@@ -1,7 +1,7 @@
-"""Process of one reader, without this project: `python -I isolated.py READER FOLDER WORK_DIR`.
+"""Reader process that cannot import this project: `python -I isolated.py READER FOLDER WORK_DIR`.
 
-WORK_DIR holds texts.json and receives outputs.npz and versions.json. The reader is a file next to this one;
-none of them imports this project.
+READER is the name of another file in this folder. It reads texts.json in WORK_DIR; outputs.npz and
+versions.json are written there. No file in this folder imports this project.
 """
 
 import importlib.metadata
@@ -20,7 +20,7 @@ class NotInstalled:
     """Import hook that hides this project's packages."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002
-        """Raise for packages of this project, and leave all others to the next finder."""
+        """Raise ModuleNotFoundError for packages of this project; return None for all others."""
         if name.partition(".")[0] in PROJECT:
             self._raise(name)
 
@@ -29,7 +29,7 @@ class NotInstalled:
 
 
 def main(reader: str, folder: str, work_dir: str) -> None:
-    """Read the folder, and write the outputs and the versions of the libraries that were used."""
+    """Run a reader on a folder; write its outputs and the versions of its libraries to `work_dir`."""
     sys.meta_path.insert(0, NotInstalled())
     texts = json.loads(Path(work_dir, "texts.json").read_text(encoding="utf-8"))
     module = runpy.run_path(str(Path(__file__).with_name(f"{reader}.py")))

@@ -11,7 +11,7 @@ DISTRIBUTIONS = ("onnxruntime", "tokenizers")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the graph's outputs for one padded batch, and for each text alone, which tests dynamic axes."""
+    """Return the graph's outputs for one padded batch, and for each text alone to test dynamic axes."""
     ids, mask = tokenize(folder, texts)
     session = onnxruntime.InferenceSession(
         str(Path(folder, "onnx", "model.onnx")), providers=["CPUExecutionProvider"]
@@ -29,7 +29,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def tokenize(folder: str, texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return input_ids and attention_mask [B, S], padded on the right."""
+    """Return input_ids and attention_mask [B, S] of the texts, padded on the right."""
     tokenizer = Tokenizer.from_file(str(Path(folder, "tokenizer.json")))
     pad = json.loads(Path(folder, "special_tokens_map.json").read_text(encoding="utf-8"))["pad_token"]
     tokenizer.no_truncation()

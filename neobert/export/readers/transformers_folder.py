@@ -1,4 +1,4 @@
-"""Reader of a folder with transformers' auto classes and the folder's own code."""
+"""Reader with transformers' auto classes, which run the modeling code in the folder if it has any."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ DISTRIBUTIONS = ("transformers", "torch", "tokenizers", "safetensors")
 
 
 def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
-    """Return the token ids, hidden states and, if the folder has a head, logits of the texts."""
+    """Return token ids, attention mask, hidden states and, if the model has a head, logits of the texts."""
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     ids, mask = batch["input_ids"], batch["attention_mask"]
@@ -30,7 +30,7 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 def class_of_head(folder: str) -> Any:
-    """Return the class that config.json names, of the folder's code or transformers; None for an encoder."""
+    """Return the class of `architectures` in config.json; None if it is the encoder without a head."""
     import transformers
 
     config = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
