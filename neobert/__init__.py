@@ -1,4 +1,4 @@
-"""NeoBERT encoders: configuration, plan, model, data and trainer.
+"""NeoBERT encoders: configuration, training plan, model, data and trainer.
 
 Importing this package does not import torch: only modules that run in child processes do.
 """

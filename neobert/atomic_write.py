@@ -10,17 +10,17 @@ from typing import BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file atomically: readers see the old content or the new. Raises OSError."""
+    """Replace a file atomically: readers see either the old or the new content. Raises OSError."""
     with replacing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` when the block ends; after an error `path` is unchanged.
+    """Open a temporary file that replaces `path` when the block ends; after an error, `path` is unchanged.
 
-    The temporary file next to it must be new: in a folder that others can write to, an existing link of that
-    name could lead to another file.
+    The temporary file is in the same folder and opened in exclusive mode, because in a folder that others can
+    write to, a symbolic link with its name could point to any file.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Clock that cannot be set: seconds since this machine was booted, including suspension."""
+"""Clock since boot, which includes suspension and, unlike the system time, cannot be set."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def since_boot_s() -> float:
-    """Return the seconds since boot, the same for every process of a machine."""
+    """Return the seconds since boot, a clock that all processes on this machine share."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 @cache
 def boot_id() -> str:
-    """Return the identifier of this boot, so that times of different processes can be compared.
+    """Return the kernel's boot ID: times of `since_boot_s` are comparable only under the same ID.
 
-    Empty if the kernel has none.
+    Empty if the kernel has no boot ID.
     """
     with suppress(OSError):
         return BOOT_ID.read_text(encoding="ascii").strip()

@@ -1,4 +1,4 @@
-"""Errors for users: a code, a message, the place, and a hint."""
+"""Errors shown to users (`ProjectError`), exit codes, and the file that passes an error to the parent."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ ERROR_FILE_ENV = "NEOBERT_ERROR_FILE"
 
 @dataclass(eq=False)
 class ProjectError(Exception):
-    """An error that a user can act on.
+    """Error that a user can act on.
 
     Attributes:
         code: stable identifier; for rules, see `neobert-launch rule CODE`.
         message: the problem, in one sentence.
         hint: the command or the edit that fixes it.
-        place: file, key or argument that the message is about.
+        place: file, config key or argument that the message is about.
         exit_code: exit code of the process (see `docs/exit-codes.md`).
     """
 
@@ -45,9 +45,9 @@ class ProjectError(Exception):
 
 
 def write_error_file(error: ProjectError) -> bool:
-    """Write the error as JSON for the parent process, if it requested that through the environment.
+    """Write the error as JSON to the file that $NEOBERT_ERROR_FILE names, for the parent process.
 
-    Returns whether the file was written; on a full disk the parent has only the exit code.
+    Returns whether the file was written: not if the variable is unset or writing fails (full disk).
     """
     target = os.environ.get(ERROR_FILE_ENV)
     if target:
@@ -58,7 +58,7 @@ def write_error_file(error: ProjectError) -> bool:
 
 
 def read_error_file(path: Path) -> ProjectError | None:
-    """Read the error of a child process from `write_error_file`, or None if there is none."""
+    """Read the error that a child process wrote with `write_error_file`; None if there is no file."""
     if not path.exists():
         return None
     return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

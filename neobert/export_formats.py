@@ -1,4 +1,4 @@
-"""The table of export formats: names, and the packages that write or read each. Standard library only."""
+"""Table of export formats: names, and the packages that each needs. Imports only the standard library."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 
 class ExportFormat(NamedTuple):
-    """A folder that another library reads.
+    """Export format: a folder that another library reads.
 
     Attributes:
-        module: module of `neobert.export.formats` that writes it.
-        content: what the folder holds, for help and docs.
-        packages: import names of further packages that writing and verifying it need.
-        requirements: distributions that contain them: the extra of the same name.
+        module: module of `neobert.export.formats` that writes the folder.
+        content: description of the folder, for help and docs.
+        packages: import names of the additional packages that export and verification need.
+        requirements: pip requirements of these packages, as in the extra of the same name.
         has_card: whether the folder has a model card (README.md).
     """
 
@@ -27,11 +27,11 @@ class ExportFormat(NamedTuple):
 
     @property
     def install(self) -> str:
-        """Return the command that installs the packages of this format."""
+        """Return the pip command that installs the packages of this format."""
         return " ".join(["pip install", *(f"'{each}'" for each in self.requirements)])
 
     def missing(self) -> list[str]:
-        """Return the packages that are not installed, without importing them."""
+        """Return the import names of packages that are not installed, without importing any."""
         return [package for package in self.packages if find_spec(package) is None]
 
 
@@ -65,5 +65,5 @@ FORMATS = {each.name: each for each in _ALL}
 
 
 def unknown(names: Iterable[str]) -> list[str]:
-    """Return the names that are not formats."""
+    """Return the names that are not in `FORMATS`."""
     return [name for name in names if name not in FORMATS]

@@ -1,4 +1,4 @@
-"""Permissions of files that other users read."""
+"""File permissions of folders that are shared with other users."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def share_like_folder(folder: Path) -> None:
-    """Give the files of a folder, at any depth, the folder's read and write permissions. Raises OSError.
+    """Set the mode of all files below a folder to the folder's read and write bits. Raises OSError.
 
     safetensors creates files with mode 0600, regardless of the umask.
     """

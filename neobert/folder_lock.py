@@ -1,4 +1,4 @@
-"""Lock of a folder for exclusive writing by one process."""
+"""Exclusive lock on a folder, for one writing process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 class FolderInUseError(Exception):
-    """The folder is locked by another process."""
+    """Raised if another process has locked the folder."""
 
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Create the folder and lock it inside the `with` block. Raises FolderInUseError if it is locked.
 
-    The kernel frees the lock of a process that dies. On a file system without locks there is no exclusion.
+    The lock is released if the process dies. On a file system without locks, nothing is locked.
     """
     descriptor = _open_locked(folder)
     try:

@@ -1,4 +1,4 @@
-"""Hub dataset names, as alternatives to local paths. Imports no torch."""
+"""Hugging Face Hub dataset names, which config keys accept instead of local paths."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ _NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 
 
 def is_hub_name(place: str) -> bool:
-    """Return whether the text has the form OWNER/NAME and no local path of that name exists."""
+    """Return whether `place` has the form OWNER/NAME and does not exist as a local path."""
     return _NAME.fullmatch(place) is not None and not Path(place).exists()

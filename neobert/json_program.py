@@ -1,4 +1,4 @@
-"""Main function of programs that read a JSON request and print a JSON report."""
+"""Main function of child programs that read a JSON request from a file and print a JSON report."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def serve(
     arguments: Sequence[str],
     log_level: int = logging.WARNING,
 ) -> int:
-    """Process the request in the file that the single argument names, and return the exit code.
+    """Read the JSON file named by the only argument, print the report of `answer`, return the exit code.
 
-    An error goes to the file that the parent process named, else to standard error.
+    A `ProjectError` is written to $NEOBERT_ERROR_FILE for the parent process, or else to standard error.
     """
     logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
     report_to_launcher()
@@ -41,7 +41,7 @@ def serve(
 def _read_request(arguments: Sequence[str]) -> dict[str, Any]:
     hint = "pass the path of one JSON file"
     if len(arguments) != 1:
-        message = f"{len(arguments)} arguments where one path is expected"
+        message = f"expected one argument (the path of a JSON file), got {len(arguments)}"
         raise ProjectError("CFG011", message, hint, "arguments", EXIT_USAGE)
     try:
         request: dict[str, Any] = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Table of kernels: requirements and properties of each.
 
-The resolver, the planner, the rules and the probes read it; they differ only in how they inspect the machine.
-Standard library only: checkpoint folders hold a copy, next to the files of `neobert/model`.
+The resolver, the planner, the rules and the probes use this table; they differ only in how they inspect the
+machine. Imports only the standard library, because checkpoint folders contain a copy of this file.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 Program = Literal["single", "compiled", "loop"]
-"""Attention over a packed run. `single`: one launch. `compiled`: one launch, always compiled by torch.
-`loop`: one call per segment, which is slow and cannot be part of a compiled graph."""
+"""Execution of attention over a packed row. `single`: one kernel launch. `compiled`: one launch, compiled by
+torch. `loop`: one call per segment, which is slow and cannot be compiled."""
 
 UNBOUNDED = float("inf")
 HALF = ("bfloat16", "float16")
@@ -20,13 +20,13 @@ ANY_DTYPE = (*HALF, "float32")
 
 
 class Package(NamedTuple):
-    """A distribution with kernels.
+    """Python distribution that provides kernels.
 
     Attributes:
-        module: import succeeds only if the kernels can be used.
+        module: module to import; importing it fails if the kernels cannot be used.
         requirement: arguments of `pip install`.
-        oldest: oldest tested release; empty: not bounded.
-        extra: the extra of this project that installs it; empty: none.
+        oldest: oldest tested release; empty if any release is accepted.
+        extra: extra of this project that installs the package; empty if none does.
     """
 
     name: str
@@ -48,26 +48,26 @@ OPTIONAL_PACKAGES = (FLASH_2, FLASH_3, QUACK, FLASH_4, LIGER, TRITON)
 
 
 def install_line(package: Package) -> str:
-    """Return the command that installs a package, with the others of its extra."""
+    """Return the pip command that installs a package, together with the other packages of its extra."""
     together = [each for each in OPTIONAL_PACKAGES if each.extra == package.extra != ""] or [package]
     return " ".join(["pip install", *(each.requirement for each in together)])
 
 
 class Gpu(NamedTuple):
-    """A GPU as messages name it, and its compute capability."""
+    """GPU: its name in messages, and its compute capability (major, minor)."""
 
     label: str
     capability: tuple[int, int]
 
 
 class Environment(NamedTuple):
-    """Device, types and sizes on which the choice of a kernel depends.
+    """Properties of a run on which the choice of kernels depends.
 
     Attributes:
         device: "cuda" or "cpu".
-        dtype: compute type, one of `ANY_DTYPE`.
-        head_size: channels of a head; None if unknown.
-        gpus: GPUs of the run, all of which must support the kernel; empty if unknown.
+        dtype: dtype of computation, one of `ANY_DTYPE`.
+        head_size: size of an attention head; None if unknown.
+        gpus: GPUs of the run, which must all support the kernel; empty if unknown.
     """
 
     device: str
@@ -85,11 +85,14 @@ class Obstacle(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Kernel:
-    """Requirements of a kernel.
+    """Kernel and its requirements.
 
     Attributes:
-        head_multiple, largest_head: supported head sizes, in channels.
-        majors: first and last major compute capability; None: any.
+        KEY: config key that selects the kernel.
+        packages: packages that must be installed.
+        dtypes: supported dtypes of computation.
+        head_multiple, largest_head: head sizes must be multiples of the first and at most the second.
+        majors: first and last supported major compute capability; None if any is supported.
     """
 
     KEY: ClassVar[str]
@@ -105,9 +108,10 @@ class Kernel:
     def obstacle(
         self, environment: Environment, is_missing: Callable[[Package], bool] = lambda _: False
     ) -> Obstacle | None:
-        """Return the first reason why the kernel cannot run, or None.
+        """Return the first obstacle to running the kernel in an environment, or None.
 
-        By default all packages are installed.
+        Args:
+            is_missing: returns whether a package is missing; by default, all packages count as installed.
         """
         to_auto = f"set {self.KEY} to auto"
         if self.needs_cuda and environment.device != "cuda":
@@ -128,7 +132,7 @@ class Kernel:
         return None
 
     def takes_head(self, size: float) -> bool:
-        """Return whether heads of this many channels are supported."""
+        """Return whether the kernel supports this head size."""
         return size % self.head_multiple == 0 and size <= self.largest_head
 
     def _limit_of_heads(self, size: float | None) -> str:
@@ -151,18 +155,18 @@ class Kernel:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AttentionKernel(Kernel):
-    """Attention kernel for packed rows, within segments.
+    """Attention kernel for packed rows: tokens attend only within their segment.
 
     Attributes:
-        loader: module and function; a leading dot is a file of `neobert/model`.
-        is_varlen: the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else it makes
-            a function of (q, k, v) from (cu_seqlens, max_seqlen, num_tokens).
-        arguments: expected names of the first arguments, checked because releases differ.
-        group: value of `model.attn_backend` that selects several kernels, one of which is this one.
-        is_automatic: auto may select it.
-        is_deterministic: gradients repeat to the last bit on a GPU.
-        block_module: the same attention in the layout of this project's blocks.
-        longest_row: maximum row length in tokens; for longer rows, blocks use another kernel if there is one.
+        loader: function as "module:name"; a leading dot means a module of `neobert/model`.
+        is_varlen: if true, the function takes (q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen); else
+            it takes (cu_seqlens, max_seqlen, num_tokens) and returns a function of (q, k, v).
+        arguments: expected names of the function's first arguments, checked because releases differ.
+        group: value of `model.attn_backend` that selects this kernel among others; empty if none does.
+        is_automatic: `model.attn_backend: auto` may select this kernel.
+        is_deterministic: gradients on a GPU are bit-exact from run to run.
+        block_module: module with the same attention for the qkv layout of this project's blocks, if any.
+        longest_row: longest row in tokens for which blocks prefer this kernel.
     """
 
     KEY = "model.attn_backend"
@@ -183,13 +187,14 @@ class BlockKernel(Kernel):
     """Kernels for the norms, matrix products and activations of the blocks.
 
     Attributes:
-        replaces_blocks: replaces the model's blocks in training, including attention.
-        keys: config keys with the values that the kernels require.
-        width_multiple: hidden size and feed-forward width must be multiples of this.
-        compiles: supported inside torch.compile.
-        overlaps_exchange: the all-reduce of gradients may overlap the backward pass.
-        kept_hidden, kept_width: bf16 values per token that a block keeps for its backward pass, in multiples
-            of the hidden size and of the feed-forward width; `kept` names them.
+        replaces_blocks: the kernels replace the model's blocks in training, including attention.
+        keys: config keys, each with the value that the kernels require.
+        width_multiple: the hidden size and the feed-forward width must be multiples of this.
+        compiles: the kernels can be used with torch.compile.
+        overlaps_exchange: the all-reduce of gradients may overlap with the backward pass.
+        kept_hidden, kept_width: bf16 values per token that a block saves for its backward pass, in multiples
+            of the hidden size and of the feed-forward width.
+        kept: description of the saved values, for reports.
     """
 
     KEY = "model.kernel_backend"
@@ -288,10 +293,10 @@ def attention_named(choice: str) -> tuple[AttentionKernel, ...]:
 ATTENTION_CHOICES = tuple(
     dict.fromkeys(["auto", *(kernel.group or kernel.name for kernel in _ATTENTION if kernel.loader)])
 )
-"""Values of `model.attn_backend`."""
+"""Allowed values of `model.attn_backend`."""
 
 
 def block_attention(row_length: int) -> tuple[AttentionKernel, ...]:
-    """Return the attention kernels of this project's blocks, the best for rows of this length first."""
+    """Return the attention kernels for this project's blocks, in order of preference for this row length."""
     kernels = [kernel for kernel in _ATTENTION if kernel.block_module]
     return tuple(sorted(kernels, key=lambda kernel: row_length > kernel.longest_row))

@@ -1,23 +1,23 @@
-"""Names in metrics.jsonl that the trainer writes and other programs read."""
+"""Names of the metrics in metrics.jsonl that the trainer writes and other programs read."""
 
 from __future__ import annotations
 
 TRAIN_LOSS = "train/loss"
 TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
-"""Tokens trained on so far, and per second."""
+"""Number of tokens trained on so far, and tokens per second."""
 EVAL, EVAL_LOSS = "eval/", "eval/loss"
-"""Prefix of the metrics of an evaluation, and one of them."""
+"""Prefix of all evaluation metrics, and the evaluation loss."""
 SOURCE, SOURCE_LOSS = "eval/source_", "eval/source_loss"
-"""The same for an evaluation on the text of the run that this one continues."""
+"""The same for an evaluation on the text of the run whose checkpoint this run started from."""
 CORPUS_SHARE = "data/share/"
-"""Prefix of the metric of each corpus of a mixture: its share of the tokens trained on so far."""
+"""Prefix of one metric per corpus of a mixture: the share of the tokens trained on so far (0 to 1)."""
 
 
 def on_source(name: str) -> str:
-    """Return an evaluation metric's name on the text of the continued run: eval/source_loss."""
+    """Return an evaluation metric's name on the source run's text: eval/loss becomes eval/source_loss."""
     return name.replace(EVAL, SOURCE, 1)
 
 
 def on_own_text(name: str) -> str:
-    """Return the metric's name on the run's own text; other names are returned as they are."""
+    """Return a metric's name on the run's own text: the inverse of `on_source`; other names are unchanged."""
     return name.replace(SOURCE, EVAL, 1)

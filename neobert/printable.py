@@ -1,13 +1,13 @@
-"""Text from outside (files, names, other programs) made safe to print."""
+"""Sanitizing of untrusted text (from files, names, other programs) for printing."""
 
 from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """Replace every character that a terminal or log may interpret: controls, line breaks, bidi marks.
+    """Replace unprintable characters (control characters, line breaks, bidi marks) by U+FFFD.
 
     Args:
-        keep: unprintable characters to keep, such as a tab.
+        keep: unprintable characters that are not replaced, such as a tab.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Progress of long jobs in a child process: log lines, which the launcher shows in place on a terminal."""
+"""Progress of long jobs in child processes: log lines that the launcher shows on one terminal line."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from contextlib import contextmanager
 
 LOG = logging.getLogger(__name__)
 MARK = "progress: "
-"""Beginning of a line of progress on the standard error of a child of the launcher."""
+"""Prefix of progress lines that a child process of the launcher writes to standard error."""
 LAUNCHER_INTERVAL_S = 1.0
 LOG_INTERVAL_S = 10.0
 MINUTES_FROM_S = 120.0
 OnProgress = Callable[[int], None]
-"""Called with the number of parts that were just done."""
+"""Callback with the number of items completed since the last call."""
 
 
 def unreported(number: int) -> None:
-    """Ignore progress."""
+    """Ignore progress: an `OnProgress` callback that does nothing."""
 
 
 def report_to_launcher() -> None:
-    """Write progress to standard error with the mark by which the launcher recognizes it."""
+    """Write progress lines of this process to standard error, with the prefix `MARK` for the launcher."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"{MARK}%(message)s"))
     _handle(handler)
@@ -31,7 +31,7 @@ def report_to_launcher() -> None:
 
 @contextmanager
 def reported_to(report: Callable[[str], None]) -> Iterator[None]:
-    """Call `report` with each line of progress inside the `with` block, and with an empty one after it."""
+    """Call `report` with each progress line logged inside the `with` block, and with "" at its end."""
     handler = logging.Handler()
     handler.emit = lambda record: report(record.getMessage())  # type: ignore[method-assign]
     before = LOG.handlers[:], LOG.propagate, LOG.level
@@ -50,10 +50,10 @@ def _handle(handler: logging.Handler) -> None:
 
 
 class Progress:
-    """Count of completed parts, logged at intervals with the time left, or the rate without a known total.
+    """Count of completed items, logged at intervals with the time left, or the rate if total is None.
 
     Attributes:
-        done: completed parts, including those of an earlier process.
+        done: number of completed items, including items of an earlier process.
     """
 
     def __init__(
@@ -64,23 +64,25 @@ class Progress:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start counting.
+        """Start the clock.
 
         Args:
             what: activity, such as "encoding".
-            unit: plural noun of what is counted.
+            unit: plural noun for the items, such as "documents".
+            total: number of items; None if unknown.
+            clock: returns a time in seconds.
         """
         self.done = self._skipped = 0
         self._what, self._unit, self._total, self._clock = what, unit, total, clock
         self._started_s = self._logged_s = clock()
 
     def skip(self, number: int) -> None:
-        """Count parts that an earlier process completed, which are excluded from the rate."""
+        """Count items that an earlier process completed; they are excluded from the rate."""
         self.done += number
         self._skipped += number
 
     def advance(self, number: int = 1) -> None:
-        """Count newly completed parts."""
+        """Count newly completed items; log a progress line if the interval has passed."""
         self.done += number
         interval_s = LOG_INTERVAL_S if LOG.propagate else LAUNCHER_INTERVAL_S
         now_s = self._clock()

@@ -1,6 +1,6 @@
-"""Receipt of a preflight: checks, config and expiry. Training does not start without one.
+"""Receipt of a preflight: checks, config and expiry. Training does not start without a valid receipt.
 
-The launcher writes it and the trainer reads it, so it imports no torch.
+The launcher writes the receipt and the trainer reads it, so this module does not import torch.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
 ADDED_SINCE = {"start", "text", "measured_utc", "inputs", "issued_boot_s"}
-"""Fields that a receipt of this schema version may lack, as it was issued before them."""
+"""Fields that older receipts of the same schema version lack."""
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedStart:
-    """Checkpoint that preflight verified as the start of the run: its step and its absolute folder.
+    """Checkpoint from which the run starts, as verified by preflight.
 
-    Step 0 and an empty folder stand for a start without a checkpoint.
+    Attributes:
+        step: step of the checkpoint; 0 for a start without a checkpoint.
+        folder: absolute path of the checkpoint; empty for a start without a checkpoint.
     """
 
     step: int
@@ -45,23 +47,23 @@ class Receipt:
     Attributes:
         config_digest: SHA-256 of the canonical resolved config.
         code_version: version of the project, with the state of the working tree if known.
-        created_utc: ISO 8601 time in UTC, like `expires_utc`, after which the receipt is invalid.
+        created_utc, expires_utc: ISO 8601 times in UTC; the receipt is invalid from `expires_utc` on.
         verdict: `pass`, `fail` or `unknown`.
-        levels: levels that were checked.
-        checks: one mapping per check, as in the report.
-        waivers: one mapping per waiver that was applied.
+        levels: check levels that preflight ran.
+        checks: one mapping per check, as in the JSON report.
+        waivers: one mapping per applied waiver.
         versions: versions of the packages that affect a run.
-        config: the resolved config, so that differences can be named by key.
+        config: the resolved config, so that messages can name the changed keys.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty if there are none.
-        lock_sha256: SHA-256 of the pinned versions that belong to the code.
-        gpu_uuids: the devices of the run on this node, in their order.
-        unguarded: reason why failed checks do not stop the run; empty for a guarded run.
-        measured: step time (s) and memory (MiB) of a rehearsal, and its source; empty if there was none.
-        start: the only start that the first session may take; None if preflight verified none.
-        text: fingerprint of the prepared text; empty if it was not inspected.
-        measured_utc: issue time of the earlier receipt whose results this one reuses; empty if there is none.
-        inputs: digests of what else a rehearsal depends on, of a receipt that is kept for later launches.
-        issued_boot_s: seconds since boot, on a clock that cannot be set, of a receipt that is kept.
+        lock_sha256: SHA-256 of the lock file with the pinned package versions.
+        gpu_uuids: UUIDs of the run's GPUs on this node, in device order.
+        unguarded: user's reason to launch even if checks fail; empty for a guarded run.
+        measured: step time (s) and memory (MiB) measured by a rehearsal, and its source; empty without one.
+        start: checkpoint from which the first session must start; None if preflight verified none.
+        text: fingerprint of the prepared text; empty if preflight did not inspect it.
+        measured_utc: issue time of the earlier receipt whose rehearsal is reused; empty if none is reused.
+        inputs: digests of further inputs of the rehearsal; only in a receipt kept for later launches.
+        issued_boot_s: issue time in seconds since boot; only in a receipt kept for later launches.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -98,13 +100,13 @@ def write_receipt(receipt: Receipt, path: Path) -> None:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Add a digest that reveals edits. It is not keyed, so it does not prevent forgery."""
+    """Return the content with its SHA-256 added, which detects edits but, being unkeyed, not forgery."""
     plain = {name: value for name, value in content.items() if name != SEAL}
     return plain | {SEAL: sha256(plain)}
 
 
 def read_receipt(path: Path) -> Receipt:
-    """Read a receipt; raises `ProjectError` RCP001 if it is missing or invalid."""
+    """Read a receipt. Raises `ProjectError` RCP001 if the file is missing or its content is invalid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return _from_json(content)
@@ -115,7 +117,7 @@ def read_receipt(path: Path) -> Receipt:
 
 
 def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tuple[str, ...]:
-    """Return the reasons why the receipt does not cover this config at this time; empty if it does."""
+    """Return the reasons why the receipt does not cover this config at the time `now`; empty if it does."""
     created, expires = receipt.created_utc, receipt.expires_utc
     shown = now.isoformat(timespec="seconds")
     issued_for, wanted = receipt.config_digest[:12], config_digest[:12]
@@ -138,7 +140,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
 
 
 def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
-    """Return the changes since the receipt was issued; `present` describes the current state."""
+    """Return one sentence per change since `receipt` was issued; `present` has the current state."""
     return (
         *_changed_keys(flatten(receipt.config), flatten(present.config)),
         *_changed("the code", receipt.code_version, present.code_version),
@@ -162,13 +164,16 @@ def _changed(what: str, before: Any, now: Any) -> Iterator[str]:
 
 
 def _shown(value: Any) -> str:
-    """Shorten a digest; write an empty value as `none`."""
+    """Format a value for a message: digests are shortened, empty values are written as "none"."""
     text = "none" if value in ("", None) else str(value)
     return text[:12] if len(text) == DIGEST_LENGTH else text
 
 
 def require_receipt(path: Path, config_digest: str, now: datetime) -> Receipt:
-    """Return the receipt if it covers the run; raises `ProjectError` RCP001 naming the differences."""
+    """Return the receipt if it covers the config at the time `now`.
+
+    Raises `ProjectError` RCP001 with all reasons if it does not.
+    """
     receipt = read_receipt(path)
     reasons = explain_mismatch(receipt, config_digest, now)
     if reasons:
@@ -206,7 +211,7 @@ def _start_from_json(content: Any) -> VerifiedStart | None:
         return None
     start = VerifiedStart(**content)
     if type(start.step) is not int or type(start.folder) is not str:
-        raise TypeError("start is not a step and a folder")
+        raise TypeError("start must have an integer step and a string folder")
     return start
 
 
@@ -215,5 +220,5 @@ def _refusal(message: str, path: Path) -> ProjectError:
 
 
 def utc_now() -> datetime:
-    """Return the time in UTC, to the second."""
+    """Return the current UTC time, truncated to seconds."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -1,6 +1,6 @@
-"""Trainer process: `python -m neobert.train RUN_DIR/resolved.json`, alone or under torchrun.
+"""Trainer process: `python -m neobert.train RUN_DIR/resolved.json`, as a single process or under torchrun.
 
-Signal handlers are installed before slow imports. Output is for people, one line per event.
+Signal handlers are installed before slow imports. Standard output is a log with one line per event.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AGAIN = "--again"
 
 
 def main(arguments: list[str]) -> int:
-    """Train the run of a resolved config and return the exit code of `docs/exit-codes.md`."""
+    """Train the run of a resolved config; return an exit code (see `docs/exit-codes.md`)."""
     configure_logging()
     signals = Signals()
     try:
@@ -46,9 +46,9 @@ def main(arguments: list[str]) -> int:
 
 
 def train(arguments: list[str], signals: Signals) -> int:
-    """Check that the run may start, then import torch and run the session. Returns the exit code.
+    """Check that a receipt covers the config, then import torch and run the session; return the exit code.
 
-    Raises `ProjectError` for wrong arguments, or without a receipt that covers the config.
+    Raises `ProjectError` for wrong arguments, or if no valid receipt covers the config.
     """
     if not arguments or arguments[1:] not in ([], [AGAIN]):
         raise ProjectError("CLI001", USAGE, exit_code=EXIT_USAGE)
@@ -67,18 +67,18 @@ def train(arguments: list[str], signals: Signals) -> int:
 
 
 def require_launched(receipt: Path, config: RunConfig, *, is_again: bool) -> None:
-    """Check that a receipt covers the run. Raises `ProjectError`.
+    """Raise `ProjectError` RCP001 unless the receipt file covers this config and has not expired.
 
-    A receipt that was valid at launch is valid for later sessions: a run may last longer than its receipt.
+    Expiry is not checked for restarts (`is_again`): a run may last longer than its receipt.
     """
     now = datetime.fromisoformat(read_receipt(receipt).created_utc) if is_again else utc_now()
     require_receipt(receipt, digest(config), now)
 
 
 def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
-    """Return the config for a restart, which resumes from the run's own newest checkpoint.
+    """Return the config for a restart, set to resume from the newest checkpoint in the run directory.
 
-    Without a checkpoint of its own, the run starts where its first session started.
+    Without such a checkpoint, a configured source checkpoint is kept as the start of the run.
     """
     selector = config.trainer.resume_from_checkpoint
     if selector not in (NEVER, *NEWEST) and not checkpoint_steps(run_dir / CHECKPOINTS):
@@ -87,7 +87,7 @@ def resuming_own_run(config: RunConfig, run_dir: Path) -> RunConfig:
 
 
 def read_config(path: Path) -> RunConfig:
-    """Read a resolved config strictly. Raises `ProjectError`."""
+    """Read a resolved config. Raises `ProjectError` if the file is unreadable or invalid."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -97,7 +97,7 @@ def read_config(path: Path) -> RunConfig:
 
 
 def report(error: ProjectError) -> int:
-    """Log the error, and write it for the parent process unless another rank was first."""
+    """Log the error, write it for the parent process unless another rank did, and return its exit code."""
     log.error("%s", error)
     target = os.environ.get(ERROR_FILE_ENV)
     if target and not (os.path.exists(target) and os.path.getsize(target)):
@@ -106,7 +106,10 @@ def report(error: ProjectError) -> int:
 
 
 def unexpected(error: Exception, run_dir: Path) -> ProjectError:
-    """Convert an unexpected error to a one-line `ProjectError`; the traceback is in the log."""
+    """Convert an unexpected exception to a `ProjectError` with a one-line message and a hint.
+
+    The code is CKP004 for a full disk, else TRN001.
+    """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         hint = f"free disk space, then {_resume_hint(run_dir)}"
         return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)
@@ -118,7 +121,7 @@ def unexpected(error: Exception, run_dir: Path) -> ProjectError:
 
 
 def _resume_hint(run_dir: Path) -> str:
-    """Return how to continue a failed run; a run that never saved has nothing to resume from."""
+    """Return the hint to continue a failed run: resume if it has a checkpoint, else launch again."""
     steps = checkpoint_steps(run_dir / CHECKPOINTS)
     if not steps:
         return "launch again: no checkpoint was written, so training starts at step 0"
@@ -126,7 +129,7 @@ def _resume_hint(run_dir: Path) -> str:
 
 
 def configure_logging() -> None:
-    """Write plain lines to standard output, with the rank if there are several."""
+    """Log to standard output, with the rank in each line if the world size exceeds 1."""
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     who = f" rank {os.environ.get('RANK', '0')}" if ranks > 1 else ""
     logging.basicConfig(
@@ -139,10 +142,10 @@ def configure_logging() -> None:
 
 
 def leave(exit_code: int) -> NoReturn:
-    """End the process without unwinding it.
+    """Flush the logs and end the process with `os._exit`, without interpreter shutdown.
 
-    Gloo's threads may hold the last reference to a tensor and then need the lock that the interpreter holds
-    while it joins them, so some runs would hang after their last line. All files are closed by then.
+    At shutdown, a Gloo thread that holds the last reference to a tensor needs the lock that the interpreter
+    holds while it joins the thread, so some runs would hang. All files must be closed before this call.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""Units of memory and time. `_mib` is bytes // 2**20, `_gib` is `_mib` / 1024."""
+"""Conversion factors of memory and time. Names ending in `_mib` are bytes // 2**20, in `_gib` MiB / 1024."""
 
 BYTES_PER_MIB = 2**20
 MIB_PER_GIB = 1024

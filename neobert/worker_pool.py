@@ -1,4 +1,4 @@
-"""Pools of worker processes that never outlive the process that started them."""
+"""Pool of worker processes that exit when the process that started them ends."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from neobert.errors import EXIT_INTERRUPTED
 
 @contextmanager
 def worker_pool(size: int, begin: Callable[..., object], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Open a pool of spawned processes, each of which calls `begin` first.
+    """Open a pool of `size` spawned processes, each of which first calls `begin(*arguments)`.
 
-    If the block is left by an exception, the workers are terminated in the middle of their work. They end
-    by themselves if this process is killed, where `concurrent.futures` would leave them waiting forever.
+    If the block raises, the workers are terminated immediately. If this process is killed, the workers exit;
+    without this, `concurrent.futures` would leave them waiting forever.
     """
     others = set(multiprocessing.active_children())
     context = multiprocessing.get_context("spawn")
