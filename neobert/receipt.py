@@ -55,13 +55,13 @@ class Receipt:
         versions: versions of the packages that affect a run.
         config: the resolved config, so that messages can name the changed keys.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty if there are none.
-        lock_sha256: SHA-256 of the lock file with the pinned package versions.
+        lock_sha256: SHA-256 of the package versions that the code's lock file pins.
         gpu_uuids: UUIDs of the run's GPUs on this node, in device order.
         unguarded: user's reason to launch even if checks fail; empty for a guarded run.
         measured: step time (s) and memory (MiB) measured by a rehearsal, and its source; empty without one.
         start: checkpoint from which the first session must start; None if preflight verified none.
         text: fingerprint of the prepared text; empty if preflight did not inspect it.
-        measured_utc: issue time of the earlier receipt whose rehearsal is reused; empty if none is reused.
+        measured_utc: issue time of the earlier receipt whose results are reused; empty if none is reused.
         inputs: digests of further inputs of the rehearsal; only in a receipt kept for later launches.
         issued_boot_s: issue time in seconds since boot; only in a receipt kept for later launches.
     """

@@ -181,9 +181,9 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
 
 
 def nameable() -> list[tuple[str, str]]:
-    """Return every pair (`model.kernel_backend`, `model.attn_backend`) that a config can set, without auto.
+    """Return the pairs (`model.kernel_backend`, `model.attn_backend`) to try.
 
-    The attention of this project's own and Liger blocks is "auto".
+    They are torch blocks with each attention kernel, and each other block kernel with attention "auto".
     """
     attentions = [name for name in ATTENTION_CHOICES if name != "auto"]
     blocks = [name for name in reversed(BLOCKS) if name != "torch"]
