@@ -55,7 +55,7 @@ class Receipt:
         versions: versions of the packages that affect a run.
         config: the resolved config, so that messages can name the changed keys.
         code_diff_sha256: SHA-256 of the uncommitted changes; empty if there are none.
-        lock_sha256: SHA-256 of the package versions that the code's lock file pins.
+        lock_sha256: SHA-256 of the package versions that the project's constraints file pins.
         gpu_uuids: UUIDs of the run's GPUs on this node, in device order.
         unguarded: user's reason to launch even if checks fail; empty for a guarded run.
         measured: step time (s) and memory (MiB) measured by a rehearsal, and its source; empty without one.
