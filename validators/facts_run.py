@@ -79,7 +79,7 @@ class DistributedFacts:
         drill_absent: ranks reported as absent in the drill, in which the last rank deliberately does not
             check in.
         drill_s: duration of that drill.
-        bus_bytes_per_s: bus bandwidth of an all-reduce, in bytes/s per link.
+        bus_bytes_per_s: bus bandwidth of an all-reduce, in bytes/s.
         has_peer_access: whether all devices have peer-to-peer access to each other; None without CUDA.
         durations_s: seconds of each stage, on its slowest rank.
     """

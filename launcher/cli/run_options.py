@@ -61,8 +61,8 @@ Sweep = Annotated[
     Option(
         "--sweep",
         metavar="KEY=VALUES",
-        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Several --sweep "
-        "combine; every point is checked and listed before the first starts.",
+        help="Train once for each value: VALUE,VALUE,... or START:STOP:STEP (STOP excluded). Repeat it "
+        "for a grid of all combinations; every point is checked and listed before the first starts.",
     ),
 ]
 AllowUnequalTokens = Annotated[

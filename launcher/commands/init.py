@@ -154,7 +154,8 @@ def _check_text(text: Path) -> None:
     if not text.is_dir() and not text.stat().st_size:
         raise _usage("unusable-path", "the file is empty", "set --text to a file or folder of text", text)
     if not _num_bytes(text):
-        problem = f"holds none of {READABLE}" if text.is_dir() else f"is not one of {READABLE}"
+        what = "has no file" if text.is_dir() else "is not"
+        problem = f"{what} in a supported format ({READABLE})"
         files = f"{quote(str(text))}/*" if text.is_dir() else quote(str(text))
         hint = f"plain text under another name: cat {files} > text.txt, then --text text.txt"
         raise _usage("unusable-path", problem, hint, text)

@@ -147,7 +147,7 @@ def is_unchanged(receipt: Receipt, run: ResolvedRun, facts: Facts) -> bool:
 
 
 def has_outlived(receipt: Receipt, now: datetime) -> bool:
-    """Return whether the checks that a receipt took from an earlier one are older than a receipt may be."""
+    """Return whether results reused from an earlier receipt are older than a receipt's validity period."""
     if not receipt.measured_utc:
         return False
     created, expires = map(datetime.fromisoformat, (receipt.created_utc, receipt.expires_utc))

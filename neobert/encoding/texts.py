@@ -54,7 +54,9 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
         raise _unusable(path, message, hint)
     kind = kind_of(path)
     if kind is None:
-        raise _unusable(path, f"is not one of {READABLE}", "convert the file to .txt or .jsonl")
+        raise _unusable(
+            path, f"is not in a supported format ({READABLE})", "convert the file to .txt or .jsonl"
+        )
     if kind != TEXT_KIND:
         return _Table(path, column)
     if column is not None:

@@ -41,7 +41,10 @@ def run_backward(
     max_seqlen: int,
     rstd: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the gradient of qkv before rotation, and None or row sums, as `attention.run_backward` does."""
+    """Return the gradient with respect to the unrotated qkv, and row sums if rstd is given (else None).
+
+    The row sums are those of `attention.run_backward`.
+    """
     from flash_attn.cute.interface import _flash_attn_bwd
 
     num_heads, total = lse.shape

@@ -96,9 +96,9 @@ def problem_of(labels: Tensor, num_labels: int) -> str:
 def classification_loss(
     logits: Tensor, labels: Tensor, problem: str, num_items: Tensor | int | None
 ) -> Tensor:
-    """Return the loss in fp32 of classes, regression scores, or independent labels, by problem type.
+    """Return the fp32 loss of a problem type: cross-entropy, MSE or, for multi-label, binary cross-entropy.
 
-    The mean over the batch; with num_items, the sum divided by that number.
+    The loss is the mean over the batch, or the sum divided by num_items if that is given.
     """
     logits, reduction = logits.to(torch.float32), "mean" if num_items is None else "sum"
     if problem == "single_label_classification":

@@ -26,7 +26,8 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
     optimizer: Optimizer = build(config, model)
     if not skips_on_device(optimizer):
         log.info(
-            "optimizer %s cannot skip a bad step on the device: the host waits for the device in every step",
+            "optimizer %s cannot skip an update with NaN or a loss spike on the device: on a GPU, the host "
+            "synchronizes at every step",
             config.name,
         )
     return optimizer

@@ -79,7 +79,7 @@ def test_a_config_that_cannot_be_read(tmp_path, capsys, content, code, exit_code
 @pytest.mark.parametrize("arguments", [[], ["a", "b"]])
 def test_one_argument_is_wanted(capsys, arguments):
     assert serve(lambda content: {}, arguments) == 2
-    assert "one path is expected" in capsys.readouterr().err
+    assert "expected one argument" in capsys.readouterr().err
 
 
 def test_a_full_disk_leaves_no_half_of_a_tokenizer(tokenizer_dir: Path, tmp_path, monkeypatch):

@@ -207,7 +207,7 @@ def test_bad_places(tmp_path):
     refused("DAT001", "found nothing", path=str(tmp_path / "empty"))
     (tmp_path / "empty" / "a.xyz").write_text("x", encoding="utf-8")
     refused("DAT001", "1 x .xyz", path=str(tmp_path / "empty"))
-    refused("DAT001", "is not one of .txt", path=str(tmp_path / "empty" / "a.xyz"))
+    refused("DAT001", "is not in a supported format (.txt", path=str(tmp_path / "empty" / "a.xyz"))
     (tmp_path / "a.txt").touch()
     refused("DAT004", "is empty", path=str(tmp_path / "a.txt"))
     refused("DAT013", "neither dataset.path nor dataset.name")

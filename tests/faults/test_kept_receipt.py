@@ -354,7 +354,7 @@ def test_a_receipt_that_repeats_checks_is_no_younger_than_they_are(launch: Launc
     shutil.rmtree("run")
     code, report = launch("train", *RUN, "--receipt", "repeated.json")
     assert code == 1
-    assert "stale" in report["findings"][0]["message"]
+    assert "have expired" in report["findings"][0]["message"]
 
 
 def test_what_is_checked_again_still_stops_the_run(launch: Launch, here: Machine, rehearsed: Path) -> None:

@@ -508,6 +508,23 @@ def test_the_warmup_is_blamed_on_the_key_that_gives_it(key, value, judge_situati
     assert {finding.path for finding in found} == {f"scheduler.{key}"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "hint"),
+    [
+        ({"scheduler.decay_steps": 48001}, "lower scheduler.warmup_steps or lower scheduler.decay_steps"),
+        (
+            {"scheduler.decay_percent": 60.0, "scheduler.warmup_percent": 41.0},
+            "lower scheduler.warmup_percent or lower scheduler.decay_percent",
+        ),
+        ({"scheduler.total_steps": 1999}, "lower scheduler.warmup_steps or raise scheduler.total_steps"),
+    ],
+)
+def test_a_decay_during_the_warm_up_names_the_keys_in_force(changes, hint, judge_situation):
+    base = {"config.trainer.max_steps": 50000}
+    found = judge_situation(base | {f"config.{key}": value for key, value in changes.items()})
+    assert hint in [finding.hint for finding in found.of("SCH001")]
+
+
 @pytest.mark.parametrize("selector", ["auto", "checkpoints/9"])
 @pytest.mark.parametrize(
     ("exists", "alternative", "hint"),

@@ -282,7 +282,7 @@ def test_what_is_kept_already_needs_no_room(
     said = found("CKP004", run, held(steps, 1), checkpoint_tree_mib=tree_mib, checkpoint_mib=1000.0)
     room = [one.message for one in said if "MiB" in one.message]
     assert len(room) == count
-    assert all("are already used" in message for message in room)
+    assert all("of that in existing checkpoints" in message for message in room)
 
 
 @pytest.mark.parametrize(

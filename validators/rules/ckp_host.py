@@ -55,10 +55,10 @@ def no_room_for_checkpoints(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     disk = needed(facts.disk)
     tree, held_mib = plan.checkpoint_tree_mib, _held_mib(run, plan, facts)
     if disk.free_mib < tree.value - held_mib:
-        held = f", {held_mib:,.0f} MiB of them are already used" if held_mib else ""
+        held = f" ({held_mib:,.0f} MiB of that in existing checkpoints)" if held_mib else ""
         yield Violation(
             "trainer.output_dir",
-            f"{disk.path} has {disk.free_mib:,} MiB free, checkpoints need {tree.value:,.0f} MiB{held}: "
+            f"{disk.path} has {disk.free_mib:,} MiB free, but checkpoints need {tree.value:,.0f} MiB{held}: "
             f"{tree.reason}",
             "free disk space, set trainer.output_dir to another disk, or lower trainer.save_total_limit",
         )

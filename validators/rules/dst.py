@@ -181,7 +181,7 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## Example
     ```text
-    12.1 GB/s per link, but 18 NVLinks provide 450
+    the bus bandwidth of an all-reduce is 12.1 GB/s, but 18 NVLinks provide 450 GB/s
     ```
 
     ## Use instead
@@ -199,8 +199,11 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         raise CannotTellError("the driver does not report how the GPUs are connected")
     name, bytes_per_s = link
     if distributed.bus_bytes_per_s < LINK_SHARE * bytes_per_s:
-        reached = f"{distributed.bus_bytes_per_s / 1e9:.1f} GB/s per link in an all-reduce"
-        message = f"{reached}, but {name} provide {bytes_per_s / 1e9:.0f} (at least {LINK_SHARE:.0%})"
+        reached = f"the bus bandwidth of an all-reduce is {distributed.bus_bytes_per_s / 1e9:.1f} GB/s"
+        provided = (
+            f"{name} provide {bytes_per_s / 1e9:.0f} GB/s (at least {LINK_SHARE:.0%} of it is expected)"
+        )
+        message = f"{reached}, but {provided}"
         yield Violation(PATH, message, hint)
 
 

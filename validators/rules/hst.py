@@ -143,7 +143,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Compares available memory with the needs of this node's processes (on a CPU the whole step, on a GPU
     the copy of a checkpoint that is being written), shared memory with 64 MiB per process if there are
-    several, the limit of open files with 1,024, and CPUs with the data-loader threads.
+    several, the open-file limit with 1,024, and CPUs with the data-loader threads.
 
     ## Why is this bad?
     The kernel kills a process that exceeds memory without a message, and with Docker's default of 64 MiB
@@ -173,7 +173,7 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
         yield Violation("distributed.nproc_per_node", message, "run the container with --shm-size 1g")
     if host.open_files_limit < FEWEST_OPEN_FILES:
-        message = f"the limit of open files is {host.open_files_limit:,} (at least {FEWEST_OPEN_FILES:,})"
+        message = f"the open-file limit is {host.open_files_limit:,}, but a run needs {FEWEST_OPEN_FILES:,}"
         yield Violation("", message, "ulimit -n 4096")
     threads = processes * run.config.dataset.num_workers
     if threads > host.cpu_count:

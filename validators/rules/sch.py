@@ -96,7 +96,9 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
     if first < steps:
         edge = "starts" if schedule.decay_start < steps else "ends"
         message = f"the decay {edge} at step {first:,}, during the warm-up (which ends at {steps:,})"
-        yield Violation(path, message, "shorten scheduler.warmup_steps or scheduler.decay_steps")
+        unit = "steps" if run.config.scheduler.decay_percent is None else "percent"
+        way_out = f"lower scheduler.decay_{unit}" if edge == "starts" else "raise scheduler.total_steps"
+        yield Violation(path, message, f"lower {path} or {way_out}")
 
 
 def _batch_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violations:

@@ -63,7 +63,7 @@ class AdapterConfig:
     alpha: PositiveInt = key(
         16, "Scale: the product of the factors is multiplied by alpha / r.", affects="model"
     )
-    dropout: Beta = key(0.0, "Dropout before the first factor.", affects="numerics")
+    dropout: Beta = key(0.0, "Dropout probability on the input of each adapter.", affects="numerics")
     target_modules: tuple[NonEmpty, ...] | None = key(
         None,
         "Linear layers of the blocks that get an adapter, such as [qkv, wo]; null: all.",

@@ -62,7 +62,7 @@ def _check_file(path: Path) -> None:
         raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
     if kind_of(path) is None:
         message, hint = way_to_text(suffix_of(path), path) or (
-            f"is not one of {READABLE}",
+            f"is not in a supported format ({READABLE})",
             "convert the file to .jsonl or .txt, or correct its suffix",
         )
         raise unreadable(path, message, hint)
@@ -124,7 +124,7 @@ def _nothing_to_read(root: Path, others: Counter[str]) -> ProjectError:
     ways = [way_to_text(suffix_of(example), example) for example in examples]
     hint = next((hint for _, hint in filter(None, ways)), "set dataset.path to a folder with text")
     seen = _listed(others) or "nothing"
-    return unreadable(root, f"holds none of {READABLE}; found {seen}", hint)
+    return unreadable(root, f"has no file in a supported format ({READABLE}); found {seen}", hint)
 
 
 def _listed_files(root: Path) -> Iterator[Path]:

@@ -65,9 +65,12 @@ def _open(path: Path) -> int:
 
 
 def _not_a_lock(path: Path) -> ProjectError:
-    hint = "remove that entry, or set dataset.cache_dir or NEOBERT_CACHE to another folder"
+    hint = "remove this path, or set dataset.cache_dir or NEOBERT_CACHE to another folder"
     return ProjectError(
-        "DAT009", "is not a regular file, but the lock file of this cache must be one", hint, str(path)
+        "DAT009",
+        "cannot be the lock file of this cache: not a regular file, or one with several hard links",
+        hint,
+        str(path),
     )
 
 

@@ -75,7 +75,10 @@ class Copies:
         self.in_training = 0
 
     def follow(self, split: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield the documents of a split unchanged; the evaluation split has to come first."""
+        """Yield the documents of a split unchanged, and count copies among them.
+
+        Read the evaluation split to its end before the training split.
+        """
         if split == "eval":
             return self._note(rows)
         return self._compare(rows) if self._evaluation else iter(rows)

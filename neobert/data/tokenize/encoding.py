@@ -100,7 +100,10 @@ class Encoded:
 
 
 class Encoder(Protocol):
-    """Interface of an encoder: rows to segments with side columns. Picklable, and deterministic."""
+    """Interface for tokenizing rows into segments with optional columns of values per token or segment.
+
+    Implementations must be picklable and deterministic.
+    """
 
     @property
     def max_length(self) -> int:

@@ -1,4 +1,4 @@
-"""Classification of words, without torch."""
+"""Specification of the token-classification task: head, labels and metrics. Imports no torch."""
 
 from __future__ import annotations
 
