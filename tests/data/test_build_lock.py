@@ -71,7 +71,7 @@ def test_what_has_the_name_of_the_lock_is_left_alone(plant, tmp_path):
     {"mkfifo": lambda: os.mkfifo(lock), "mkdir": lock.mkdir}.get(
         plant, lambda: getattr(lock, plant)(victim)
     )()
-    with pytest.raises(ProjectError, match="is not a regular file") as caught, build_lock(lock):
+    with pytest.raises(ProjectError, match="not a regular file") as caught, build_lock(lock):
         pass
     assert (caught.value.code, caught.value.place) == ("DAT009", str(lock))
     assert victim.read_text() == "precious"
