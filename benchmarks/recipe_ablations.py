@@ -217,4 +217,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    compare(__doc__, add_options, wanted, report)
+    # They take turns (`recipe_screen.turn`): the second starts and compiles while the first trains.
+    compare(__doc__, add_options, wanted, report, per_gpu=2)

@@ -1,4 +1,4 @@
-"""Runs missing trials (`trials.py`), one at a time on each visible GPU, and keeps each run that has ended.
+"""Runs missing trials (`trials.py`) on all visible GPUs, and keeps each run that has ended.
 
 A folder of results has NAME.jsonl, a line for each finished run, and NAME.log, the output. Sessions add up: a
 command that was stopped continues where it was, and a trial whose recipe changed has another name.
@@ -71,18 +71,22 @@ def compare(
     add_options: Callable[[argparse.ArgumentParser], None],
     wanted: Callable[[argparse.Namespace], Iterable[Trial]],
     report: Callable[[argparse.Namespace], str],
+    per_gpu: int = 1,
 ) -> None:
     """Run the program of a comparison: parse its command line, then `carry_out`."""
     parser = priced_parser_of(description)
     add_options(parser)
     chosen = parse(parser)
-    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen)
+    carry_out(lambda: wanted(chosen), lambda: report(chosen), chosen, per_gpu)
 
 
 def carry_out(
-    wanted: Callable[[], Iterable[Trial]], report: Callable[[], str], chosen: argparse.Namespace
+    wanted: Callable[[], Iterable[Trial]],
+    report: Callable[[], str],
+    chosen: argparse.Namespace,
+    per_gpu: int = 1,
 ) -> None:
-    """Run what is missing, or price it only.
+    """Run what is missing, `per_gpu` trials at a time on each GPU, or price it only.
 
     `report` writes the figures and returns them for the terminal. It is called whenever a trial has ended: a
     machine that is taken away leaves the figures of what it did.
@@ -96,7 +100,7 @@ def carry_out(
         return wanted()
 
     try:
-        run_twice(wanted_now, chosen)
+        run_twice(wanted_now, chosen, per_gpu)
     finally:
         print(report(), flush=True)
 
