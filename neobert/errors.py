@@ -58,7 +58,7 @@ def write_error_file(error: ProjectError) -> bool:
 
 
 def read_error_file(path: Path) -> ProjectError | None:
-    """Read the error that a child process wrote with `write_error_file`; None if there is no file."""
+    """Read the error that a child process wrote with `write_error_file`; None if it wrote none."""
     if not path.exists():
         return None
     return ProjectError(**json.loads(path.read_text(encoding="utf-8")))

@@ -57,7 +57,7 @@ def is_shipped(file: str) -> bool:
 
 
 def find_profile(name: str, place: str = "") -> Path:
-    """Return the file of a profile. Raises ProjectError with the closest name if there is no such profile."""
+    """Return the file of a profile. Raises ProjectError with the closest name if it does not exist."""
     files = profile_files()
     if name in files:
         return files[name]

@@ -35,7 +35,7 @@ FOREIGN_TREE = "model_checkpoints"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRecord:
-    """Outcome of one probe. `reason`: why there is no measurement; empty if `status` is ok."""
+    """Outcome of one probe. `reason`: why the measurement is missing; empty if `status` is ok."""
 
     name: str
     status: Literal["ok", "unsupported", "incomplete", "timeout"]

@@ -186,7 +186,7 @@ class DataFacts:
 
     `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
     keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
-    `cache_reason` is why there is no cache folder for prepared data. `is_plain`: whether all files are
+    `cache_reason` is why prepared data cannot be cached. `is_plain`: whether all files are
     uncompressed local text, so that file sizes are text sizes.
     """
 

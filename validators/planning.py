@@ -69,7 +69,7 @@ def _kernels(config: RunConfig) -> tuple[object, ...]:
 
 
 def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:
-    """Return the assumptions for the first GPU; None if there is no GPU, or no data sheet for it."""
+    """Return the assumptions for the first GPU; None without a GPU or its data sheet."""
     try:
         return assumptions_for(gpus[0].name, gpus[0].memory_total_mib / MIB_PER_GIB, mfu) if gpus else None
     except ProjectError:

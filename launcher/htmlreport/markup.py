@@ -72,5 +72,5 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def records(record: Record, name: str) -> list[Record]:
-    """Return the dictionaries in the list under `name`; empty if there is no list."""
+    """Return the dictionaries in the list under `name`; empty without a list."""
     return [each for each in list_in(record, name) if isinstance(each, dict)]

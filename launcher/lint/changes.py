@@ -152,7 +152,7 @@ def _written_elsewhere(
 def _counterpart(key: str, node: Node) -> tuple[str, Any]:
     """Return the key of this config for a foreign key, and its converted value.
 
-    Returns an empty key if there is no single one in the same unit, or if the value would be illegal.
+    Returns an empty key if not exactly one has the same unit, or if the value would be illegal.
     """
     name, value = key.rpartition(".")[2], plain(node)
     if known := translation_of(name, value):

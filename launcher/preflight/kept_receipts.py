@@ -100,7 +100,7 @@ def is_same_content(receipt: Receipt, examination: Examination) -> bool:
 
 
 def path_for(run: ResolvedRun) -> Path | None:
-    """Return the file of the run's stored receipt, or None if there is no private cache folder.
+    """Return the file of the run's stored receipt, or None without a private cache folder.
 
     The file name is a digest of the config and the run directory.
     """

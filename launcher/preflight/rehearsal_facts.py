@@ -75,7 +75,7 @@ def facts_of(
 
 
 def _fullest(memories: Sequence[Record]) -> Record | None:
-    """Return the memory record with the highest peak reserved memory; None if there are no records."""
+    """Return the memory record with the highest peak reserved memory; None without records."""
     return max(memories, key=lambda each: each["peak_reserved_mib"], default=None)
 
 

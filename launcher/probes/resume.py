@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
-from neobert.config import RunConfig, from_dict, to_dict
+from neobert.config import from_dict, to_dict
 from neobert.config.schedules import schedule_of
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
@@ -30,6 +30,8 @@ SAVED_STATE = Path(STATE_DIR, STATE)
 # A busy network disk; a slower read counts as a hang.
 SLOWEST_MIB_PER_S = 50
 GRACE_S = 30.0
+
+Compare = Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[object]]
 
 
 def probe_resume(subject: Subject) -> ResumeFacts:
@@ -59,23 +61,25 @@ def probe_resume(subject: Subject) -> ResumeFacts:
     if found is None:
         return nothing
     folder, manifest = found
-    saved = read_json(folder / SAVED_CONFIG)
+    saved, current = read_json(folder / SAVED_CONFIG), to_dict(subject.config)
     return replace(
         nothing,
         target=str(folder),
         exists=True,
         is_verified=True,
         step=manifest.step,
-        structural_differences=_differences(saved, subject.config, is_continued=continued is not None),
+        structural_differences=_differences(
+            saved, current, continuation_differences if continued else structural_differences
+        ),
         passed_by=tuple(map(str, passed_by)),
         learning_rate=_learning_rate(folder),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         stable_steps=_stable_steps(saved),
         tokenizer_digest=_tokenizer_digest(folder),
-        tokenizer_differences=_other_tokenizer(saved, subject.config) if continued else (),
-        numeric_differences=() if continued else _other_numerics(saved, subject.config),
-        has_same_schedule=bool(saved) and has_same_schedule(saved, to_dict(subject.config)),
+        tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
+        numeric_differences=() if continued else _differences(saved, current, numeric_differences),
+        has_same_schedule=bool(saved) and has_same_schedule(saved, current),
     )
 
 
@@ -103,17 +107,8 @@ def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     return verify(folder)
 
 
-def _differences(saved: Mapping[str, Any], config: RunConfig, *, is_continued: bool) -> tuple[str, ...]:
-    compare = continuation_differences if is_continued else structural_differences
-    return tuple(map(str, compare(saved, to_dict(config)))) if saved else ()
-
-
-def _other_tokenizer(saved: Mapping[str, Any], config: RunConfig) -> tuple[str, ...]:
-    return tuple(map(str, tokenizer_differences(saved, config))) if saved else ()
-
-
-def _other_numerics(saved: Mapping[str, Any], config: RunConfig) -> tuple[str, ...]:
-    return tuple(map(str, numeric_differences(saved, to_dict(config)))) if saved else ()
+def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], compare: Compare) -> tuple[str, ...]:
+    return tuple(map(str, compare(saved, current))) if saved else ()
 
 
 def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:

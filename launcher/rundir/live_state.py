@@ -92,14 +92,14 @@ def phase_of(beat: Record) -> str:
 
 
 def memory_mib(beat: Record) -> float | None:
-    """Return the reserved device memory in MiB, or the process memory if there is no GPU."""
+    """Return the reserved device memory in MiB, or the process memory on a CPU."""
     reserved = beat.get("gpu_mem_reserved_mib")
     found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
     return found
 
 
 def since_save(beat: Record) -> str:
-    """Return the time since the last checkpoint as text, or since the start if there is no checkpoint."""
+    """Return the time since the last checkpoint, or since the start before the first one, as text."""
     minutes = beat.get("work_at_risk_min")
     if minutes is None:
         return UNKNOWN

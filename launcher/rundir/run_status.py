@@ -94,7 +94,7 @@ class History:
     Attributes:
         trained: the newest line with a training loss; empty if there is none.
         evaluations: lines with an evaluation, the newest last.
-        is_whole: whether there are no older lines.
+        is_whole: whether these are all lines.
     """
 
     trained: Record = field(default_factory=dict)

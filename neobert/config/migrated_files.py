@@ -137,7 +137,7 @@ def _translated_value(target: str, node: Node) -> Node:
 def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     """Return defaults of the other trainer, with the position of the section that sets the number of steps.
 
-    Empty if there is no such section.
+    Empty if the section does not exist.
     """
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):

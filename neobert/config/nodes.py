@@ -37,7 +37,7 @@ DEFAULT = Origin("default")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """Value with its position in the file, and the position of its key (of the value if there is no key)."""
+    """Value with its position in the file, and the position of its key (of the value, without a key)."""
 
     value: Scalar | tuple[Node, ...] | dict[str, Node]
     origin: Origin

@@ -138,7 +138,7 @@ BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
 
 
 def translation_of(name: str, value: Any) -> Translation | None:
-    """Translate an entry by the last part of its key; None if there is no translation."""
+    """Translate an entry by the last part of its key; None if it has none."""
     translate = TRANSLATIONS.get(name)
     return None if translate is None else translate(value)
 

@@ -47,6 +47,6 @@ def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 
 
 def prompts_note(model: EmbeddingModel) -> list[str]:
-    """Return notes about the prefixes of queries and documents; empty if there are no prefixes."""
+    """Return notes about the prefixes of queries and documents; empty without prefixes."""
     prefixes = {"queries": model.query_prefix, "documents": model.document_prefix}
     return [f"prefix of {kind}: {prefix!r}" for kind, prefix in prefixes.items() if prefix]

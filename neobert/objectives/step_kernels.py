@@ -55,7 +55,7 @@ class StepKernels:
 def resolve_step_kernels(config: RunConfig, device_type: str, dtype: torch.dtype) -> StepKernels:
     """Choose the kernels of a run for a device type ("cpu" or "cuda") and compute dtype.
 
-    Raises `ProjectError` ATT001 if a kernel that the config names cannot run; there is no fallback.
+    Raises `ProjectError` ATT001 if a kernel that the config names cannot run, instead of falling back.
     """
     requested = section_of(config).kernel_backend
     packed = _resolve_attention(config, device_type, dtype)

@@ -169,7 +169,7 @@ class Repeated:
         return self._batch
 
     def close(self) -> None:
-        """Do nothing, because there are no prefetch threads."""
+        """Do nothing: it has no prefetch threads."""
 
 
 def overfit(trainer: Trainer) -> dict[str, Any]:

@@ -35,7 +35,7 @@ HINT = f"set {KEY} to a run directory or to a folder like RUN/checkpoints/1000"
 def find_source(place: str, verify: Verify = verify) -> Found:
     """Return the checkpoint to continue from: the folder itself, or the newest checkpoint of a run directory.
 
-    Raises `ProjectError` CKP007 if there is no checkpoint, or if verification fails.
+    Raises `ProjectError` CKP007 if no checkpoint is found, or if verification fails.
     """
     path = Path(place)
     root = next((each for each in holders(path) if checkpoint_steps(each)), None)
@@ -56,14 +56,14 @@ def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any
     return tuple(each for each in differing if effect_of(each.key) == "model" and each.key not in UNCOMPARED)
 
 
-def tokenizer_differences(saved: Mapping[str, Any], current: RunConfig) -> tuple[Difference, ...]:
+def tokenizer_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the config differences with which the current run would train another tokenizer.
 
     Empty if the config names an existing tokenizer, whose content has to be compared instead.
     """
-    if current.tokenizer.path is not None or current.tokenizer.name is not None:
+    if any(current["tokenizer"][key] is not None for key in ("path", "name")):
         return ()
-    found = (each for each in differences(saved, to_dict(current)) if each.key in TRAINED_ON)
+    found = (each for each in differences(saved, current) if each.key in TRAINED_ON)
     return tuple(each for each in found if each.key != MIXTURE or not _has_same_corpora(each))
 
 

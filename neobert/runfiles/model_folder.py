@@ -20,7 +20,7 @@ ADAPTER_CONFIG = "adapter_config.json"
 def model_folder(path: Path) -> Path:
     """Return the folder with the model's config.json: `path`, or the latest checkpoint of a run directory.
 
-    Raises `ProjectError` if there is no model, or if the checkpoint fails verification.
+    Raises `ProjectError` if no model is found, or if the checkpoint fails verification.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():

@@ -32,7 +32,7 @@ ALREADY_READ = "link to a file that is read"
 def local_splits(path: Path, rows: RowFormat, describe: DescribeFile) -> dict[str, Callable[[], TextSource]]:
     """Return a function that opens each split of a file or folder, by split name.
 
-    Raises DAT001 if there is no readable file, DAT004 for an empty file.
+    Raises DAT001 without a readable file, DAT004 for an empty file.
     """
     if not path.exists():
         raise unreadable(path, "does not exist", "set dataset.path to a file or folder")
@@ -73,7 +73,7 @@ def _check_file(path: Path) -> None:
 def _files_below(root: Path, rows: RowFormat) -> tuple[list[Path], Counter[str]]:
     """Return the sorted files to read, without duplicates, and the number of other files by kind.
 
-    Tables are read only if there is no other text: next to text, they usually contain metadata. Plain text is
+    Tables are read only without other text: next to text, they usually contain metadata. Plain text is
     not read if the task needs several columns.
     """
     others: Counter[str] = Counter()

@@ -32,7 +32,7 @@ class PredictionMetrics:
         self._loss_sum += score.loss_sum
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None if there is no labelled text."""
+        """Return the metrics over all ranks; all are None without labelled texts."""
         loss_sum = float(world.add_up(self._loss_sum))
         gathered = world.gather(np.concatenate(self._kept).tobytes())
 

@@ -24,7 +24,7 @@ class MaskedTokenMetrics:
         self._num_targets += batch.num_targets
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the means over all ranks; all are None if there are no targets."""
+        """Return the means over all ranks; all are None without targets."""
         loss_sum, num_correct = world.add_up(self._sums).tolist()
         (num_targets,) = world.sum_over_ranks([self._num_targets])
         loss = loss_sum / num_targets if num_targets else None

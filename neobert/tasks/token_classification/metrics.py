@@ -80,7 +80,7 @@ class TagMetrics:
             self._both += len(found & wanted)
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks; all are None if there are no words."""
+        """Return the metrics over all ranks; all are None without words."""
         loss_sum = float(world.add_up(self._loss_sum))
         counts = world.sum_over_ranks([self._words, self._right, self._found, self._true, self._both])
         words, right, found, true, both = counts

@@ -111,7 +111,7 @@ def run_session(
 
 
 def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
-    """Return the trainer's run directory and step, or the given ones if there is no trainer yet."""
+    """Return the trainer's run directory and step, or the given ones before it exists."""
     return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
 
 

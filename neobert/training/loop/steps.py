@@ -163,7 +163,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 
 
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
-    """Return the task's metrics on the evaluation split; an empty dict if there is no evaluation.
+    """Return the task's metrics on the evaluation split; an empty dict without an evaluation.
 
     A run that continues another run's checkpoint also evaluates on that run's text, as eval/source_*.
 

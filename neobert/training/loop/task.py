@@ -58,7 +58,7 @@ class Metrics(Protocol):
         """Add a microbatch and the result of `Objective.evaluate` for it."""
 
     def values(self, world: World) -> dict[str, float | None]:
-        """Return the metrics over all ranks by name, equal on each rank; None if there are no targets."""
+        """Return the metrics over all ranks by name, equal on each rank; None without targets."""
 
 
 class StepServices(Protocol):
