@@ -23,6 +23,12 @@ def visible_gpus() -> Sequence[GpuFacts]:
         return ()
 
 
+def names_process(pid: int) -> bool:
+    """Return whether the driver reports the memory of this process; it does not in some containers."""
+    listed = (process for gpu in visible_gpus() for process in gpu.processes or ())
+    return any(process.pid == pid and process.memory_mib is not None for process in listed)
+
+
 def leave_out_others(ranks: Sequence[Record], before: Mapping[str, GpuFacts]) -> None:
     """Subtract the device memory used before the rehearsal from `context_mib` of each rank, in place.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -18,7 +19,12 @@ from typing import Any
 
 import psutil
 
-from launcher.preflight.driver_memory import leave_out_others, seen_from_outside, visible_gpus
+from launcher.preflight.driver_memory import (
+    leave_out_others,
+    names_process,
+    seen_from_outside,
+    visible_gpus,
+)
 from launcher.preflight.rehearsal_children import (
     FRESH,
     MEASURED,
@@ -28,6 +34,7 @@ from launcher.preflight.rehearsal_children import (
     RESUMED_AGAIN,
     STEP,
     DivergedError,
+    EarlyWarmUp,
     Stage,
     helped,
     running,
@@ -62,6 +69,8 @@ LIMITS = WatchdogConfig(
     heartbeat_interval_s=BEAT_S,
 )
 """Watchdog timeouts of a rehearsal, in which the default of half an hour would be too long."""
+AT_ONCE_BEFORE = 3
+"""Processes before the measurements: the fresh part, the helper, and the first resume, which warms up."""
 ALL_AT_ONCE = 4
 """Processes at the end of the fresh part: this one, the first resume, and two that warm up."""
 MARGIN = 1.1
@@ -109,8 +118,10 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
     with scratch(subject) as folder, ThreadPoolExecutor(1) as background:
         stage = Stage(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
-        has_room = all(fits_twice(subject.peak_mib, gpu) for gpu in gpus)
-        with helped(stage, has_room=has_room), running(stage, FRESH) as fresh:
+        planned = min((num_planned(subject.peak_mib, gpu) for gpu in gpus), default=math.inf)
+        with helped(stage, has_room=planned >= 2), running(stage, FRESH) as fresh:
+            if gpus and planned >= AT_ONCE_BEFORE:
+                stage.early = early_warm_up(stage, subject, fresh)
             measured = wait_for(stage, FRESH, fresh, MEASURED)
             outside = seen_from_outside(measured[0], before)
             room = num_processes(measured, outside, before)
@@ -184,9 +195,27 @@ def num_processes(measured: Ranks, outside: Mapping[str, Any], before: Mapping[s
     return min(fitting)
 
 
-def fits_twice(peak_mib: float, gpu: GpuFacts) -> bool:
-    """Return whether two processes of the planned peak fit on a device."""
-    return 0 < 2 * MARGIN * peak_mib <= gpu.memory_total_mib - gpu.memory_used_mib
+def num_planned(peak_mib: float, gpu: GpuFacts) -> int:
+    """Return how many processes of the planned peak fit on a device; 0 if the peak is unknown."""
+    free_mib = gpu.memory_total_mib - gpu.memory_used_mib
+    return int(free_mib / (MARGIN * peak_mib)) if peak_mib > 0 else 0
+
+
+def early_warm_up(stage: Stage, subject: Subject, fresh: subprocess.Popen[bytes]) -> EarlyWarmUp | None:
+    """Return the warm-up of the first resume next to the uninterrupted run, before that measures.
+
+    None without a helper: with cached graphs the uninterrupted run does not wait. Memory of the warm-up would
+    count as the uninterrupted run's where the driver does not report it per process; it is then left out.
+    """
+    child = stage.waiting.get(RESUMED)
+    if stage.helper is None or child is None:
+        return None
+
+    def start() -> None:
+        if names_process(fresh.pid):
+            warm_up(child, subject.config, stage.resolved, STEP)
+
+    return EarlyWarmUp(child, start)
 
 
 def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration_s: float) -> RehearsalFacts:

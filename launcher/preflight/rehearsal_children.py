@@ -32,7 +32,9 @@ COMPILE_WORKERS = ("neobert.rehearsal.compile_workers",)
 GRAPHS_S = 120.0
 MEASURED = "measured"
 """Result of the fresh part up to where it has measured all that other processes would change."""
-OTHERS = "others_at_work"
+COMPILED = "compiled"
+"""Result of the fresh part once its step is compiled."""
+OTHERS, HELPER = "others_at_work", "helper_at_work"
 REHEARSAL_S = 570.0
 POLL_S = 0.05
 TAIL_LINES = 3
@@ -41,6 +43,27 @@ DIVERGED = ("NAN001", "SPK001")
 
 class DivergedError(Exception):
     """Raised if the rehearsed run stopped itself because of a non-finite loss or a loss spike."""
+
+
+@dataclass(slots=True)
+class EarlyWarmUp:
+    """Warm-up of an idle process that starts when `start` may be called, and holds up the measurements.
+
+    Attributes:
+        child: process to warm up.
+        start: requests the warm-up; called once.
+    """
+
+    child: WaitingChild
+    start: Callable[[], None]
+    is_requested: bool = False
+
+    def is_pending(self, *, has_compiled: bool) -> bool:
+        """Start the warm-up once the step is compiled; return whether it has yet to end."""
+        if has_compiled and not self.is_requested:
+            self.is_requested = True
+            self.start()
+        return not self.is_requested or self.child.is_warming_up()
 
 
 @dataclass(slots=True)
@@ -54,6 +77,7 @@ class Stage:
         waiting: idle processes that have imported their packages, by the part that they will run.
         is_alone: set once no other probe is running.
         helper: process that runs the part `GRAPHS`, and when to kill it, in monotonic seconds.
+        early: idle process to warm up once the step is compiled, before anything is measured.
     """
 
     folder: Path
@@ -62,18 +86,23 @@ class Stage:
     waiting: Mapping[str, WaitingChild] = field(default_factory=dict)
     is_alone: Event = field(default_factory=Event)
     helper: tuple[subprocess.Popen[bytes], float] | None = None
+    early: EarlyWarmUp | None = None
 
     def look_around(self) -> None:
-        """Let the uninterrupted run start its measurements, once no other probe and no helper is running."""
-        if not self.is_alone.is_set() or not self.others.exists():
-            return
-        if self.helper is not None:
+        """Let the uninterrupted run continue where it waits.
+
+        It evaluates once the helper has ended, and measures once nothing else is running.
+        """
+        if self.helper is not None and self.helper_file.exists():
             child, until_s = self.helper
-            if child.poll() is None and time.monotonic() < until_s:
-                return
-            kill_tree(child)
-        self.deadline_s = time.monotonic() + REHEARSAL_S
-        self.others.unlink()
+            if child.poll() is not None or time.monotonic() > until_s:
+                kill_tree(child)
+                self.helper_file.unlink()
+        if self.early is not None and self.early.is_pending(has_compiled=self.result(COMPILED, 0).exists()):
+            return
+        if self.is_alone.is_set() and self.others.exists() and not self.helper_file.exists():
+            self.deadline_s = time.monotonic() + REHEARSAL_S
+            self.others.unlink()
 
     def announce_others(self) -> None:
         """Make the uninterrupted run wait before its measurements, until `look_around` lets it continue."""
@@ -84,6 +113,11 @@ class Stage:
     def others(self) -> Path:
         """File that exists while other probes are running; it delays the uninterrupted run's measurements."""
         return self.folder / OTHERS
+
+    @property
+    def helper_file(self) -> Path:
+        """File that exists while the helper is running; it delays the uninterrupted run's evaluation."""
+        return self.folder / HELPER
 
     @property
     def resolved(self) -> Path:
@@ -151,6 +185,7 @@ def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
         if GRAPHS in stage.waiting and has_room:
             child = ends.enter_context(running(stage, GRAPHS))
             stage.helper = child, time.monotonic() + GRAPHS_S
+            stage.helper_file.touch()
         if stage.helper is not None or not stage.is_alone.is_set():
             stage.announce_others()
         yield

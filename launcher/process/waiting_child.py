@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from neobert.errors import ERROR_FILE_ENV
 
 WARM_UP_S = 60.0
 """A process that warms up for longer is replaced by a new one."""
+POLL_S = 0.02
 
 
 class WaitingChild:
@@ -48,7 +50,7 @@ class WaitingChild:
                 pass_fds=(theirs.fileno(),),
             )
         self.is_started = False
-        self._is_warming = False
+        self._warm_up_until_s: float | None = None
 
     def warm_up(self, module: str, arguments: Sequence[str]) -> None:
         """Run `main(arguments)` of a module in the process, which waits again afterwards.
@@ -57,25 +59,31 @@ class WaitingChild:
         """
         with Path(os.devnull).open("ab") as output, suppress(OSError):
             self._send({"warm_up": module, "arguments": list(arguments), "environment": {}}, output.fileno())
-            self._is_warming = True
+            self._warm_up_until_s = time.monotonic() + WARM_UP_S
 
     def _send(self, order: Mapping[str, Any], *files: int) -> None:
         socket.send_fds(self._channel, [json.dumps(order).encode()], files)
 
-    def _is_ready(self) -> bool:
-        """Return whether the process can run its module, after waiting for the end of a warm-up.
-
-        A process whose warm-up takes longer than `WARM_UP_S` is killed.
-        """
-        if self._is_warming:
-            self._is_warming = False
+    def is_warming_up(self) -> bool:
+        """Return whether a requested warm-up is still running; one that takes over `WARM_UP_S` is killed."""
+        if self._warm_up_until_s is None:
+            return False
+        has_ended = False
+        with suppress(OSError):
             try:
-                self._channel.settimeout(WARM_UP_S)
-                has_ended = bool(self._channel.recv(1))
-            except OSError:
-                has_ended = False
-            if not has_ended:
-                kill_tree(self.process)
+                has_ended = bool(self._channel.recv(1, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                if time.monotonic() < self._warm_up_until_s:
+                    return True
+        self._warm_up_until_s = None
+        if not has_ended:
+            kill_tree(self.process)
+        return False
+
+    def _is_ready(self) -> bool:
+        """Return whether the process can run its module, after waiting for the end of a warm-up."""
+        while self.is_warming_up():
+            time.sleep(POLL_S)
         return not self.is_started and self.process.poll() is None
 
     def start(

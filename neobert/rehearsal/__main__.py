@@ -2,9 +2,12 @@
 
 FOLDER contains the run directories of the uninterrupted run (`fresh`) and of both resumed runs, and files for
 communication with the parent process. Every rank writes its current stage to `NAME_stage_rank<k>` and its
-results to `NAME_rank<k>.json`, then waits between two steps until it is killed. The uninterrupted run also
-writes `measured_rank<k>.json` and waits until the parent has read and removed it. While a file
-`others_at_work` exists, the parent runs other checks, and the run waits before it measures.
+results to `NAME_rank<k>.json`, then waits between two steps until it is killed.
+
+The uninterrupted run also writes `compiled_rank<k>.json` when its step is compiled and, after it has
+measured, `measured_rank<k>.json`, and waits until the parent removes that one. While `helper_at_work`
+exists, a helper compiles the evaluation, and this run waits for it. While `others_at_work` exists, the
+parent runs other checks or warms up another process, and this run waits before it measures.
 """
 
 from __future__ import annotations

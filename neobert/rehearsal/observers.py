@@ -59,8 +59,9 @@ class Fresh:
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
         self.worst.step(trainer)
-        self.parent.wait_until_alone(trainer)
+        self.parent.wait_for_graphs(trainer)
         self.worst.run(trainer)
+        self.parent.wait_until_alone(trainer)
         with recording_products() as flops:
             self.worst.run(trainer)
         types = parameter_types(trainer.task.model)

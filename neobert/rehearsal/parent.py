@@ -14,7 +14,8 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 if TYPE_CHECKING:
     from neobert.training.state.trainer import Trainer
 
-MEASURED, OTHERS = "measured", "others_at_work"
+MEASURED, COMPILED = "measured", "compiled"
+OTHERS, HELPER = "others_at_work", "helper_at_work"
 TIMEOUT_S = 120.0
 POLL_S = 0.02
 
@@ -51,18 +52,27 @@ class Parent:
 
     def __init__(self, folder: Path, part: str, rank: int, linger: Linger, hold: Hold) -> None:
         self._results, self._stage = folder / f"{part}_rank{rank}.json", folder / f"{part}_stage_rank{rank}"
-        self._measured, self._others = folder / f"{MEASURED}_rank{rank}.json", folder / OTHERS
+        self._measured, self._compiled = (folder / f"{name}_rank{rank}.json" for name in (MEASURED, COMPILED))
+        self._others, self._helper = folder / OTHERS, folder / HELPER
         self._linger, self._hold = linger, hold
 
     def say(self, stage: str) -> None:
         """Write the name of the current stage for the parent."""
         self._stage.write_text(stage, encoding="utf-8")
 
+    def wait_for_graphs(self, trainer: Trainer) -> None:
+        """Report that the step is compiled; wait until the evaluation is too, if a helper compiles it."""
+        _write(self._compiled, {})
+        self._wait_while(self._helper, "compiling the evaluation", trainer)
+
     def wait_until_alone(self, trainer: Trainer) -> None:
         """Wait until the parent runs no other checks (the file `others_at_work` is gone)."""
-        if self._others.exists():
-            self.say("waiting for the other checks")
-        while self._others.exists():
+        self._wait_while(self._others, "waiting for the other checks", trainer)
+
+    def _wait_while(self, file: Path, stage: str, trainer: Trainer) -> None:
+        if file.exists():
+            self.say(stage)
+        while file.exists():
             trainer.signals.raise_if_requested()
             time.sleep(POLL_S)
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -306,15 +307,16 @@ def test_parts_overlap_where_device_and_host_have_room(
     assert rehearsal.num_processes(full, {"system_rss_mib": rss_mib}, {}) == 1
 
 
-@pytest.mark.parametrize(("peak_mib", "fits"), [(60_000, True), (70_000, False), (0.0, False)])
-def test_a_helper_compiles_where_the_plan_fits_twice(peak_mib: float, fits: bool) -> None:
-    assert rehearsal.fits_twice(peak_mib, gpu(1_000)) is fits
+@pytest.mark.parametrize(("peak_mib", "count"), [(42_000, 3), (60_000, 2), (70_000, 1), (0.0, 0)])
+def test_the_planned_peak_says_how_many_processes_fit(peak_mib: float, count: int) -> None:
+    assert rehearsal.num_planned(peak_mib, gpu(1_000)) == count
 
 
 @pytest.mark.child
 def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(stage: Stage) -> None:
     helper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     stage.helper = helper, time.monotonic() + 600
+    stage.helper_file.touch()
     stage.announce_others()
     assert (stage.others.exists(), stage.deadline_s) == (True, math.inf)
     stage.look_around()
@@ -324,7 +326,65 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     stage.helper = helper, time.monotonic() - 1
     stage.look_around()
     assert helper.wait(5) == -9
+    assert not stage.helper_file.exists()
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
+
+
+def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(stage: Stage) -> None:
+    stage.helper = subprocess.Popen(["true"]), time.monotonic() + 600
+    stage.helper[0].wait()
+    stage.helper_file.touch()
+    stage.announce_others()
+    stage.look_around()
+    assert (stage.helper_file.exists(), stage.others.exists()) == (False, True)
+
+
+class Warming:
+    """An idle process whose warm-up lasts until a test ends it."""
+
+    def __init__(self) -> None:
+        self.requested: list[list[str]] = []
+        self.is_warm = False
+
+    def warm_up(self, module: str, arguments: list[str]) -> None:
+        self.requested.append([module, *arguments])
+
+    def is_warming_up(self) -> bool:
+        return bool(self.requested) and not self.is_warm
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
+    stage: Stage, subject: Subject, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory would count as the other's where the driver names no processes: there it does not."""
+    fresh, child = SimpleNamespace(pid=7), Warming()
+    listed = (GpuProcessFacts(pid=7 if is_named else 8, name="python", memory_mib=900),)
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (replace(gpu(1_000), processes=listed),))
+    compiled = replace(
+        subject, config=replace(subject.config, trainer=replace(subject.config.trainer, torch_compile=True))
+    )
+    stage.waiting, stage.helper = {"resumed": child}, (subprocess.Popen(["true"]), time.monotonic() + 600)
+    stage.helper[0].wait()
+    stage.early = rehearsal.early_warm_up(stage, compiled, fresh)
+    stage.announce_others()
+    stage.is_alone.set()
+    stage.look_around()
+    assert (child.requested, stage.others.exists()) == ([], True)  # the step is not compiled yet
+    stage.result("compiled", 0).write_text("{}")
+    for _ in range(2):
+        stage.look_around()
+    words = ["neobert.rehearsal.warm_up", str(stage.resolved), "step"]
+    assert child.requested == ([words] if is_named else [])
+    assert stage.others.exists() is is_named
+    child.is_warm = True
+    stage.look_around()
+    assert not stage.others.exists()
+
+
+def test_no_resume_warms_up_early_where_graphs_are_cached(stage: Stage, subject: Subject) -> None:
+    stage.waiting = {"resumed": Warming()}
+    assert rehearsal.early_warm_up(stage, subject, SimpleNamespace(pid=7)) is None
 
 
 @pytest.mark.child
