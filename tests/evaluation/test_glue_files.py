@@ -116,6 +116,40 @@ def test_one_name_in_two_formats_is_refused(tmp_path, name):
         prepared("sst2", data, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("split", "name"),
+    [
+        ("train", "train_more.tsv"),
+        ("train", "sample_train.jsonl"),
+        ("train", "train-00000-of-00002.tsv"),
+        ("dev", "validation.tsv"),
+    ],
+)
+def test_several_names_of_one_split_are_refused(tmp_path, split, name):
+    rows = "sentence\tlabel\ngood\t1\n"
+    data = written(tmp_path / "glue" / "SST-2", rows, rows)
+    (data / "SST-2" / name).write_text(rows)
+    with pytest.raises(ProjectError) as refusal:
+        prepared("sst2", data, tmp_path / "out")
+    names = ", ".join(sorted([f"SST-2/{split}.tsv", f"SST-2/{name}"]))
+    assert refusal.value.message == f"task sst2 has several {split} files: {names}"
+    hint = "keep one of the names: remove or rename the other files (shards: NAME-00000-of-00002)"
+    assert (refusal.value.hint, refusal.value.exit_code) == (hint, 2)
+
+
+def test_shards_are_one_file_and_a_whole_folder_comes_before_a_sample(tmp_path):
+    row = "sentence\tlabel\ngood\t1\n"
+    data = written(tmp_path / "glue" / "sst-2", row, row)
+    written(data / "SST-2_sample", row, row)
+    (data / "sst-2" / "train.tsv").rename(data / "sst-2" / "train-00000-of-00002.tsv")
+    (data / "sst-2" / "train-00001-of-00002.tsv").write_text(row)
+    report = prepared("sst2", data, tmp_path / "out")
+    assert [report[split]["source"] for split in ("train", "dev")] == [
+        "sst-2/train-00000-of-00002.tsv, sst-2/train-00001-of-00002.tsv",
+        "sst-2/dev.tsv",
+    ]
+
+
 def test_copies_of_development_texts_are_counted_whatever_their_case_and_spaces(tmp_path):
     train = "sentence\tlabel\nA  good film\t1\nbad\t0\n"
     data = written(tmp_path / "glue" / "SST-2", train, "sentence\tlabel\na good FILM \t0\nother\t1\n")

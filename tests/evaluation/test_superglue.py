@@ -260,6 +260,15 @@ def test_a_copy_of_a_repository_is_read_by_its_configurations(hub_copy, tmp_path
     assert (report["dev"]["source"], report["dev"]["unlabelled"]) == (f"{hub_copy}, validation", 1)
 
 
+def test_several_splits_of_a_configuration_are_refused(hub_copy):
+    card = hub_copy / "README.md"
+    more = "  - split: train_more\n    path: data/cb_validation.parquet\n- config_name: axb"
+    card.write_text(card.read_text(encoding="utf-8").replace("- config_name: axb", more), encoding="utf-8")
+    with pytest.raises(ProjectError, match="task cb has several train splits: train, train_more") as refusal:
+        parts_of(TASKS["cb"], str(hub_copy))
+    assert refusal.value.hint.endswith("in a folder per task, with one train file")
+
+
 def test_a_missing_configuration_is_named(hub_copy):
     with pytest.raises(ProjectError, match="has no configuration wic, only cb, axb"):
         parts_of(TASKS["wic"], str(hub_copy))

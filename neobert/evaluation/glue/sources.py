@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from neobert.config.text_formats import kind_of
 from neobert.data.sources.hub import hub_tables
@@ -17,16 +17,23 @@ from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.hub_names import is_hub_name
+from neobert.printable import printable
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
+T = TypeVar("T")
 TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
 DEV = (
     re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),
     re.compile(r"(sample_)?(heldout|held_out)([-_.]|$)"),
 )
 """Names of a development set, the published one first."""
+PATTERNS = {"train": (TRAIN,), "dev": DEV}
+SAMPLE = re.compile(r"_sample$")
+"""End of the name of a folder with a sample of a task's data."""
+SHARD = re.compile(r"-\d{5}(?=-of-\d{5})")
+"""Number of a shard in the name of its file."""
 LOCAL = "put train and dev files (.tsv, .jsonl, .json, .parquet) in a folder per task"
 SPLIT = "split"
 """Column that names the split of a row, in a file that holds several."""
@@ -59,7 +66,7 @@ def parts_of(task: GlueTask, data: str) -> dict[str, list[Part]]:
     Args:
         data: a folder with one subfolder per task, or the name or a local copy of a Hub dataset.
 
-    Raises `ProjectError` if a split is missing.
+    Raises `ProjectError` if a split is missing, or if several names match one split.
     """
     folder = Path(data)
     found = _on_hub(task, data) if is_hub_name(data) or is_hub_copy(folder) else _in_folder(task, folder)
@@ -91,14 +98,18 @@ def is_hub_copy(folder: Path) -> bool:
 def _on_hub(task: GlueTask, data: str) -> dict[str, list[Part]]:
     hint = f"use a local folder: {LOCAL}"
     tables = _tables(data, task.folders, hint)
-    names = {split: [name for name in tables if _split_of(name) == split] for split in ("train", "dev")}
-    names["dev"].sort(key=lambda name: next(n for n, each in enumerate(DEV) if each.match(name)))
 
     def part(split: str, name: str) -> Part:
         label = f"{data}, {name}"
         return Part(task, split, label, partial(_rows_of_table, tables[name], label, task))
 
-    return {split: [part(split, name) for name in chosen[:1]] for split, chosen in names.items()}
+    found = {}
+    for split, patterns in PATTERNS.items():
+        names = _first_matches(patterns, tables, str)
+        if len(names) > 1:
+            raise _several(task, f"{split} splits", names, f"{hint}, with one {split} file", data)
+        found[split] = [part(split, name) for name in names]
+    return found
 
 
 @lru_cache
@@ -131,28 +142,47 @@ def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
     folders = [
         folder
         for folder in sorted(data.iterdir() if data.is_dir() else [])
-        if folder.is_dir() and re.sub(r"_sample$", "", folder.name.lower()) in task.folders
+        if folder.is_dir() and SAMPLE.sub("", folder.name.lower()) in task.folders
     ]
-    # A folder of the whole data comes before one of a sample: their names begin the same way.
     files = [file for folder in folders for file in sorted(folder.iterdir()) if _is_table(file, task)]
     refuse_two_formats(file for file in files if _split_of(file.name))
-    train = next((file for file in files if TRAIN.match(file.name)), None)
-    dev = next((file for name in DEV for file in files if name.match(file.name)), None)
-    if train is None and dev is None and len(files) == 1:
-        train = dev = files[0]
+    found = {split: _files_of(task, split, files, data) for split in PATTERNS}
+    if not any(found.values()) and len(files) == 1:
+        found = dict.fromkeys(found, files)
     return {
         split: [
             Part(task, split, str(file.relative_to(data)), partial(rows_of_file, file, task))
-            for file in files
-            if first is not None and _without_shard(file) == _without_shard(first)
+            for file in chosen
         ]
-        for split, first in (("train", train), ("dev", dev))
+        for split, chosen in found.items()
     }
 
 
-def _without_shard(file: Path) -> Path:
-    """Return the path without its shard number, such as train.parquet for train-00000-of-00002.parquet."""
-    return file.with_name(re.sub(r"-\d{5}-of-\d{5}", "", file.name))
+def _files_of(task: GlueTask, split: str, files: Sequence[Path], data: Path) -> list[Path]:
+    """Return the file of a split, or its shards; those in a folder of the whole data come before a sample.
+
+    Raises `ProjectError` if several names match: reading the first would train on a part of the data.
+    """
+    matches = _first_matches(PATTERNS[split], files, lambda file: file.name)
+    matches = [file for file in matches if not SAMPLE.search(file.parent.name.lower())] or matches
+    if len({file.with_name(SHARD.sub("", file.name)) for file in matches}) > 1:
+        names = [str(file.relative_to(data)) for file in matches]
+        hint = "keep one of the names: remove or rename the other files (shards: NAME-00000-of-00002)"
+        raise _several(task, f"{split} files", names, hint, str(data))
+    return matches
+
+
+def _first_matches(
+    patterns: Iterable[re.Pattern[str]], items: Iterable[T], name: Callable[[T], str]
+) -> list[T]:
+    """Return the items whose names match the first pattern that matches any."""
+    matches = ([item for item in items if pattern.match(name(item))] for pattern in patterns)
+    return next(filter(None, matches), [])
+
+
+def _several(task: GlueTask, what: str, names: Sequence[str], hint: str, data: str) -> ProjectError:
+    message = f"task {task.name} has several {what}: {printable(', '.join(names))}"
+    return ProjectError(CODE, message, hint, data, EXIT_USAGE)
 
 
 def _is_table(path: Path, task: GlueTask) -> bool:
