@@ -6,7 +6,6 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,20 @@ from launcher.probes import child as probe_child
 from launcher.process import json_child
 from launcher.terminal import activity as activity_module
 from launcher.terminal import console
-from neobert.progress import LOG, MARK, Progress, report_to_launcher
+from neobert import progress as progress_module
+from neobert.progress import MARK, Progress, report_to_launcher
 
 
 @pytest.fixture
-def _untouched_log() -> Iterator[None]:
-    before = LOG.handlers[:], LOG.propagate, LOG.level
-    yield
-    LOG.handlers[:], LOG.propagate = before[:2]
-    LOG.setLevel(before[2])
+def log(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
+    """A logger of this test alone: sessions and threads of other tests leave levels, handlers and records."""
+    logger = logging.Logger("progress", logging.INFO)
+    monkeypatch.setattr(progress_module, "LOG", logger)
+    return logger
 
 
 @pytest.fixture
-def reported(monkeypatch: pytest.MonkeyPatch, _untouched_log: None) -> io.StringIO:
+def reported(monkeypatch: pytest.MonkeyPatch, log: logging.Logger) -> io.StringIO:
     """The standard error of a child of the launcher."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -72,15 +72,15 @@ def test_unknown_wrong_and_long_totals(total: int | None, text: str, reported: i
     assert reported.getvalue() == f"{MARK}{text}\n"
 
 
-@pytest.mark.usefixtures("_untouched_log")
-def test_outside_of_a_child_progress_is_a_rare_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_outside_of_a_child_progress_is_a_rare_line_of_the_log(log: logging.Logger) -> None:
     clock = Clock()
+    lines = io.StringIO()
+    log.addHandler(logging.StreamHandler(lines))
     progress = Progress("preparing", "documents", clock=clock)
-    with caplog.at_level(logging.INFO):
-        for _ in range(25):
-            clock.now_s += 1
-            progress.advance()
-    assert [record.getMessage() for record in caplog.records] == [
+    for _ in range(25):
+        clock.now_s += 1
+        progress.advance()
+    assert lines.getvalue().splitlines() == [
         "preparing: 10 documents, 1 per s",
         "preparing: 20 documents, 1 per s",
     ]
