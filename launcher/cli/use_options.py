@@ -60,7 +60,7 @@ EmbeddingsFile = Annotated[
 Column = Annotated[
     str | None, Option("--column", metavar="NAME", help="Text column. Default: text, sentence or content.")
 ]
-Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a dataset folder.")]
+Split = Annotated[str, Option("--split", metavar="NAME", help="Split of a folder or a Hub dataset.")]
 Pooling = Annotated[
     Literal["avg", "cls", "max"] | None,
     Option("--pooling", help="Pooling of token vectors. Default: the folder's setting."),

@@ -22,6 +22,8 @@ from neobert.hub_names import is_hub_name
 from neobert.printable import printable
 
 COLUMN_OPTION, SPLIT_OPTION = "--column", "--split"
+ONLY_SPLIT = "train"
+"""Split of a file, as of a folder whose files are not named after splits."""
 BLOCK_BYTES = 1 << 20
 
 
@@ -41,7 +43,7 @@ class Texts(Protocol):
 def open_texts(path: Path, column: str | None, split: str) -> Texts:
     """Open a file, or one split of a folder, of a saved dataset, or of a Hub dataset.
 
-    Raises `ProjectError` for a path that cannot be opened, or a column of plain text.
+    Raises `ProjectError` for a path that cannot be opened, a split of a file, or a column of plain text.
     """
     if path.is_dir():
         return _data_set(DatasetConfig(path=str(path), text_column=column, train_split=split))
@@ -57,6 +59,9 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
         raise _unusable(
             path, f"is not in a supported format ({READABLE})", "convert the file to .txt or .jsonl"
         )
+    if split != ONLY_SPLIT:
+        hint = f"remove {SPLIT_OPTION}, or pass a folder or a Hub dataset"
+        raise _unusable(path, f"is a single file, which has no split {printable(split)!r}", hint)
     if kind != TEXT_KIND:
         return _Table(path, column)
     if column is not None:

@@ -188,9 +188,11 @@ def written(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.tsv", "a.parquet", "folder"])
-def test_texts_of_every_format(tmp_path, name):
-    texts = open_texts(written(tmp_path / name), "content", "test")
+@pytest.mark.parametrize(
+    ("name", "split"), [("a.jsonl", "train"), ("a.tsv", "train"), ("a.parquet", "train"), ("folder", "test")]
+)
+def test_texts_of_every_format(tmp_path, name, split):
+    texts = open_texts(written(tmp_path / name), "content", split)
     assert list(texts) == list(texts) == TEXTS
     assert texts.identity() == texts.identity()
 
@@ -284,6 +286,18 @@ def test_a_name_on_the_hub_gives_the_rows_of_a_split(tmp_path, monkeypatch):
         with pytest.raises(ProjectError) as refusal:
             open_texts(Path("owner/name"), column, split)
         assert (refusal.value.place, refusal.value.hint, refusal.value.exit_code) == (place, hint, 2)
+
+
+@pytest.mark.parametrize("split", ["test", "train[:10]"])
+@pytest.mark.parametrize(("name", "column"), [("a.txt", None), ("a.jsonl", "content")])
+def test_a_split_of_a_single_file_is_refused(tmp_path, name, column, split):
+    (tmp_path / name).write_text('{"content": "one"}\n')
+    assert len(list(open_texts(tmp_path / name, column, "train"))) == 1
+    with pytest.raises(ProjectError) as refusal:
+        open_texts(tmp_path / name, column, split)
+    assert refusal.value.message == f"is a single file, which has no split {split!r}"
+    hint = "remove --split, or pass a folder or a Hub dataset"
+    assert (refusal.value.hint, refusal.value.exit_code) == (hint, 2)
 
 
 @pytest.mark.parametrize("name", ["a.txt", "folder"])
