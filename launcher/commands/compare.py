@@ -99,8 +99,14 @@ def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
         flat[CODE] = manifest[CODE]
     selecting = selecting_metric(resolved)
     metric = EVAL_LOSS if selecting is None else selecting[0].name
-    origins = read_json(folder / PROVENANCE)
+    origins = {key: _without_position(each) for key, each in read_json(folder / PROVENANCE).items()}
     return Compared(name, status, flat, origins, metric, RunHistory.read(folder / METRICS, axis))
+
+
+def _without_position(origin: Any) -> Any:
+    """Return an origin without its position on the command line, which says nothing about the run."""
+    is_argument = isinstance(origin, dict) and origin.get("kind") == "override"
+    return origin | {"line": 0} if is_argument else origin
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

@@ -23,11 +23,11 @@ def show_value(value: Any) -> str:
 
 
 def origin_text(origin: Origin) -> str:
-    """Format the origin of a value: `default`, number of the argument, or file and line."""
+    """Format the origin of a value: `default`, number of the argument if known, or file and line."""
     if origin.kind == "default":
         return "default"
     if origin.kind == "override":
-        return f"command line, argument {origin.line}"
+        return f"command line, argument {origin.line}" if origin.line else "command line"
     return f"{origin.file}:{origin.line}"
 
 

@@ -66,6 +66,20 @@ def test_keys_are_named_with_values_and_origins(
     assert [each["is_set"] for each in found["config"]["extra"]] == [False, True]
 
 
+def test_positions_of_arguments_are_no_difference(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    runs = make("a", FALLING), make("b", FALLING, task="other")
+    for folder, position in zip(runs, (7, 8), strict=True):
+        origin = {"kind": "override", "file": "<command line>", "line": position, "column": 0}
+        (folder / "provenance.json").write_text(json.dumps({"task": origin}), "utf-8")
+    shown = command("runs", "compare", *runs).out.splitlines()
+    assert shown[2].split(maxsplit=1) == ["task", "pretrain (command line)  other (command line)"]
+    first, second = command("runs", "compare", *runs, "--json").json["config"]["task"]
+    assert first["origin"] == second["origin"]
+    assert (first["origin"]["kind"], first["origin"]["line"]) == ("override", 0)
+
+
 def test_metrics_stand_side_by_side_at_equal_steps(
     make: Callable[..., Path], command: Callable[..., Any]
 ) -> None:
