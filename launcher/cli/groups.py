@@ -31,12 +31,14 @@ class CommandGroup(TyperGroup):
         command = super().get_command(ctx, name)
         if command is not None:
             convert_plainly(command, ctx)
+            refuse_empty_paths(command, ctx)
             name_arguments_plainly(command, ctx)
         return command
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options of the group itself, converted without pydantic too."""
         convert_plainly(self, ctx)
+        refuse_empty_paths(self, ctx)
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
@@ -71,19 +73,13 @@ class PlainConversion:
         self.item = get_args(annotation)[0] if is_list else annotation
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value converted to its annotated type. Raises typer's error if that fails.
-
-        An empty path is an error too.
-        """
+        """Return the value converted to its annotated type. Raises typer's error if that fails."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         items = value if isinstance(value, list | tuple) else [value]
         if not all(map(self._fits, items)):
             param._runtime_param = None
             return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
-        if self.item is Path and "" in items:
-            # Path("") is the current folder: an unset variable of a shell would name it.
-            raise typer.BadParameter("the path is empty; a variable of the shell may be unset", ctx, param)
         converted = [Path(item) if self.item is Path else item for item in items]
         return converted if items is value else converted[0]
 
@@ -98,6 +94,30 @@ def convert_plainly(command: Any, ctx: Any) -> None:
     for param in command.get_params(ctx):
         if hasattr(param, "_runtime_param") and not _is_checked(param.type_descriptor.parameter_info):
             param._runtime_param = PlainConversion(param.type_descriptor.annotation)
+
+
+def refuse_empty_paths(command: Any, ctx: Any) -> None:
+    """Make an empty path an error of its option or argument, in every version of typer.
+
+    Path("") is the current folder: an unset variable of a shell would name it.
+    """
+    for param in command.get_params(ctx):
+        if _is_path(param):
+            param.process_value = partial(_process_path, type(param).process_value, param)
+
+
+def _is_path(param: Any) -> bool:
+    """Return whether a parameter takes paths: by its annotation in typer 0.29, by click's type before."""
+    descriptor = getattr(param, "type_descriptor", None)
+    if descriptor is None:
+        return param.type.name in ("path", "file", "directory")
+    return Path in (descriptor.annotation, *get_args(descriptor.annotation))
+
+
+def _process_path(process: Any, param: Any, ctx: Any, value: Any) -> Any:
+    if "" in (value if isinstance(value, list | tuple) else [value]):
+        raise typer.BadParameter("the path is empty; a variable of the shell may be unset", ctx, param)
+    return process(param, ctx, value)
 
 
 def name_arguments_plainly(command: Any, ctx: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from launcher.cli import app
-from launcher.cli.groups import convert_plainly
+from launcher.cli.groups import convert_plainly, refuse_empty_paths
 from neobert.errors import EXIT_USAGE
 
 
@@ -29,6 +29,7 @@ def converted(words: list[str], annotation: Any, *, plainly: bool, **options: An
     with built.make_context("x", [], resilient_parsing=True) as context:
         if plainly:
             convert_plainly(built, context)
+            refuse_empty_paths(built, context)
     try:
         built.main(words, standalone_mode=False)
     except Exception as error:
@@ -63,10 +64,13 @@ def test_a_value_is_what_typer_makes_of_it(
     assert converted(words, annotation, plainly=True, **options) == expected
 
 
-@pytest.mark.parametrize("annotation", [Path, Path | None, list[Path]])
-def test_an_empty_path_is_not_the_current_folder(annotation: Any) -> None:
-    words = ["--value", "a", "--value", ""] if annotation == list[Path] else ["--value", ""]
-    kind, message = converted(words, annotation, plainly=True)
+@pytest.mark.parametrize(
+    ("annotation", "options"),
+    [(Path, {}), (Path | None, {}), (list[Path], {}), (list[Path] | None, {}), (Path, {"exists": True})],
+)
+def test_an_empty_path_is_not_the_current_folder(annotation: Any, options: dict[str, Any]) -> None:
+    words = ["--value", ""] if annotation in (Path, Path | None) else ["--value", "a", "--value", ""]
+    kind, message = converted(words, annotation, plainly=True, **options)
     assert (kind, message) == ("BadParameter", "the path is empty; a variable of the shell may be unset")
     assert converted(["--value", ""], str, plainly=True) == [""]
 
