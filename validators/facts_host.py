@@ -186,6 +186,9 @@ class DataFacts:
 
     `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
     keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
+    `renumbered_tokens`: of the `weights_tokens` tokens in the weights' tokenizer.json, those with another id
+    or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
+    would train another tokenizer than the run of the weights did.
     `cache_reason` is why prepared data cannot be cached. `is_plain`: whether all files are
     uncompressed local text, so that file sizes are text sizes.
     """
@@ -202,5 +205,8 @@ class DataFacts:
     weights_reason: str = ""
     weights_key: str = ""
     weights_hint: str = ""
+    weights_tokens: int = 0
+    renumbered_tokens: int = 0
+    tokenizer_differences: tuple[str, ...] = ()
     cache_reason: str = ""
     is_plain: bool = False

@@ -147,6 +147,8 @@ class PreparedFacts:
         labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
         words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
         eval_documents: documents of the evaluation; `eval_copies` of them are in the training text too.
+        weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.
+            `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
     """
 
@@ -180,6 +182,8 @@ class PreparedFacts:
     eval_words: dict[str, int] = field(default_factory=dict)
     eval_documents: int = 0
     eval_copies: int = 0
+    weights_tokens: int = 0
+    renumbered_tokens: int = 0
     corpora: tuple[CorpusFacts, ...] = ()
 
 

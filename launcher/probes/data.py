@@ -6,18 +6,23 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from launcher.io.files import expanded
 from launcher.probes.probe import IncompleteError, Subject
+from launcher.rundir.records import read_json
+from neobert.config import to_dict
 from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
+from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.runfiles.model_folder import why_no_model
+from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
+from neobert.runfiles.continuation import tokenizer_differences
+from neobert.runfiles.model_folder import folder_of_weights, why_no_model
 from validators.facts_host import DataFacts
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -56,6 +61,7 @@ def probe_data(subject: Subject) -> DataFacts:
         weights_reason="" if problem is None else problem.message,
         weights_key="" if problem is None else problem.place,
         weights_hint="" if problem is None else problem.hint,
+        **({} if weights is None else _other_tokenizer(subject.config, folder_of_weights(Path(weights)))),
     )
 
 
@@ -163,6 +169,23 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
             return error
         return ProjectError("DAT001", f"{error.place} {error.message}")
     return None
+
+
+def _other_tokenizer(config: RunConfig, weights: Path) -> dict[str, Any]:
+    """Return the fields of `DataFacts` about the tokenizer of the weights, as far as files show them."""
+    if not (weights / TOKENIZER).is_file():
+        return {}
+    if config.tokenizer.path is None and config.tokenizer.name is None:
+        saved = read_json(weights / STATE_DIR / CONFIG)
+        other = tokenizer_differences(saved, to_dict(config)) if saved else ()
+        return {"tokenizer_differences": tuple(map(str, other))}
+    own = tokenizer_file(config.tokenizer)
+    if own is None or own.samefile(weights / TOKENIZER):
+        return {}
+    here, there = token_ids(own), token_ids(weights / TOKENIZER)
+    if not here:  # a file that cannot be read, which the inspection of the text reports
+        return {}
+    return {"weights_tokens": len(there), "renumbered_tokens": count_renumbered(here, there)}
 
 
 def _why_no_weights(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Vocabulary size of a config's tokenizer, read from its files without loading the tokenizer.
+"""Vocabulary size and token ids of a config's tokenizer, read from its files without loading the tokenizer.
 
 If the tokenizer is not on this machine, its size is assumed and marked as such. Files above 40 MiB are not
 read.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +20,8 @@ from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.families.table import requested_rows
 from neobert.plan.derived import Derived
 
+INERT_TOKEN = "<|neobert_extra_token_{}|>"
+INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
 VOCAB_MULTIPLE = 128
 """The number of embedding rows is rounded up to a multiple of this, so that matrix products fill tiles."""
 
@@ -94,6 +97,46 @@ def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
     except _UnreadableError as error:
         return _assumed(config, f"{_label(config)} {error}")
     return TokenizerSize(num_tokens, f"{_label(config)} has {num_tokens:,} tokens")
+
+
+def tokenizer_file(config: TokenizerConfig) -> Path | None:
+    """Return the tokenizer.json that a config names; None if it is to be trained or not on this machine."""
+    if config.path is None and config.name is None:
+        return None
+    try:
+        place = _place(config)
+    except _UnreadableError:
+        return None
+    file = place / TOKENIZER if place.is_dir() else place
+    return file if file.is_file() else None
+
+
+def token_ids(file: Path) -> dict[str, int]:
+    """Return the id of each token of a tokenizer.json, without inert tokens; empty if it cannot be read."""
+    try:
+        content = _read(file)
+    except _UnreadableError:
+        return {}
+    model = content.get("model")
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    # A dictionary has ids; the pairs of a unigram model are in the order of their ids.
+    ids = vocabulary if isinstance(vocabulary, dict) else {}
+    if isinstance(vocabulary, list):
+        ids = {str(pair[0]): at for at, pair in enumerate(vocabulary) if isinstance(pair, list) and pair}
+    added = content.get("added_tokens")
+    tokens = [each for each in added if isinstance(each, dict)] if isinstance(added, list) else []
+    ids = ids | {str(each.get("content")): each.get("id") for each in tokens}
+    return {token: at for token, at in ids.items() if isinstance(at, int) and not INERT.fullmatch(token)}
+
+
+def count_renumbered(here: Mapping[str, int], there: Mapping[str, int]) -> int:
+    """Return how many tokens of `there` have another id or none in `here`.
+
+    If all common tokens have the same id and at most half are missing, tokens were only renamed: 0.
+    """
+    is_moved = any(here[token] != number for token, number in there.items() if token in here)
+    num_other = sum(here.get(token) != number for token, number in there.items())
+    return num_other if is_moved or 2 * num_other > len(there) else 0
 
 
 def _label(config: TokenizerConfig) -> str:

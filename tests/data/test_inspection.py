@@ -75,6 +75,24 @@ def test_sound_text(config: RunConfig, is_packed: bool) -> None:
     assert sum(count for _, count in found["histogram"]) == 580
 
 
+def test_the_tokenizer_of_the_weights_is_compared(config: RunConfig, tmp_path: Path) -> None:
+    assert "weights_tokens" not in found_in(config), "random weights"
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    for place in (weights, weights / "model.safetensors"):
+        assert "weights_tokens" not in found_in(with_(config, model={"pretrained_checkpoint": str(place)}))
+    own = with_(config, model={"pretrained_checkpoint": str(weights)})
+    file = weights / "tokenizer.json"
+    file.write_text((prepare(config).folder / "tokenizer" / "tokenizer.json").read_text())
+    found = found_in(own)
+    assert (found["weights_tokens"] > 50, found["renumbered_tokens"]) == (True, 0)
+    text = file.read_text().replace('"word1"', '"x"').replace('"word2"', '"word1"')
+    file.write_text(text.replace('"x"', '"word2"'))
+    assert found_in(own) == found | {"renumbered_tokens": 2}
+    file.write_text("{")
+    assert "weights_tokens" not in found_in(own)
+
+
 def test_a_stream(config: RunConfig) -> None:
     found = found_in(with_(config, dataset={"streaming": True, "shuffle_buffer_size": 100}))
     assert found["is_stream"]

@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import shutil
+import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,7 +21,6 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import tokenizers as loading
 from neobert.data.tokenize import wordpiece
 from neobert.data.tokenize.tokenizers import (
-    INERT_TOKEN,
     TokenizerBundle,
     load_tokenizer,
     num_renumbered,
@@ -28,6 +28,7 @@ from neobert.data.tokenize.tokenizers import (
 )
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS, train_wordpiece
 from neobert.errors import ProjectError
+from neobert.plan.vocabulary import INERT_TOKEN, count_renumbered, token_ids
 from tests.data.conftest import sentences
 
 # Of the 120 asked for, the text yields this many.
@@ -285,6 +286,38 @@ def test_a_vocabulary_of_other_words_is_another(tokenizer_dir, tmp_path):
     special = list(SPECIAL_TOKENS)
     other = foreign(tmp_path, [*special, *(f"other{number}" for number in range(9))], special)
     assert num_renumbered(load(tokenizer_dir), other / "tokenizer.json") == (9, 14)
+
+
+@given(st.data())
+def test_files_alone_show_what_the_library_loads(data):
+    """Ids of a tokenizer.json, and the comparison of two, without the library that reads them."""
+    words = [*SPECIAL_TOKENS, *"abcdefgh"]
+    some = st.lists(st.sampled_from(words[5:]), unique=True, min_size=1)
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, name) for name in ("here.json", "there.json")]
+        for file in files:
+            tokens = words[:5] + data.draw(some)
+            model = (
+                models.WordLevel({token: at for at, token in enumerate(tokens)}, unk_token="[UNK]")
+                if data.draw(st.booleans())
+                else models.Unigram([(token, -1.0) for token in tokens], unk_id=0, byte_fallback=False)
+            )
+            tokenizer = Tokenizer(model)
+            tokenizer.add_special_tokens(data.draw(st.sampled_from([[], ["[X]"], [INERT_TOKEN.format(0)]])))
+            tokenizer.save(str(file))
+        here, there = map(token_ids, files)
+        own = load(files[0], allow_special_token_rewrite=True)
+        other = Tokenizer.from_file(str(files[1])).get_vocab()
+        assert there == {token: at for token, at in other.items() if token != INERT_TOKEN.format(0)}
+        assert num_renumbered(own, files[1]) == (count_renumbered(here, there), len(there))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"model": []}', '{"model": {"vocab": [1]}, "added_tokens": [1]}']
+)
+def test_a_damaged_file_has_no_ids(tmp_path, text):
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert token_ids(tmp_path / "tokenizer.json") == token_ids(tmp_path / "absent.json") == {}
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):

@@ -17,6 +17,7 @@ from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.launch_context import deadlines_of
+from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import PUBLISHED
 from profiles.registry import resolve_run
@@ -224,6 +225,58 @@ def test_weights_of_another_size_are_found_with_the_values_to_set(
     found = probe_data(subject)
     assert (found.weights_key, found.weights_hint) == (key, hint)
     assert re.search(reason, found.weights_reason) if reason else not found.weights_reason
+
+
+def tokenizer_at(folder: Path, *words: str) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"model": {"vocab": {word: number for number, word in enumerate(words)}}}
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+    return str(folder)
+
+
+def test_the_tokenizer_of_the_weights_is_compared_with_the_files_of_the_run(
+    configured: Any, tmp_path: Path
+) -> None:
+    weights = tokenizer_at(tmp_path / "ckpt", "a", "b", "c")
+    moved, renamed = (tokenizer_at(tmp_path / words, *words) for words in ("bac", "abx"))
+
+    def compared(path: str | None, weights: str | None = weights) -> tuple[int, int]:
+        keys = {"model.pretrained_checkpoint": weights, "tokenizer.path": path}
+        found = probe_data(configured(keys | {"tokenizer.name": None}))
+        return found.renumbered_tokens, found.weights_tokens
+
+    assert compared(moved) == compared(f"{moved}/tokenizer.json") == (2, 3)
+    assert compared(moved, f"{weights}/model.safetensors") == (2, 3)
+    assert compared(renamed) == (0, 3), "one of three tokens is missing: it may have been renamed"
+    for same in (weights, None, str(tmp_path / "absent")):
+        assert compared(same) == (0, 0)
+    assert compared(moved, None) == (0, 0)
+    (tmp_path / "bac" / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert compared(moved) == (0, 0), "the inspection of the text names the damaged file"
+    (tmp_path / "ckpt" / "tokenizer.json").unlink()
+    assert compared(renamed) == (0, 0)
+
+
+def test_a_run_that_trains_a_tokenizer_is_compared_with_the_run_of_the_weights(
+    configured: Any, tmp_path: Path
+) -> None:
+    weights = tokenizer_at(tmp_path / "ckpt", "a", "b", "c")
+    keys = {"model.pretrained_checkpoint": weights, "tokenizer.path": None, "tokenizer.name": None}
+    subject = configured(keys)
+    assert probe_data(subject).tokenizer_differences == (), "the weights have no config of their run"
+    saved = to_dict(subject.config)
+    (tmp_path / "ckpt" / "trainer_state").mkdir()
+    file = tmp_path / "ckpt" / "trainer_state" / "resolved.json"
+    file.write_text(json.dumps(saved), encoding="utf-8")
+    assert probe_data(subject).tokenizer_differences == ()
+    file.write_text(
+        json.dumps(saved | {"tokenizer": saved["tokenizer"] | {"vocab_size": 77}}), encoding="utf-8"
+    )
+    (difference,) = probe_data(subject).tokenizer_differences
+    assert difference.startswith("tokenizer.vocab_size: 77 in the checkpoint")
+    assert probe_data(configured(keys | {"tokenizer.path": weights})).tokenizer_differences == ()
+    (tmp_path / "ckpt" / "tokenizer.json").unlink()
+    assert probe_data(subject).tokenizer_differences == (), "the trainer compares nothing either"
 
 
 def test_packages_and_folders_of_all_trackers(

@@ -65,6 +65,13 @@ CONTINUED = RESUME | {
 }
 OTHER_TOKENIZER = CONTINUED | {"facts.resume.tokenizer_digest": "0123456789abc"}
 UNINSPECTED = {"facts.inspection": None}
+WEIGHTS = {
+    "config.model.pretrained_checkpoint": "runs/first/checkpoints/latest",
+    "facts.data.weights": "runs/first/checkpoints/latest",
+    "facts.data.weights_tokens": 30000,
+}
+INSPECTED = WEIGHTS | {"facts.inspection.prepared.weights_tokens": 20000}
+RENUMBERED = WEIGHTS | {"facts.data.renumbered_tokens": 1234}
 DECAYED = CONTINUED | {"facts.resume.step": 900}
 
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
@@ -160,6 +167,19 @@ ROWS: list[Row] = [
      "facts.resume.tokenizer_differences", ["seed: 1 in it"], [], "of runs/first/checkpoints/800: seed: 1"),
     ("CKP013", CONTINUED | UNINSPECTED | {"facts.resume.tokenizer_differences": ["seed: 1 in it"]},
      "facts.resume.is_continued", True, False, "trains its own tokenizer"),
+    ("DAT029", WEIGHTS, "facts.data.renumbered_tokens", 1234, 0, "1,234 of 30,000 token ids differ"),
+    ("DAT029", RENUMBERED | UNINSPECTED, "facts.data.renumbered_tokens", 1, 0, "1 of 30,000 token ids"),
+    ("DAT029", RENUMBERED, "facts.inspection.prepared.weights_tokens", 0, 20000, "1,234 of 30,000 token ids"),
+    ("DAT029", RENUMBERED | {"facts.resume.exists": True},
+     "facts.resume.is_verified", False, True, "1,234 of 30,000 token ids"),
+    ("DAT029", RENUMBERED, "config.model.pretrained_checkpoint", "runs/first", None, "1,234 of 30,000"),
+    ("DAT029", INSPECTED, "facts.inspection.prepared.renumbered_tokens", 7, 0, "7 of 20,000 token ids"),
+    ("DAT029", WEIGHTS, "facts.data.tokenizer_differences", ["seed: 1 in it"], [],
+     "trains its own tokenizer, not the one of runs/first/checkpoints/latest: seed: 1 in it"),
+    ("DAT029", WEIGHTS, "facts.data.tokenizer_differences", ["seed: 1", "path: a", "name: b"], [],
+     "latest: seed: 1; path: a and 1 more"),
+    ("DAT029", INSPECTED | {"facts.data.tokenizer_differences": ["seed: 1 in it"]},
+     "facts.inspection.prepared.weights_tokens", 0, 20000, "trains its own tokenizer"),
     ("CKP012", DECAYED, "facts.resume.is_verified", True, False, "outside the plateau"),
     ("CKP012", DECAYED, "facts.resume.is_continued", True, False, "(steps 50 to 800)"),
     ("CKP012", DECAYED, "facts.resume.stable_steps", [50, 800], None, "(steps 50 to 800)"),
@@ -438,6 +458,20 @@ def test_weights_that_are_not_there_fail_at_their_key(judge_situation):
         "DAT001"
     )
     assert (finding.path, finding.hint) == ("model.hidden_size", "set model.hidden_size")
+
+
+@pytest.mark.parametrize("weights", ["runs/first", "runs/first/model.safetensors"])
+def test_the_tokenizer_of_the_weights_is_in_their_folder(weights, judge_situation):
+    situations = RENUMBERED, WEIGHTS | {"facts.data.tokenizer_differences": ["seed: 1 in it"]}
+    for situation in situations:
+        (finding,) = judge_situation(situation | {"facts.data.weights": weights}).of("DAT029")
+        assert (finding.path, finding.severity) == ("tokenizer", Severity.FAIL)
+        assert finding.hint == "set tokenizer.path to runs/first"
+        assert "runs/first" in finding.message
+
+
+def test_without_facts_about_resuming_the_weights_are_judged(judge_situation):
+    assert judge_situation(RENUMBERED | {"facts.resume": None}).of("DAT029")
 
 
 @pytest.mark.parametrize(

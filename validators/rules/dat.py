@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -14,6 +17,7 @@ from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS, is_short
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
 BYTES_PER_TOKEN = 4
+WEIGHTS_SUFFIX = ".safetensors"
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -65,6 +69,61 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
+
+
+def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why rules about initial weights do not apply; empty if the run starts from some."""
+    return "the run starts from random weights" if initial_weights(run.config) is None else ""
+
+
+@rule(
+    "DAT029",
+    "weights-of-another-tokenizer",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("data",),
+    inapplicable=why_no_weights,
+)
+def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Initial weights that were trained with another tokenizer.
+
+    ## What it does
+    Compares the token ids of the run's tokenizer with those in the `tokenizer.json` next to
+    `model.pretrained_checkpoint`. Where the text is not inspected, as in the checks of a smoke run, compares
+    the file that `tokenizer.path` or `tokenizer.name` names; for a run that would train a tokenizer, the keys
+    of its text with those in the checkpoint. Renamed tokens pass. Does not apply to a run that resumes.
+
+    ## Why is this bad?
+    Every id stands for another token: the embedding of the weights is then noise. The trainer refuses such
+    weights, but only after the queue and the preparation of the text.
+
+    ## Example
+    ```yaml
+    model: {pretrained_checkpoint: runs/first/checkpoints/latest}
+    tokenizer: {vocab_size: 30000}   # trained on the new text
+    ```
+
+    ## Use instead
+    ```yaml
+    model: {pretrained_checkpoint: runs/first/checkpoints/latest}
+    tokenizer: {path: runs/first/checkpoints/latest}
+    ```
+    """
+    data, prepared = needed(facts.data), None if facts.inspection is None else facts.inspection.prepared
+    if facts.resume is not None and facts.resume.is_verified:
+        return
+    weights = PurePath(data.weights)
+    folder = weights.parent if weights.suffix == WEIGHTS_SUFFIX else weights
+    hint = f"set tokenizer.path to {folder}"
+    measured = prepared if prepared is not None and prepared.weights_tokens else data
+    if measured.renumbered_tokens:
+        share = f"{measured.renumbered_tokens:,} of {measured.weights_tokens:,} token ids"
+        message = f"{folder} was trained with another tokenizer: {share} differ or are missing here"
+        yield Violation("tokenizer", message, hint)
+    elif measured is data and data.tokenizer_differences:
+        keys = listed(data.tokenizer_differences, most=2, separator="; ")
+        message = f"this run trains its own tokenizer, not the one of {folder}: {keys}"
+        yield Violation("tokenizer", message, hint)
 
 
 @rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))

@@ -20,9 +20,13 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore, read_manifest
-from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
+from neobert.errors import ProjectError
+from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
+from neobert.plan.vocabulary import TOKENIZER
 from neobert.runfiles.checkpoint.manifest import file_sha256
+from neobert.runfiles.model_folder import folder_of_weights
 
 MOST_MICROBATCHES = 64
 
@@ -61,10 +65,24 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "eval_words": evaluation.get("words", {}),
         "eval_documents": evaluation.get("documents", 0),
         "eval_copies": evaluation.get("copies_in_training", 0),
+        **_tokens_of_weights(config, prepared.tokenizer),
         "corpora": _corpora(prepared.report.get("corpora", {})),
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
+    """Return the number of tokens of the initial weights, and of those with another id or none here."""
+    weights = initial_weights(config)
+    file = None if weights is None else folder_of_weights(Path(weights)) / TOKENIZER
+    if file is None or not file.is_file():
+        return {}
+    try:
+        renumbered, num_tokens = num_renumbered(tokenizer, file)
+    except ProjectError:  # a damaged file, which a run that resumes does not read
+        return {}
+    return {"weights_tokens": num_tokens, "renumbered_tokens": renumbered}
 
 
 def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:

@@ -21,12 +21,19 @@ from neobert.data.sources import hub
 from neobert.data.sources.corpus import Corpus
 from neobert.data.tokenize.wordpiece import marker_template, train_wordpiece
 from neobert.errors import ProjectError
-from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS, ROLES_NEEDED, VOCAB_MULTIPLE, round_up
+from neobert.plan.vocabulary import (
+    BERT_SIZE,
+    INERT,
+    INERT_TOKEN,
+    ROLE_SPELLINGS,
+    ROLES_NEEDED,
+    VOCAB_MULTIPLE,
+    count_renumbered,
+    round_up,
+)
 from neobert.printable import printable
 
-INERT_TOKEN = "<|neobert_extra_token_{}|>"
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-INERT = re.compile(r"<\|neobert_extra_token_\d+\|>")
 _ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
 
 
@@ -161,13 +168,11 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     """Return the number of tokens of a tokenizer.json with another id or none in `bundle`, and of all tokens.
 
-    Inert tokens are ignored. If all common tokens have the same id and at most half are missing, tokens were
-    only renamed, and the first number is 0. Raises TOK001 for a file that is not a tokenizer.
+    Inert tokens are ignored; `count_renumbered` tells renamed tokens from another vocabulary. Raises TOK001
+    for a file that is not a tokenizer.
     """
     here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
-    is_moved = any(here[token] != number for token, number in there.items() if token in here)
-    num_other = sum(here.get(token) != number for token, number in there.items())
-    return (num_other if is_moved or 2 * num_other > len(there) else 0), len(there)
+    return count_renumbered(here, there), len(there)
 
 
 def _words(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
