@@ -1,6 +1,7 @@
 """Value of each key of the recipe: changes of the held-out loss and of the time to it, three seeds each.
 
     python benchmarks/recipe_ablations.py WORK RESULTS [--ablation-steps 800] [--seconds 560] [--output DIR]
+        [--size 245M] [--keys optimizer.name ...]
 
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Each
 arm differs from the recipe in one thing and sees as many tokens, with the same seeds. A change of loss
@@ -41,6 +42,7 @@ from neobert.config.schedules import steps_of
 from neobert.config.schema import TrainerConfig
 
 Verdict = Literal["kept", "lost", "not shown"]
+MAIN_SIZE = "53M"
 LONGER = 1.3
 BASE, LONGER_BASE = "recipe", "recipe, longer"
 
@@ -55,7 +57,6 @@ class Arm:
         recipe: keys of a trial of `recipe_screen.py`, which share a compiled step.
         config: sections of the run file, which need a compiled step of their own.
         costs: whether its steps do other work, so that their seconds count; those of other arms are noise.
-        loss: the key of the result that counts.
     """
 
     key: str
@@ -63,7 +64,6 @@ class Arm:
     recipe: dict[str, Any] = field(default_factory=dict)
     config: dict[str, dict[str, Any]] = field(default_factory=dict)
     costs: bool = False
-    loss: str = "loss"
 
 
 ARMS = {
@@ -77,10 +77,6 @@ ARMS = {
     "decay over the last 40 %": Arm("scheduler.decay_percent", True, {"decay": 0.4}),
     "1-sqrt decay over the last 40 %": Arm("scheduler.name: 1-sqrt", True, {"shape": "1-sqrt", "decay": 0.4}),
     "sqrt decay": Arm("scheduler.name: sqrt", True, {"shape": "sqrt"}),
-    "averaged weights, 0.99": Arm(
-        "trainer.ema_decay", True, {"ema_decay": 0.99}, costs=True, loss="averaged_loss"
-    ),
-    "30 % masked, falling to 15 %": Arm("datacollator.mlm_probability_final", True, {"share_at_end": 0.15}),
     "every chosen token becomes [MASK]": Arm("datacollator.mask_all", True, {"mask_all": True}),
     "embedding_multiplier: 1": Arm(
         "model.embedding_multiplier", False, config={"model": {"embedding_multiplier": 1.0}}
@@ -91,21 +87,29 @@ ARMS = {
     "z_loss: 1e-4": Arm("trainer.z_loss", True, config={"trainer": {"z_loss": 1e-4}}, costs=True),
 }
 BATCH_WARMUP = "half the batch in the first quarter"
+BATCH_WARMUP_KEY = "trainer.batch_size_warmup_steps"
 
 
 def arms(chosen: argparse.Namespace) -> dict[str, Arm]:
-    """Return all arms for a number of steps: the batch-size warm-up takes more steps for as many tokens."""
+    """Return the chosen arms for a number of steps; the batch-size warm-up takes more for as many tokens."""
     halves = {"per_device_train_batch_size": ROWS[chosen.size] // 2, "gradient_accumulation_steps": 2}
     warmup = halves | {"batch_size_warmup_steps": chosen.ablation_steps // 4}
     steps = steps_of(2 * chosen.ablation_steps, TrainerConfig(**warmup))
-    key = "trainer.batch_size_warmup_steps"
-    return ARMS | {BATCH_WARMUP: Arm(key, True, {"steps": steps}, config={"trainer": warmup}, costs=True)}
+    found = ARMS | {
+        BATCH_WARMUP: Arm(BATCH_WARMUP_KEY, True, {"steps": steps}, {"trainer": warmup}, costs=True)
+    }
+    return {title: arm for title, arm in found.items() if not chosen.keys or arm.key in chosen.keys}
+
+
+def without_own_step(chosen: argparse.Namespace) -> dict[str, Arm]:
+    """Return the chosen arms that share the recipe's compiled step."""
+    return {title: arm for title, arm in arms(chosen).items() if not arm.config}
 
 
 def shared(chosen: argparse.Namespace, seed: int) -> Trial:
     """Describe all runs of a seed that share the recipe's compiled step: first those of the recipe itself."""
     recipes: list[dict[str, Any]] = [{}, {"steps": round(LONGER * chosen.ablation_steps)}]
-    recipes += [arm.recipe for arm in ARMS.values() if not arm.config]
+    recipes += [arm.recipe for arm in without_own_step(chosen).values()]
     filled = [{"steps": chosen.ablation_steps, **recipe, "seed": seed} for recipe in recipes]
     return ours(chosen.work, f"ablations-seed-{seed}", filled, size=chosen.size)
 
@@ -127,7 +131,7 @@ def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
 
 def all_runs(chosen: argparse.Namespace) -> dict[str, list[Run]]:
     """Return the finished runs of each arm, of the recipe and of its longer run, in the order of seeds."""
-    titles = [BASE, LONGER_BASE, *(title for title, arm in ARMS.items() if not arm.config)]
+    titles = [BASE, LONGER_BASE, *without_own_step(chosen)]
     found: dict[str, list[Run]] = {title: [] for title in titles}
     for seed in SEEDS:
         for title, run in zip(titles, runs_of(chosen.results, shared(chosen, seed).name), strict=False):
@@ -155,7 +159,7 @@ def judge(chosen: argparse.Namespace) -> list[dict[str, Any]]:
 def row(title: str, arm: Arm, runs: list[Run], base: list[Run], slope: float) -> dict[str, Any]:
     """Compare an arm with the recipe, seed by seed."""
     about = {"arm": title, "key": arm.key, "runs": runs}
-    losses = [finite(run, arm.loss) for run in runs]
+    losses = [finite(run) for run in runs]
     if None in losses:
         return about | {"verdict": "lost" if arm.adds else "kept", "diverged": losses.count(None)}
     changes = [loss - other["loss"] for loss, other in zip(losses, base, strict=True)]
@@ -194,7 +198,7 @@ def report(chosen: argparse.Namespace) -> str:
             "arms": rows,
         }
         write_measurement(
-            chosen.output / "recipe-ablations.json",
+            chosen.output / f"recipe-ablations{'' if chosen.size == MAIN_SIZE else '-' + chosen.size}.json",
             round(max(changes), 4) if changes else None,
             "nats, the dearest key to leave out",
             None,
@@ -214,6 +218,8 @@ def line_of(row: dict[str, Any]) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ablation-steps", type=int, default=800)
+    keys = sorted({arm.key for arm in ARMS.values()} | {BATCH_WARMUP_KEY})
+    parser.add_argument("--keys", nargs="+", choices=keys, help="arms to run; default: all")
 
 
 if __name__ == "__main__":

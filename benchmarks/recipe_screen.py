@@ -33,7 +33,7 @@ from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.optim import WeightAverage, build_optimizer, build_scheduler
+from neobert.optim import build_optimizer, build_scheduler
 from neobert.parallel import World
 from neobert.training.guards.loss_guard import CODE, SPIKE_CODE, FiniteGuard
 from neobert.training.loop.assembly import assemble, make_reproducible
@@ -60,10 +60,8 @@ BASE: dict[str, Any] = {
     "shape": "cosine",
     "floor": 0.0,
     "clip": 1.0,
-    "ema_decay": None,
     "momentum": 0.95,
     "split": "projections",
-    "share_at_end": None,
     "mask_all": False,
     "seed": 0,
 }
@@ -100,7 +98,6 @@ def base_sections(work: Path, size: str, rows: int, trial: dict[str, Any]) -> Se
         },
         "datacollator": {
             "mlm_probability": 0.2,
-            "mlm_probability_final": trial["share_at_end"],
             "mask_all": trial["mask_all"],
         },
         "optimizer": optimizer_section(trial),
@@ -182,8 +179,6 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
     trainer.module.zero_grad(set_to_none=True)  # a run that diverged leaves the gradient of its last step
     trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
     trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
-    decay = trial["ema_decay"]
-    trainer.average = None if decay is None else WeightAverage(trainer.task.model, decay)
     trainer.guard = FiniteGuard(
         trainer.world.device,
         trainer.run_dir / "nonfinite_rank0.json",
@@ -216,16 +211,12 @@ def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any
                 trainer.guard.check()
                 curve.append(round(trainer.progress.loss.take(), 4))
     trainer.guard.check()
-    found = {
+    return {
         "seconds": round(clock.seconds, 2),
         "tokens": trainer.progress.tokens_total,
         "train_losses": curve,
         **evaluate(model),
     }
-    if trainer.average is not None:
-        with trainer.average.in_place_of_weights():
-            found["averaged_loss"] = evaluate(model)["loss"]
-    return found
 
 
 def main() -> None:

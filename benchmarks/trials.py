@@ -27,8 +27,10 @@ INTERVALS = "95 %, Student's t over three seeds; of ratios, on their logarithms"
 START_S = 60.0
 """Of a process on a GPU until its first step, at most: imports, text, compilation."""
 ROW_LENGTH, SHARE = 512, 0.3
-ROWS = {"53M": 64, "tiny": 2}
+ROWS = {"53M": 64, "245M": 64, "tiny": 2}
 """In a step of either side."""
+STEP_S = {"53M": 0.034, "245M": 0.11, "tiny": 0.034}
+"""Of this trainer, at most."""
 RECIPE: dict[str, Any] = {
     "init": "scaled",
     "optimizer": "muon",
@@ -99,7 +101,7 @@ def ours(
     """Describe runs of this trainer, which differ from the recipe in the given keys."""
     chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
     options = ("--size", size, "--rows", str(ROWS[size]), "--config", json.dumps(config, sort_keys=True))
-    run_s = 6.0 + 0.034 * max(recipe["steps"] for recipe in chosen)
+    run_s = 6.0 + STEP_S[size] * max(recipe["steps"] for recipe in chosen)
     command = (str(HERE / "recipe_screen.py"), str(work), *options, "--output")
     return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
 

@@ -15,6 +15,7 @@ import time_to_loss
 import trials
 
 SEEDS = len(trials.SEEDS)
+MASKED = "20 % masked"
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def chosen(tmp_path):
         tokens=[10_000, 20_000],
         rate=1e-3,
         ablation_steps=16,
+        keys=None,
     )
 
 
@@ -161,15 +163,11 @@ def test_both_comparisons_share_the_runs_at_a_hundred_million_tokens(chosen):
 
 def keep_arms(chosen, **changes: float) -> None:
     """Write all runs of the ablations: the longer run gains 0.1, arms named here change by so much."""
-    titles = [title for title, arm in recipe_ablations.ARMS.items() if not arm.config]
+    titles = recipe_ablations.without_own_step(chosen)
     for seed in trials.SEEDS:
         noise = 0.001 * seed
         losses = [3.0 + noise, 2.9 + noise, *(3.0 + noise + changes.get(title, 0.0) for title in titles)]
-        averaged = changes.get("averaged weights, 0.99", 0.0)
-        lines = [
-            {"loss": loss, "seconds": 10.0, "tokens": 1, "averaged_loss": 3.0 + noise + averaged}
-            for loss in losses
-        ]
+        lines = [{"loss": loss, "seconds": 10.0, "tokens": 1} for loss in losses]
         path = trials.result_path(chosen.results, recipe_ablations.shared(chosen, seed).name)
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -210,9 +208,17 @@ def test_seconds_count_only_where_the_steps_do_other_work(chosen):
     assert found["cosine decay"]["time"]["mean"] == pytest.approx(1.0)
 
 
-def test_averaged_weights_are_judged_by_their_own_loss(chosen):
-    keep_arms(chosen, **{"averaged weights, 0.99": -0.1})
-    assert rows_of(chosen)["averaged weights, 0.99"]["verdict"] == "kept"
+def test_some_keys_at_another_size_have_a_file_of_their_own(chosen):
+    chosen.keys, chosen.size = ["optimizer.muon_split: heads", "datacollator.mlm_probability"], "245M"
+    keep_arms(chosen, **{"muon_split: heads": -0.1})
+    keep(chosen, recipe_ablations.alone(chosen, MASKED, recipe_ablations.ARMS[MASKED]), [3.1] * SEEDS)
+    assert {title: row["verdict"] for title, row in rows_of(chosen).items()} == {
+        "muon_split: heads": "kept",
+        MASKED: "kept",
+    }
+    recipe_ablations.report(chosen)
+    written = json.loads((chosen.output / "recipe-ablations-245M.json").read_text())
+    assert ("is_complete" in written, written["detail"]["rows"]) == (False, trials.ROWS["245M"])
 
 
 def test_an_arm_that_diverged_has_a_verdict(chosen):
@@ -222,7 +228,7 @@ def test_an_arm_that_diverged_has_a_verdict(chosen):
     row = rows_of(chosen)["z_loss: 1e-4"]
     assert (row["verdict"], row["diverged"]) == ("lost", 1)
     recipe_ablations.report(chosen)
-    written = json.loads((chosen.output / "recipe-ablations.json").read_text())
+    written = json.loads((chosen.output / "recipe-ablations-tiny.json").read_text())
     assert written["is_complete"] is False
 
 
