@@ -330,6 +330,7 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
 
 
+@pytest.mark.child
 def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(stage: Stage) -> None:
     stage.helper = subprocess.Popen(["true"]), time.monotonic() + 600
     stage.helper[0].wait()
@@ -353,6 +354,7 @@ class Warming:
         return bool(self.requested) and not self.is_warm
 
 
+@pytest.mark.child
 @pytest.mark.parametrize("is_named", [True, False])
 def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
     stage: Stage, subject: Subject, is_named: bool, monkeypatch: pytest.MonkeyPatch
