@@ -4,8 +4,8 @@
 
 WORK holds what `passages.py` wrote, and `tokenizer`; DATA the folders `glue` and `blimp`. This trainer on its
 recipe and `transformers.Trainer` with a ModernBERT of equal size train for `--pretraining` seconds
-(`timed_pretraining.py`), one on each visible GPU. Then every task is fine-tuned from three arms: ours, random
-weights of its shape, and the peer, by one program on one recipe (`downstream_run.py`): at all
+(`timed_pretraining.py`), on two GPUs or in turns on one. Then every task is fine-tuned from three arms: ours,
+random weights of its shape, and the peer, by one program on one recipe (`downstream_run.py`): at all
 `--rates` with seed 0, and with two more seeds at the rate that was best there. RESULTS keeps a file for each
 finished job: the same command continues. A price list comes first, and no job starts that would end after
 `--seconds`. All tasks get seed 0 before any gets another, and every job that ends is reported: a command
@@ -142,7 +142,9 @@ def price_list(chosen: argparse.Namespace, files: dict[str, Any]) -> Iterator[st
     """Yield the price of everything, also of what has ended, before early stopping ends some of it."""
     gpus = len(visible_gpus())
     slots, runs = gpus * chosen.per_gpu, len(ARMS) * (len(chosen.rates) + len(SEEDS) - 1)
-    first_s = math.ceil(len(SIDES) / gpus) * (COMPILE_S + chosen.pretraining)
+    first_s = (
+        COMPILE_S + math.ceil(len(SIDES) / gpus) * chosen.pretraining
+    )  # one compiles in the other's turn
     yield f"pretraining: {len(SIDES)} x {COMPILE_S + chosen.pretraining:.0f} s, {first_s:.0f} s together"
     total_s = len(ARMS) * BLIMP_S
     yield f"blimp: {len(ARMS)} x {BLIMP_S:.0f} s"
@@ -183,7 +185,7 @@ def run_all(chosen: argparse.Namespace, files: dict[str, Any], report_so_far: Ca
         return jobs(chosen, files)
 
     failed: list[str] = []
-    for wanted, per_gpu in ((lambda: pretraining(chosen), 1), (known, chosen.per_gpu)):
+    for wanted, per_gpu in ((lambda: pretraining(chosen), len(SIDES)), (known, chosen.per_gpu)):
         try:
             run_twice(wanted, chosen, per_gpu)
         except TrialsFailed as error:

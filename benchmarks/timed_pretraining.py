@@ -2,10 +2,11 @@
 
     python benchmarks/timed_pretraining.py ours|peer WORK MODELS --seconds 300 --output FILE
 
-WORK holds what `passages.py` wrote, and `tokenizer`. Some steps at the same shapes tell how many fit into the
-time; then training begins anew with that many, so that warm-up and decay span it. The time is that of the
-steps: start, compilation and evaluation are outside on both sides. Leaves MODELS/ours, and MODELS/random with
-its weights before the first step, or MODELS/peer: folders that transformers loads.
+WORK holds what `passages.py` wrote, and `tokenizer`. Some steps at the same shapes tell how many fit into
+the time; then training starts again with that many, so that warm-up and decay span it. The time is that of
+the steps: start, compilation and evaluation are outside on both sides. Two sides that share WORK take turns
+(`recipe_screen.turn`): one of them compiles while the other trains. Leaves MODELS/ours, and MODELS/random
+with its weights before the first step, or MODELS/peer: folders that transformers loads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import peer_trainer
 from model_sizes import SIZES
-from recipe_screen import BASE, compiled, evaluation, reset, run, run_config
+from recipe_screen import BASE, compiled, evaluation, reset, run, run_config, turn
 from step_clock import UNTIMED
 from transformers import BertTokenizer, ModernBertForMaskedLM
 from trials import CONFIG, RECIPE, ROWS, SHARE
@@ -35,11 +36,12 @@ def ours(chosen: argparse.Namespace) -> dict[str, Any]:
     trial = {**BASE, **RECIPE, "seed": chosen.seed, "steps": chosen.pace_steps}
     config = run_config(chosen.work, chosen.size, chosen.rows, trial, CONFIG)
     trainer = compiled(config, chosen.work)
-    pace = run(trainer, trial, lambda _: {})
-    trial["steps"] = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
-    reset(trainer, config, trial)
-    keep(trainer.task, chosen.models / "random")
-    found = run(trainer, trial, evaluation(chosen.work, trainer.world))
+    with turn(chosen.work):
+        pace = run(trainer, trial, lambda _: {})
+        trial["steps"] = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
+        reset(trainer, config, trial)
+        keep(trainer.task, chosen.models / "random")
+        found = run(trainer, trial, evaluation(chosen.work, trainer.world))
     keep(trainer.task, chosen.models / "ours")
     trainer.batches.close()
     parameters = sum(each.numel() for each in trainer.task.model.parameters())
@@ -54,14 +56,17 @@ def keep(task: Task, folder: Path) -> None:
 
 
 def peer(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Pretrain ModernBERT, and keep its weights."""
+    """Pretrain ModernBERT, and keep its weights. A few steps fill the compiler's cache before its turn."""
     words = ["--size", chosen.size, "--rows", chosen.rows, "--lr", PEER_RATE, "--share", SHARE]
-    words += ["--seed", chosen.seed, "--steps", chosen.pace_steps, "--output", chosen.output]
+    words += ["--seed", chosen.seed, "--steps", UNTIMED + 1, "--output", chosen.output]
     options = peer_trainer.parser().parse_args([str(word) for word in (chosen.work, *words)])
-    _, pace = peer_trainer.train(options)
-    options.steps = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
-    model, found = peer_trainer.train(options)
-    found |= peer_trainer.evaluate(model, chosen.work)
+    peer_trainer.train(options)
+    with turn(chosen.work):
+        options.steps = chosen.pace_steps
+        _, pace = peer_trainer.train(options)
+        options.steps = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
+        model, found = peer_trainer.train(options)
+        found |= peer_trainer.evaluate(model, chosen.work)
     keep_peer(model, chosen.work / "tokenizer", chosen.models / "peer")
     return found
 

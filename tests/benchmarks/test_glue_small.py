@@ -185,7 +185,7 @@ def test_a_pretraining_that_fails_twice_leaves_the_other_side_to_be_fine_tuned(c
     reports = []
     with pytest.raises(SystemExit, match=r"^failed: pretrain-peer$"):
         glue_small.run_all(chosen, files, lambda: reports.append(1))
-    assert begun[:2] == [(1, ["pretrain-ours", "pretrain-peer"]), (1, ["pretrain-peer"])]
+    assert begun[:2] == [(2, ["pretrain-ours", "pretrain-peer"]), (2, ["pretrain-peer"])]
     (per_gpu, of_ours) = begun[2]
     assert (per_gpu, len(begun), reports) == (chosen.per_gpu, 3, [1])
     assert {name.partition("-")[0] for name in of_ours} == {"ours", "random"}
@@ -194,7 +194,7 @@ def test_a_pretraining_that_fails_twice_leaves_the_other_side_to_be_fine_tuned(c
 def test_what_failed_once_runs_again(chosen, files, begun, capsys):
     begun.fails = {"pretrain-ours": 1, "peer-blimp": 1}
     glue_small.run_all(chosen, files, lambda: None)
-    assert begun[1] == (1, ["pretrain-ours"])
+    assert begun[1] == (2, ["pretrain-ours"])
     assert "peer-blimp" in begun[3][1]
     assert capsys.readouterr().out.splitlines() == [
         "failed: pretrain-ours: once more", "failed: peer-blimp: once more",
