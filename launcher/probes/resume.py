@@ -13,6 +13,7 @@ from typing import Any
 from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
+from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import schedule_of
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
@@ -114,7 +115,7 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], compare: 
 def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return first and last step of the plateau of a saved schedule; None for a config of another version."""
     try:
-        config = from_dict(saved)
+        config = from_dict(without_removed(saved, keep_set=False))
     except ProjectError:
         return None
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)

@@ -21,6 +21,7 @@ from neobert.clock import boot_id
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
+from neobert.config.removed_keys import without_removed
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
@@ -221,7 +222,7 @@ def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a flat config without keys that only determine how a session starts, to compare two runs."""
-    return without_effects(flatten(config), ("start",))
+    return without_effects(flatten(without_removed(config, keep_set=True)), ("start",))
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:

@@ -27,6 +27,7 @@ DECODERS = "not supported: chat templates are for decoder models; remove the lin
 CHECKPOINT_OR_SIZES = (
     "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
 )
+SLOWER = "remove the line; runs with the key took longer to the same loss (docs/learning.md)"
 IS_ENCODER = "remove the line; model.type selects the model family"
 
 SECTIONS = {
@@ -60,6 +61,7 @@ KEYS = {
     "trainer.seed": "write seed at the top level",
     "trainer.compile": "write trainer.torch_compile",
     "trainer.epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
+    "trainer.ema_decay": SLOWER,
     "trainer.early_stopping": "remove the line; a run ends at trainer.max_steps",
     "trainer.save_model": "remove the line; a checkpoint always holds the model",
     "trainer.torch_compile_dynamic": STATIC,

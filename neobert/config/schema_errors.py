@@ -23,6 +23,7 @@ from neobert.config.keys import KeyInfo, describe_field, type_text
 from neobert.config.migrated_files import advice_for_entry
 from neobert.config.migrated_keys import advice_for_key, advice_for_value
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
+from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
 from neobert.config.yaml_reader import read_number
 
@@ -56,7 +57,8 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
         return
     advice = advice_for_entry(path, plain(node))
     if advice:
-        yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
+        problem = "was removed" if join(path) in REMOVED else "is not a key here"
+        yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)
         return
     yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):

@@ -64,6 +64,7 @@ def plan_memory(
     weights = shape.parameters.total + shape.adapter_parameters
     trained, tokens = f"{shape.trained.total:,}", f"{microbatch_tokens:,} tokens per microbatch"
     checkpointing = "with" if config.trainer.gradient_checkpointing else "without"
+    moments = optimizer_values(config.optimizer, shape.trained)
     total = Derived(parts.total_mib, "estimate: state + activations + logits + runtime")
     if measured.memory_mib is not None:
         total = Derived(measured.memory_mib, f"measured: {measured.source}")
@@ -72,7 +73,7 @@ def plan_memory(
             parts.weights_mib, f"{weights:,} fp32 weights, and a bf16 copy in bf16 runs{shared}"
         ),
         "gradients_mib": Derived(parts.gradients_mib, f"{trained} fp32 gradients{shared}"),
-        "optimizer_mib": Derived(parts.optimizer_mib, state_values(config, shape.trained).reason),
+        "optimizer_mib": Derived(parts.optimizer_mib, moments.reason),
         "activations_mib": Derived(
             parts.activations_mib,
             f"{tokens}, {checkpointing} checkpointing; {shape.kept[_kept_by(config, shape, kernels)].reason}",
@@ -103,7 +104,7 @@ def predict_memory(
     return Memory(
         weights_mib=mib(weights * (FP32_BYTES * share + gathered + compute_copy)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
-        optimizer_mib=mib(state_values(config, counts).value * FP32_BYTES * share),
+        optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
         logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, _compute_bytes(config))),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
@@ -199,11 +200,3 @@ def optimizer_values(optimizer: OptimizerConfig, counts: ParameterCount) -> Deri
         f"{NUMBERS[kind.matrix_moments]} of {counts.linear:,} weights under Muon, "
         f"{NUMBERS[kind.moments].split()[0]} of {rest:,} under AdamW",
     )
-
-
-def state_values(config: RunConfig, counts: ParameterCount) -> Derived[int]:
-    """Derive the number of fp32 values in the optimizer state and, with ema_decay, the weight average."""
-    moments = optimizer_values(config.optimizer, counts)
-    if config.trainer.ema_decay is None:
-        return moments
-    return Derived(moments.value + counts.total, f"{moments.reason}, and their moving average")

@@ -114,7 +114,6 @@ def go(
             "gradient_accumulation_steps": 2 // ranks,
             "logging_steps": 1,
             "eval_steps": 0,
-            "ema_decay": 0.9,
         },
         "scheduler": {"total_steps": END},
         "distributed": {"nproc_per_node": ranks, "mode": WAYS[way]["mode"]},
@@ -128,7 +127,7 @@ def losses(run_dir: Path) -> dict[int, float]:
 
 
 def evaluated(run_dir: Path) -> float:
-    """Return the loss of the averaged weights at the end."""
+    """Return the loss of the evaluation at the end."""
     return read_lines(run_dir / "metrics.jsonl")[-1]["eval/loss"]
 
 

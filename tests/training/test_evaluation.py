@@ -43,7 +43,6 @@ def trainer_over(batches) -> Trainer:
         module=Scores(),
         signals=SimpleNamespace(votes=[], obey=lambda _: None, interrupting=nullcontext),
         phases=PhaseTracker(),
-        average=None,
         task=SimpleNamespace(
             evaluation=lambda: scored,
             objective=Scores(),

@@ -28,8 +28,8 @@ RECIPES: dict[str, dict[str, Any]] = {
         "datacollator": {"mlm_probability": 0.1, "mlm_probability_final": 0.4},
         "optimizer": {"name": "muon", "muon_split": "heads"},
     },
-    "an average in the warm-up": {
-        "trainer": {"ema_decay": 0.8, "z_loss": 1e-3},
+    "a warm-up": {
+        "trainer": {"z_loss": 1e-3},
         "scheduler": {"name": "sqrt", "warmup_steps": 9, "final_lr_ratio": 0.0},
         "optimizer": {"name": "muon", "muon_split": "projections"},
     },

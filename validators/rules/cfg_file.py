@@ -104,10 +104,11 @@ def wrong_value(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 @loader_rule("CFG007", "renamed-key")
 def renamed_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A key of another trainer or an earlier version, which has a different name here.
+    """A key of another trainer or an earlier version, which has a different name here or was removed.
 
     ## What it does
-    Recognizes key names of other trainers and of earlier versions, and reports the name to use here.
+    Recognizes key names of other trainers and of earlier versions, and reports the name to use here, or why
+    there is none.
 
     ## Why is this bad?
     An alias would be a second spelling of the same key. Two equivalent files would differ, and a file with

@@ -6,6 +6,7 @@ from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from neobert.config.removed_keys import way_out
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
@@ -89,13 +90,16 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 def _hint_different(resume: ResumeFacts) -> str:
     """Return the hint for a checkpoint of another model, data or optimizer.
 
-    Starting from the weights alone is possible with another optimizer, but not with another model.
+    Starting from the weights alone is possible with another optimizer, but not with another model. A key that
+    was removed cannot be restored.
     """
+    keys = [each.partition(":")[0] for each in resume.structural_differences]
+    restored = way_out(keys) or "restore these keys"
     if not resume.is_continued:
-        return "restore these keys, or start a new run in another trainer.output_dir"
+        return f"{restored}, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):
-        return "restore these keys"
-    return f"restore these keys, or remove {CONTINUE}, and {start_from(resume.target)}"
+        return restored
+    return f"{restored}, or remove {CONTINUE}, and {start_from(resume.target)}"
 
 
 def _hint_past_the_end(resume: ResumeFacts) -> str:

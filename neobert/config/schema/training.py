@@ -166,12 +166,6 @@ class TrainerConfig:
     gradient_clipping: PositiveFloat | None = key(
         1.0, "Maximum global gradient norm; null: no clipping.", affects="numerics"
     )
-    ema_decay: Beta | None = key(
-        None,
-        "Decay per step of an exponential moving average (EMA) of the weights, for evaluation and export; "
-        "null: no average.",
-        affects="numerics",
-    )
     gradient_checkpointing: bool = key(
         False, "Recompute activations in the backward pass.", affects="machine"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.config import to_dict
+from neobert.config.removed_keys import way_out
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
@@ -26,16 +27,13 @@ from neobert.runfiles.checkpoint.folders import Found, belongs_to
 from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
 from neobert.runfiles.continuation import continuation_differences
-from neobert.runfiles.resume_policy import runtime_differences, structural_differences
+from neobert.runfiles.resume_policy import Difference, runtime_differences, structural_differences
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
 from neobert.training.checkpoint.shards import ShardReader, read_shards
 from neobert.training.checkpoint.tensors import (
-    WEIGHT,
-    Tensors,
     optimizer_targets,
     restore_random_state,
     take_optimizer_state,
-    take_trained_weights,
 )
 from neobert.training.state.train_state import LossWindow, Progress
 from neobert.training.state.trainer import Trainer
@@ -43,21 +41,22 @@ from neobert.training.state.trainer import Trainer
 log = logging.getLogger(__name__)
 
 DATA_FINGERPRINT = "data fingerprint"
-OTHER_RUN = "restore the earlier values, or start a new run in another trainer.output_dir"
+NEW_RUN = "start a new run in another trainer.output_dir"
+OTHER_RUN = f"restore the earlier values, or {NEW_RUN}"
 OTHER_START = "run the same command again: preflight then checks the present checkpoints"
 
 
 def refuse_other_run(folder: Path, config: RunConfig) -> None:
     """Raise `ProjectError` CKP007 if a structural config key differs; log the other differences."""
     saved, current = read_config(folder), to_dict(config)
-    _refuse(folder, [str(each) for each in structural_differences(saved, current)])
+    _refuse_keys(folder, structural_differences(saved, current))
     for difference in runtime_differences(saved, current):
         log.info("allowed difference from the checkpoint: %s", difference)
 
 
 def refuse_other_model(folder: Path, config: RunConfig) -> None:
     """Raise `ProjectError` CKP007 if the model or optimizer differs, so that training cannot be continued."""
-    _refuse(folder, [str(each) for each in continuation_differences(read_config(folder), to_dict(config))])
+    _refuse_keys(folder, continuation_differences(read_config(folder), to_dict(config)))
 
 
 def refuse_other_data(
@@ -85,10 +84,7 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
     Reads only files that the manifest lists, because other files in the folder were not verified.
     """
     trainer.task.load(folder / WEIGHTS)
-    trained = load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
-    if trainer.average is not None:
-        trainer.average.restart()  # the exported weights are the average, or the start of one
-    take_trained_weights(trainer.task.model, trained)
+    load_optimizer(trainer.task.model, trainer.optimizer, folder / STATE_DIR)
     fast_forward(trainer.scheduler, state["step"])
     trainer.guard.resume(None if is_other_text else state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
@@ -104,10 +100,9 @@ def _restore_generators(path: Path) -> None:
         raise broken(path, f"the state of the random generators cannot be used: {error}") from error
 
 
-def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> Tensors:
+def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:
     """Load the optimizer state. The saved state and the optimizer may each be sharded or not.
 
-    Returns the raw weights by name if the exported weights are averages (EMA), else an empty mapping.
     Raises `ProjectError` CKP007 if the state is missing, unreadable, or of another model.
     """
     if (state_dir / SHARDS).is_dir():
@@ -118,10 +113,7 @@ def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> T
         targets = _read_whole(model, optimizer, state_dir / OPTIMIZER_FILE)
     else:
         raise broken(state_dir, f"there is neither {OPTIMIZER_FILE} nor {SHARDS}/")
-    names = [name for name in targets if name.startswith(f"{WEIGHT}/")]
-    trained = {name.removeprefix(f"{WEIGHT}/"): targets.pop(name) for name in names}
     take_optimizer_state(model, optimizer, targets)
-    return trained
 
 
 def _read_whole(model: nn.Module, optimizer: Optimizer, path: Path) -> dict[str, Tensor]:
@@ -174,6 +166,11 @@ def _cursor(saved: dict[str, Any]) -> Cursor:
     except TypeError as error:
         message = f"the checkpoint's data position is of another version: {printable(str(error))}"
         raise ProjectError(CODE, message, OTHER_RUN) from error
+
+
+def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
+    way = way_out(each.key for each in differences)
+    _refuse(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
 
 
 def _refuse(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:

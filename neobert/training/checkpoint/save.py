@@ -13,8 +13,7 @@ A save has four stages. A crash at any time leaves the previous checkpoint intac
 The files of a checkpoint:
 
 model.safetensors config.json *.py tokenizer.json ...    `from_pretrained` reads these
-trainer_state/optimizer.safetensors                      optimizer state by parameter name; also raw weights
-                                                         if model.safetensors has averages (trainer.ema_decay)
+trainer_state/optimizer.safetensors                      optimizer state by parameter name
 trainer_state/optimizer/                                 the same from a sharded run, one shard per rank
 trainer_state/rng_rank<k>.safetensors                    RNG state of each rank
 trainer_state/state.json                                 step, cursor, counters, digests
@@ -50,7 +49,6 @@ from neobert.training.checkpoint.tensors import (
     Snapshot,
     optimizer_tensors,
     random_state,
-    trained_weights,
 )
 from neobert.training.checkpoint.writer import Writer, WritersGroup
 from neobert.training.guards.health import compare_replicas
@@ -210,12 +208,9 @@ class Saver:
         model, is_main = trainer.task.model, trainer.world.is_main
         tensors: dict[str, Tensor] = {}
         if is_main or trainer.world.is_sharded:
-            state, exported = optimizer_tensors(model, trainer.optimizer), own_weights(model)
-            if trainer.average is not None:
-                state |= trained_weights(model)
-                exported = {name: trainer.average.of(each) for name, each in exported.items()}
+            state = optimizer_tensors(model, trainer.optimizer)
             tensors |= {OPTIMIZER + name: each for name, each in state.items()}
-            weights = {WEIGHTS + name: gather(each.detach()) for name, each in exported.items()}
+            weights = {WEIGHTS + name: gather(each.detach()) for name, each in own_weights(model).items()}
             tensors |= weights if is_main else {}
         return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
 

@@ -19,7 +19,7 @@ from neobert.data.batches.stateless_random import stream_key
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from neobert.optim import WeightAverage, build_optimizer, build_qk_clip, build_scheduler
+from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.plan.epochs import epoch_steps
 from neobert.printable import printable
@@ -145,7 +145,6 @@ def build_trainer(
             reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
         qk_clip=build_qk_clip(config.optimizer, task.model),
-        average=None if limits.ema_decay is None else WeightAverage(task.model, limits.ema_decay),
         source=None if start is None else start.source,
     )
     if start is not None:

@@ -10,7 +10,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -149,15 +148,13 @@ def judge_and_clip(trainer: Trainer, batches: Sequence[Batch], loss_sum: Tensor,
 
 
 def update(trainer: Trainer, last_batch: Batch) -> None:
-    """Step optimizer and scheduler, apply QK-clip when due, and update the weight average."""
+    """Step optimizer and scheduler, and apply QK-clip when due."""
     trainer.state.learning_rate = float(trainer.scheduler.get_last_lr()[0])
     step_unless(trainer.guard.verdict, trainer.optimizer)
     clip = trainer.qk_clip
     if clip is not None and clip.is_due(trainer.progress.step + 1):
         with trainer.world.autocast():
             clip(trainer.task.inputs(last_batch, trainer.world.device))
-    if trainer.average is not None:
-        trainer.average.update(trainer.progress.step + 1)
     trainer.scheduler.step()
     trainer.optimizer.zero_grad(set_to_none=True)
 
@@ -175,11 +172,10 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
         return {}
     found: dict[str, float | None] = {}
     started_s = time.perf_counter()
-    with nullcontext() if trainer.average is None else trainer.average.in_place_of_weights():
-        values = _evaluated(trainer, evaluation)
-        if trainer.source_evaluation is not None:
-            of_source = _evaluated(trainer, trainer.source_evaluation)
-            values |= {on_source(name): value for name, value in of_source.items()}
+    values = _evaluated(trainer, evaluation)
+    if trainer.source_evaluation is not None:
+        of_source = _evaluated(trainer, trainer.source_evaluation)
+        values |= {on_source(name): value for name, value in of_source.items()}
     for name, value in values.items():
         is_number = value is None or math.isfinite(value)
         if not is_number:

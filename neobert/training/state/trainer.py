@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import RunConfig
-from neobert.optim import WeightAverage
 from neobert.optim.qk_clip import QKClip
 from neobert.parallel import World
 from neobert.runfiles.phases import PhaseTracker
@@ -31,12 +30,14 @@ class Trainer:
     Attributes:
         max_steps: optimizer steps of the whole run; early stopping lowers it.
         module: the task's objective, wrapped for its parallelism by `World.prepare`.
-        average: moving average of the weights, used for evaluation and export; None: the weights are used.
         batches: microbatches of this rank, from the cursor on.
         source: provenance of the checkpoint of another run that this run continues, or None.
         source_evaluation: returns the evaluation microbatches of that run's text; None if not evaluated.
         phases: tracker of the current phase of this process, for the heartbeat.
     """
+
+    # Always None, read by `neobert/rehearsal/trace.py` only: no weights are averaged any more.
+    average: ClassVar[Any] = None
 
     config: RunConfig
     max_steps: int
@@ -52,7 +53,6 @@ class Trainer:
     stopwatch: Stopwatch
     guard: FiniteGuard
     qk_clip: QKClip | None = None
-    average: WeightAverage | None = None
     source: Mapping[str, Any] | None = None
     source_evaluation: Callable[[], Iterable[Any]] | None = None
     phases: PhaseTracker = field(default_factory=PhaseTracker)
