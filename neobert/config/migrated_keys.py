@@ -62,6 +62,8 @@ KEYS = {
     "trainer.compile": "write trainer.torch_compile",
     "trainer.epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
     "trainer.ema_decay": SLOWER,
+    "datacollator.mlm_probability_final": SLOWER,
+    "datacollator.mlm_probability_over": SLOWER,
     "trainer.early_stopping": "remove the line; a run ends at trainer.max_steps",
     "trainer.save_model": "remove the line; a checkpoint always holds the model",
     "trainer.torch_compile_dynamic": STATIC,

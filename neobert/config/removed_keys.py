@@ -7,12 +7,17 @@ from typing import Any
 
 from neobert.config.schema import Effect
 
-REMOVED: Mapping[str, Effect] = {"trainer.ema_decay": "model"}
+REMOVED: Mapping[str, Effect] = {
+    "trainer.ema_decay": "model",
+    "datacollator.mlm_probability_final": "data",
+    "datacollator.mlm_probability_over": "data",
+}
 """Removed keys, each with the effect of a value: averaged weights are not those that were trained."""
 
 WAYS_OUT: Mapping[str, str] = {
     "trainer.ema_decay": "resume with version 0.2.0 and trainer.ema_decay: null until it saves a checkpoint, "
     "which has the trained weights",
+    "datacollator.mlm_probability_final": "resume with version 0.2.0",
 }
 """Hints for a checkpoint of a run that set the key. Other removed keys had no effect by themselves."""
 

@@ -1,4 +1,4 @@
-"""Schedules of learning rate, masking rate and batch size, as pure functions of the step.
+"""Schedules of learning rate and batch size as pure functions of the step, and the masking rates.
 
 A resume therefore needs no scheduler state. The plan, the rules and the trainer call the same functions.
 """
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, repeat
+from typing import NamedTuple
 
 from neobert.config.decays import DECAYS
 from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig, TrainerConfig
@@ -73,19 +74,13 @@ def _steps(percent: float | None, steps: int | None, total: int) -> int | None:
     return steps if percent is None else round(total * percent / 100)
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """An optimizer step, counted from 0, and the schedule of its run."""
+def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[int]:  # noqa: ARG001
+    """Yield the step of each microbatch of a rank, from `first_step` on, without end.
 
-    step: int
-    schedule: Schedule
-
-
-def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[Moment]:
-    """Yield the `Moment` of each microbatch of a rank, from `first_step` on, without end."""
-    schedule = schedule_of(config.scheduler, max_steps)
+    Microbatches do not depend on the step any more: the rehearsal still passes these to `Task.batches`.
+    """
     for step in count(first_step):
-        yield from repeat(Moment(step, schedule), microbatches_at(step, config.trainer))
+        yield from repeat(step, microbatches_at(step, config.trainer))
 
 
 def microbatches_at(step: int, trainer: TrainerConfig) -> int:
@@ -127,55 +122,14 @@ def _doublings(trainer: TrainerConfig) -> int:
     return (trainer.gradient_accumulation_steps - 1).bit_length()
 
 
-@dataclass(frozen=True, slots=True)
-class MaskingRates:
-    """Fractions of masked tokens: linear from `first` to `last` in training, `evaluation` in evaluations.
+class MaskingRates(NamedTuple):
+    """Fractions of masked tokens in training and in evaluations."""
 
-    Attributes:
-        is_over_decay: the change spans the decay of the learning rate, not the whole schedule.
-    """
-
-    first: float
-    last: float
+    training: float
     evaluation: float
-    is_over_decay: bool
-
-    @property
-    def largest(self) -> float:
-        """Highest masking rate of any training step."""
-        return max(self.first, self.last)
-
-    def at(self, moment: Moment | None) -> float:
-        """Return the masking rate of a training step; `moment` None: of an evaluation."""
-        if moment is None:
-            return self.evaluation
-        start, end = self._line(moment.schedule)
-        # A line of no steps is a jump at its end.
-        done = 1.0 if moment.step >= end else max(0, moment.step - start) / max(1, end - start)
-        return self.first + (self.last - self.first) * done
-
-    def mean(self, schedule: Schedule, max_steps: int) -> float:
-        """Return the mean masking rate of a run of `max_steps` steps."""
-        start, end = self._line(schedule)
-        on_line = max(0, min(end, max_steps) - start)
-        past = max(0, max_steps - max(end, start))
-        done = (on_line**2 / (2 * max(1, end - start)) + past) / max_steps
-        return self.first + (self.last - self.first) * done
-
-    def _line(self, schedule: Schedule) -> tuple[int, int]:
-        return (schedule.decay_start if self.is_over_decay else 0), schedule.decay_end
 
 
 def masking_rates(collator: DataCollatorConfig) -> MaskingRates:
-    """Return the masking rates of a run; null final and evaluation rates default to mlm_probability."""
-    first, last, evaluation = (
-        collator.mlm_probability,
-        collator.mlm_probability_final,
-        collator.mlm_probability_eval,
-    )
-    return MaskingRates(
-        first=first,
-        last=first if last is None else last,
-        evaluation=first if evaluation is None else evaluation,
-        is_over_decay=collator.mlm_probability_over == "decay",
-    )
+    """Return the masking rates of a run; without one of its own, an evaluation has that of training."""
+    training, evaluation = collator.mlm_probability, collator.mlm_probability_eval
+    return MaskingRates(training, training if evaluation is None else evaluation)

@@ -36,7 +36,7 @@ def _choose(
     config: RunConfig, model: NeoBERTLMHead, kernels: StepKernels, device_type: str
 ) -> MaskedLMObjective:
     trainer, rates = config.trainer, masking_rates(config.datacollator)
-    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.largest)
+    capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.training)
     eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size, rates.evaluation)
     if kernels.replace_blocks and capacity is not None:
         return KernelObjective(model, kernels, capacity, eval_capacity, trainer.z_loss)

@@ -153,8 +153,8 @@ def rows_per_chunk(num_rows: int, vocab_size: int) -> int:
 
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:
-    """Return the expected maximum of rows that the head decodes in a microbatch of `num_tokens` tokens."""
-    return math.ceil(spec_of(config).head(config, shape).most_scored(num_tokens, MEAN_DOCUMENT_TOKENS))
+    """Return the expected number of rows that the head decodes in a microbatch of `num_tokens` tokens."""
+    return math.ceil(spec_of(config).head(config, shape).scored(num_tokens, MEAN_DOCUMENT_TOKENS))
 
 
 def logits_bytes(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from neobert.config.schedules import Moment
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.microbatch import Microbatch
@@ -45,11 +44,8 @@ class RankData(ABC):
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
 
-    def batches(self, cursor: Cursor, moments: Iterator[Moment]) -> TrainStream:
-        """Return the stream of this rank's training microbatches from a cursor on.
-
-        `moments` yields the training step of each microbatch.
-        """
+    def batches(self, cursor: Cursor, _: object = None) -> TrainStream:
+        """Return the stream of this rank's training microbatches from a cursor on."""
         return TrainStream(
             self.prepared,
             self.config,
@@ -58,7 +54,6 @@ class RankData(ABC):
             world_size=self.world.size,
             cursor=cursor,
             on_sign=self.on_sign,
-            moments=moments,
         )
 
     def evaluation(self) -> EvalStream:

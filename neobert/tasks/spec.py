@@ -78,9 +78,8 @@ class Head:
         parameters: parameters of the head, without those shared with the encoder.
         weights: weights that are multiplied per scored position; 6 FLOPs each, forward and backward.
         width: logits per scored position.
-        scored_share: scored positions per token, or per document, in (0, 1]; mean over the run.
+        scored_share: scored positions per token, or per document, in (0, 1].
         is_per_document: whether documents are scored, and not tokens.
-        most_scored_share: largest share of any step; None: `scored_share` in every step.
         scored_positions: description of the scored positions, for reports.
     """
 
@@ -89,7 +88,6 @@ class Head:
     width: int
     scored_share: float
     is_per_document: bool = False
-    most_scored_share: float | None = None
     scored_positions: str = "predicted positions"
 
     def scored(self, num_tokens: float, document_tokens: float) -> float:
@@ -97,15 +95,7 @@ class Head:
 
         `document_tokens` is the mean document length.
         """
-        return self.scored_share * self._units(num_tokens, document_tokens)
-
-    def most_scored(self, num_tokens: float, document_tokens: float) -> float:
-        """Return the largest expected number of scored positions in any step. Arguments as for `scored`."""
-        share = self.scored_share if self.most_scored_share is None else self.most_scored_share
-        return share * self._units(num_tokens, document_tokens)
-
-    def _units(self, num_tokens: float, document_tokens: float) -> float:
-        return num_tokens / document_tokens if self.is_per_document else num_tokens
+        return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
 
 
 class Labels(NamedTuple):

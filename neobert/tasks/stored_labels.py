@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import Moment
 from neobert.data.batches.targets import Segments, Targets
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder
 from neobert.plurals import counted
@@ -70,10 +69,6 @@ class StoredLabels:
     def labels_tokens(self) -> bool:
         """Return whether labels are per token, not per segment."""
         return self.label.is_per_token
-
-    def at(self, moment: Moment | None) -> StoredLabels:  # noqa: ARG002
-        """Return this rule unchanged: stored labels do not depend on the step."""
-        return self
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
         """Return the unchanged tokens, and their labels in int64 or float32."""

@@ -13,8 +13,12 @@ from neobert.config.migrated_keys import KEYS
 from neobert.config.removed_keys import REMOVED, WAYS_OUT, way_out, without_removed
 from neobert.config.schema import RunConfig
 
-UNSET = {"trainer.ema_decay": None}
-SET = {"trainer.ema_decay": 0.99}
+UNSET = {
+    "trainer.ema_decay": None,
+    "datacollator.mlm_probability_final": None,
+    "datacollator.mlm_probability_over": "run",
+}
+SET = {"trainer.ema_decay": 0.99, "datacollator.mlm_probability_final": 0.15}
 
 
 def stored(values: dict[str, object]) -> dict[str, object]:
@@ -53,6 +57,12 @@ def test_a_key_that_was_not_set_leaves_the_stored_config_of_today(keep_set: bool
     config = without_removed(stored(UNSET), keep_set=keep_set)
     assert config == to_dict(RunConfig())
     assert from_dict(config) == RunConfig()
+
+
+def test_a_span_without_a_final_rate_had_no_effect() -> None:
+    """`mlm_probability_over: decay` alone changed nothing (CFG013 of version 0.2.0)."""
+    alone = stored(UNSET | {"datacollator.mlm_probability_over": "decay"})
+    assert without_removed(alone, keep_set=True) == to_dict(RunConfig())
 
 
 def test_a_key_that_was_set_is_kept_where_runs_are_compared() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -13,10 +12,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches import windows
-from neobert.data.batches.streams import Cursor, EvalStream, Microbatch, TrainStream
+from neobert.data.batches.streams import Cursor, EvalStream, Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
@@ -209,33 +207,21 @@ def test_evaluation_is_the_same_every_time_for_every_seed_and_world_size(text: T
             assert padding.attention_mask is None or padding.attention_mask.all()
 
 
-def test_masks_follow_the_step_on_any_number_of_ranks_and_evaluations_do_not(texts: dict[str, Text]):
+def test_evaluations_mask_their_own_share_and_training_does_not_depend_on_it(texts: dict[str, Text]):
     config, data = texts["prepared"]
-    collator = replace(config.datacollator, mlm_probability=0.9, mlm_probability_final=0.1)
-    config = replace(config, datacollator=replace(collator, mlm_probability_eval=0.3))
 
-    def masked(microbatches: int, ranks: int, first_step: int, cursor: Cursor) -> list[list[Microbatch]]:
-        """Read four steps of `microbatches` each, dealt to the ranks in turn."""
-        run = replace(
-            config,
-            trainer=replace(config.trainer, gradient_accumulation_steps=microbatches // ranks),
-        )
-        found = []
-        for rank in range(ranks):
-            steps = moments(run, 8, first_step)
-            stream = TrainStream(data, run, data.tokenizer, rank, ranks, cursor, moments=steps)
-            with stream:
-                found.append(list(islice(stream, 4 * microbatches // ranks)))
-        return [[batch for group in zip(*found, strict=True) for batch in group]]
+    def masking(**rates: float) -> RunConfig:
+        return replace(config, datacollator=replace(config.datacollator, **rates))
 
-    (alone,), (both,) = masked(2, 1, 0, Cursor()), masked(2, 2, 0, Cursor())
-    assert all(same(a, b, cursor=False) for a, b in zip(alone, both, strict=True))
-    (resumed,) = masked(2, 1, 2, alone[3].cursor)
-    assert all(map(same, resumed, alone[4:]))
-    shares = [batch.num_targets / batch.num_tokens for batch in alone]
-    assert max(shares[:2]) > min(shares[:2]) > max(shares[-2:])
-    fixed = replace(config, datacollator=replace(collator, mlm_probability=0.3, mlm_probability_final=None))
-    assert all(map(same, *(EvalStream(data, each, data.tokenizer) for each in (config, fixed))))
+    def share(batches: Sequence[Microbatch]) -> float:
+        return sum(each.num_targets for each in batches) / sum(each.num_tokens for each in batches)
+
+    own = masking(mlm_probability=0.7, mlm_probability_eval=0.2)
+    plain, alike = (masking(mlm_probability=rate) for rate in (0.7, 0.2))
+    assert all(map(same, read((own, data), 8), read((plain, data), 8)))
+    evaluated, expected = (list(EvalStream(data, each, data.tokenizer)) for each in (own, alike))
+    assert all(map(same, evaluated, expected))
+    assert share(evaluated) < 0.4 < share(read((own, data), 8))
 
 
 def test_evaluation_can_be_cut_short(texts: dict[str, Text]):

@@ -7,25 +7,19 @@ from typing import Any
 
 import pytest
 
-from neobert.config.schedules import moments
-from neobert.training.loop import assembly
+from neobert.config.schedules import microbatches_at
+from neobert.training.loop import steps
 from tests.killed_run import killed_before
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "masks over the decay": {
+    "a decay": {
         "model": {"init": "scaled"},
         "trainer": {"z_loss": 1e-3},
         "scheduler": {"name": "1-sqrt", "decay_steps": 6, "final_lr_ratio": 0.0},
-        "datacollator": {
-            "mlm_probability": 0.5,
-            "mlm_probability_final": 0.1,
-            "mlm_probability_over": "decay",
-            "mlm_probability_eval": 0.15,
-        },
+        "datacollator": {"mlm_probability": 0.5, "mlm_probability_eval": 0.15},
     },
     "a growing batch": {
         "trainer": {"gradient_accumulation_steps": 6, "batch_size_warmup_steps": 9},
-        "datacollator": {"mlm_probability": 0.1, "mlm_probability_final": 0.4},
         "optimizer": {"name": "muon", "muon_split": "heads"},
     },
     "a warm-up": {
@@ -59,13 +53,13 @@ def test_a_kill_in_the_middle_of_a_schedule_changes_nothing(name, make_run, run,
 
 
 def test_a_schedule_that_begins_again_at_a_resume_is_seen(make_run, run, exact, monkeypatch):
-    """The negative control: masks drawn as in step 0 after the resume."""
-    recipe = with_cadence("masks over the decay")
+    """The negative control: the batch of step 0 after the resume."""
+    recipe = with_cadence("a growing batch")
     whole, killed = make_run("whole", **recipe), make_run("killed", **recipe)
     assert run(whole) == 0
     with killed_before(8):
         run(killed)
-    monkeypatch.setattr(assembly, "moments", lambda config, steps, first_step: moments(config, steps, 0))
+    monkeypatch.setattr(steps, "microbatches_at", lambda step, trainer: microbatches_at(step - 6, trainer))
     assert run(killed) == 0
     assert exact(killed) != exact(whole)
 

@@ -20,9 +20,13 @@ from neobert.training.loop.assembly import choose_start
 from tests.killed_run import killed_before
 from tests.training.conftest import train, write_run
 
-UNSET: dict[str, dict[str, Any]] = {"trainer": {"ema_decay": None}}
+UNSET: dict[str, dict[str, Any]] = {
+    "trainer": {"ema_decay": None},
+    "datacollator": {"mlm_probability_final": None, "mlm_probability_over": "run"},
+}
 AVERAGED = {"trainer": {"ema_decay": 0.8}}
-CHANGED = {"trainer.ema_decay: 0.8": AVERAGED}
+FALLING = {"datacollator": {"mlm_probability_final": 0.1, "mlm_probability_over": "decay"}}
+SET = {"trainer.ema_decay: 0.8": AVERAGED, "datacollator.mlm_probability_final: 0.1": FALLING}
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +73,9 @@ def test_a_run_that_did_not_set_the_keys_resumes_bit_exactly(old_run, run, exact
     assert exact(run_dir) == uninterrupted
 
 
-@pytest.mark.parametrize("difference", CHANGED)
+@pytest.mark.parametrize("difference", SET)
 def test_a_run_that_set_a_key_is_refused_with_the_way_out(difference, old_run, run):
-    run_dir = old_run(CHANGED[difference])
+    run_dir = old_run(SET[difference])
     with pytest.raises(ProjectError) as caught:
         run(run_dir)
     assert caught.value.code == "CKP007"
@@ -79,6 +83,7 @@ def test_a_run_that_set_a_key_is_refused_with_the_way_out(difference, old_run, r
     assert "with version 0.2.0" in caught.value.hint
     assert "start a new run in another trainer.output_dir" in caught.value.hint
     assert "restore" not in caught.value.hint
+    assert ";" not in caught.value.message.partition("the key was removed")[2], "one difference is named"
 
 
 def test_a_run_on_other_text_does_not_continue_averages(old_run, make_run):
@@ -87,6 +92,15 @@ def test_a_run_on_other_text_does_not_continue_averages(old_run, make_run):
     config = from_dict(json.loads((second / "resolved.json").read_text(encoding="utf-8")))
     with pytest.raises(ProjectError, match=r"trainer\.ema_decay: 0\.8 in the checkpoint"):
         choose_start(config, second, is_again=False)
+
+
+def test_a_run_on_other_text_continues_a_run_whose_masking_rate_fell(old_run, make_run):
+    """Text and masking are those of the new run; weights and optimizer state are as they were trained."""
+    checkpoint = old_run(FALLING) / "checkpoints" / "5"
+    second = make_run("second", trainer={"continue_from": str(checkpoint)})
+    config = from_dict(json.loads((second / "resolved.json").read_text(encoding="utf-8")))
+    start = choose_start(config, second, is_again=False)
+    assert (start.folder, start.is_other_text) == (checkpoint, True)
 
 
 def test_averages_are_recognized_by_the_tensors_too(old_run, run):

@@ -107,9 +107,9 @@ def test_tokens_to_predict_and_tokens_to_read(share: float, severities: list[Any
 
 
 def test_every_masking_rate_is_judged_by_its_own_key() -> None:
-    run = run_of("datacollator.mlm_probability_final=0.01", "datacollator.mlm_probability_eval=0.96")
+    run = run_of("datacollator.mlm_probability=0.01", "datacollator.mlm_probability_eval=0.96")
     keys = [one.path for one in found("DAT016", run)]
-    assert keys == ["datacollator.mlm_probability_final", "datacollator.mlm_probability_eval"]
+    assert keys == ["datacollator.mlm_probability", "datacollator.mlm_probability_eval"]
 
 
 def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:

@@ -36,9 +36,8 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key without effect, because of another key.
 
     ## What it does
-    Reports `datacollator.pad_to_multiple_of` with packing, `datacollator.mlm_probability_over` without
-    `mlm_probability_final`, a packed-attention kernel in `model.attn_backend` without packing,
-    `trainer.batch_size_warmup_steps` with one microbatch per step,
+    Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in `model.attn_backend`
+    without packing, `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one compiled graph,
     `dataset.revision` if the data does not come from the Hub,
@@ -76,9 +75,6 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if collator.pad_to_multiple_of is not None and collator.pack_sequences:
         path = "datacollator.pad_to_multiple_of"
         yield path, "packed documents are not padded", "set datacollator.pack_sequences to false"
-    if collator.mlm_probability_over != "run" and collator.mlm_probability_final is None:
-        path = "datacollator.mlm_probability_over"
-        yield path, "the masking rate stays the same", "set datacollator.mlm_probability_final"
     if requested_kernels(config)[1] not in ("auto", "sdpa", "eager") and not collator.pack_sequences:
         path = "model.attn_backend"
         yield path, "padded rows use sdpa", "set datacollator.pack_sequences to true"

@@ -337,8 +337,8 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     """A masking rate that leaves almost no text to read, or almost nothing to predict.
 
     ## What it does
-    Fails if `datacollator.mlm_probability`, `mlm_probability_final` or `mlm_probability_eval` is 0.95 or
-    more, or if a microbatch has less than one masked token on average. Warns outside 0.05 to 0.6.
+    Fails if `datacollator.mlm_probability` or `mlm_probability_eval` is 0.95 or more, or if a microbatch has
+    less than one masked token on average. Warns outside 0.05 to 0.6.
 
     ## Why is this bad?
     A model that sees only masks learns how often each token occurs: its loss falls, then plateaus. One that
@@ -358,7 +358,7 @@ def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     ```
     """
     collator, tokens = run.config.datacollator, plan.tokens_per_microbatch.value
-    for key in ("mlm_probability", "mlm_probability_final", "mlm_probability_eval"):
+    for key in ("mlm_probability", "mlm_probability_eval"):
         share = getattr(collator, key)
         if share is not None:
             yield from _of_the_share(f"datacollator.{key}", share, tokens)

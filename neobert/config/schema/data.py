@@ -152,16 +152,6 @@ class DataCollatorConfig:
     mlm_probability: Annotated[float, gt(0), le(1)] = key(
         0.2, "Fraction of tokens that are masked and predicted."
     )
-    mlm_probability_final: Annotated[float, gt(0), le(1)] | None = key(
-        None,
-        "Masked fraction at the end, reached linearly from mlm_probability (arXiv:2305.15096: 0.3 to 0.15); "
-        "null: mlm_probability throughout.",
-    )
-    mlm_probability_over: Literal["run", "decay"] = key(
-        "run",
-        "Steps over which the masked fraction changes to mlm_probability_final: the whole schedule, or its "
-        "decay.",
-    )
     mlm_probability_eval: Annotated[float, gt(0), le(1)] | None = key(
         None, "Masked fraction in evaluations; null: mlm_probability.", affects="cadence"
     )

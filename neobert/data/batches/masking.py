@@ -10,12 +10,11 @@ Shapes: T tokens, V vocabulary size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import MaskingRates, Moment
 from neobert.data.batches.stateless_random import mix, stream_key
 from neobert.data.batches.targets import IGNORED, Segments, Targets
 
@@ -34,12 +33,12 @@ class MaskingRule:
     """Parameters of masking.
 
     Attributes:
-        probability: share of the maskable tokens that become targets, in (0, 1].
+        probability: share of the maskable tokens that become targets in training, in (0, 1].
         mask_all: replace every target by the mask token; else 80/10/10.
         mask_id: id of the mask token.
         random_ids: int64 [n], token ids from which random replacements are drawn.
         is_maskable: bool [V], false for special and inert (unused) tokens.
-        rates: schedule of the probability; None: the probability is constant.
+        eval_probability: that share in evaluations; None: as in training.
     """
 
     probability: float
@@ -47,16 +46,18 @@ class MaskingRule:
     mask_id: int
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
-    rates: MaskingRates | None = None
+    eval_probability: float | None = None
 
     @property
     def labels_tokens(self) -> bool:
         """Return True: labels are per token."""
         return True
 
-    def at(self, moment: Moment | None) -> MaskingRule:
-        """Return the rule with the masking probability of a step, or of evaluations if `moment` is None."""
-        return self if self.rates is None else replace(self, probability=self.rates.at(moment))
+    def probability_in(self, epoch: int) -> float:
+        """Return the share of the maskable tokens that become targets; the epoch of an evaluation is -1."""
+        if epoch == EVALUATION_EPOCH and self.eval_probability is not None:
+            return self.eval_probability
+        return self.probability
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Mask the tokens that a hash of seed, epoch, sample id and position selects."""
@@ -80,7 +81,7 @@ def mask_tokens(
     `sample_ids` and `positions` are int64 [T]: the sample id of each token and its position in that sample.
     """
     draws = _draws(stream_key(_MASK_STREAM, seed, epoch), sample_ids, positions)
-    chosen = (draws >> _HALF) < np.uint64(round(rule.probability * _TWO_32))
+    chosen = (draws >> _HALF) < np.uint64(round(rule.probability_in(epoch) * _TWO_32))
     targets = np.flatnonzero(chosen & rule.is_maskable[ids])
     labels = np.full_like(ids, IGNORED)
     labels[targets] = ids[targets]

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neobert.config.schedules import Moment
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED, TargetRule, Targets, gather
 from neobert.data.batches.windows import Cursor
@@ -81,10 +80,6 @@ class Assembler:
     pad_id: int
     vocab_size: int
     pad_to_multiple_of: int | None = None
-
-    def at(self, moment: Moment | None) -> Assembler:
-        """Return the assembler for the microbatches of a step, or of an evaluation if `moment` is None."""
-        return replace(self, rule=self.rule.at(moment))
 
     def build(
         self, store: TokenStore, segments: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor

@@ -9,14 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
 from functools import partial
-from itertools import islice, repeat
+from itertools import islice
 from typing import Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from neobert.config.schedules import Moment, schedule_of
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
@@ -64,7 +63,7 @@ class _Stream:
     def __init__(
         self,
         places: Callable[[WorkerThreads, Callable[[Future[Window]], Window]], Iterator[Place]],
-        assemblers: Iterator[Assembler],
+        assembler: Assembler,
         ranks: tuple[int, int],
         dataset: DatasetConfig,
         reader: RetryingReader | None = None,
@@ -75,7 +74,7 @@ class _Stream:
         self._depth = prefetch_depth(dataset)
         self._reader, self._on_sign = reader, on_sign
         pin_on = torch.cuda.current_device() if torch.cuda.is_available() else None
-        self._tasks = _share(places(self._loader, self._wait), assemblers, *ranks, pin_on)
+        self._tasks = _share(places(self._loader, self._wait), assembler, *ranks, pin_on)
         self._ready: deque[Future[Microbatch]] = deque()
         self._failure: BaseException | None = None
 
@@ -151,8 +150,7 @@ class TrainStream(_Stream):
 
     Microbatch number i of the global order, counted from the cursor, goes to rank i % world_size. Close the
     stream, or use it as a context manager, to stop its threads. While the stream waits for streamed text, it
-    calls `on_sign` on progress. `moments` yields the step of each microbatch of the rank; None: all
-    microbatches are labelled as in the first step.
+    calls `on_sign` on progress.
     """
 
     def __init__(
@@ -164,19 +162,16 @@ class TrainStream(_Stream):
         world_size: int = 1,
         cursor: Cursor | None = None,
         on_sign: OnSign = lambda: None,
-        moments: Iterator[Moment] | None = None,
     ) -> None:
         text = prepared.text
         start = cursor or Cursor()
         if isinstance(text, MixedText):
             start = text.counting(start)
-        if moments is None:
-            moments = repeat(Moment(0, schedule_of(config.scheduler, config.trainer.max_steps)))
         shape = training_shape(config, text, start.packer).value
         source = _windows_of(text, shape, config.seed)
         super().__init__(
             partial(microbatch_places, source, start),
-            map(_assembler(config, tokenizer, shape, config.seed).at, moments),
+            _assembler(config, tokenizer, shape, config.seed),
             (rank, world_size),
             config.dataset,
             text.reader if isinstance(text, DocumentStream) else None,
@@ -222,10 +217,10 @@ class EvalStream:
         self._config, self._ranks = config, (rank, world_size)
         shape = batch_shape(config, config.trainer.per_device_eval_batch_size, prepared.eval.statistics).value
         self._windows = FixedWindows(prepared.eval, shape)
-        self._assembler = _assembler(config, tokenizer, shape, EVALUATION_SEED).at(None)
+        self._assembler = _assembler(config, tokenizer, shape, EVALUATION_SEED)
 
     def __iter__(self) -> Iterator[Microbatch]:
-        with _Stream(self._places, repeat(self._assembler), self._ranks, self._config.dataset) as stream:
+        with _Stream(self._places, self._assembler, self._ranks, self._config.dataset) as stream:
             yield from stream
 
     def _places(
@@ -244,7 +239,7 @@ def _windows_of(text: TrainingText, shape: BatchShape, seed: int) -> WindowSourc
 
 
 def _share(
-    places: Iterator[Place], assemblers: Iterator[Assembler], rank: int, world_size: int, pin_on: int | None
+    places: Iterator[Place], assembler: Assembler, rank: int, world_size: int, pin_on: int | None
 ) -> Iterator[Callable[[], Microbatch]]:
     """Yield, for each round of `world_size` microbatches, the task that builds the microbatch of `rank`."""
     while group := list(islice(places, world_size)):
@@ -252,7 +247,7 @@ def _share(
         members, offsets = window.members(index), window.offsets(index)
         if rank >= len(group):
             members, offsets = np.empty(0, dtype=np.int64), 0
-        yield partial(_build, next(assemblers), window, members, offsets, group[-1][2], pin_on)
+        yield partial(_build, assembler, window, members, offsets, group[-1][2], pin_on)
 
 
 def _build(

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import Moment
 from neobert.data.store.token_store import TokenStore
 
 IGNORED = -100
@@ -69,9 +68,6 @@ class TargetRule(Protocol):
     @property
     def labels_tokens(self) -> bool:
         """Return whether labels are per token, not per segment."""
-
-    def at(self, moment: Moment | None) -> TargetRule:
-        """Return the rule for an optimizer step, or for an evaluation if `moment` is None."""
 
     def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:
         """Return inputs and labels of segments, possibly none; `epoch` is -1 in evaluations."""

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.shape import segment_length
@@ -48,7 +47,7 @@ class Documents:
             tokenizer.mask_id,
             tokenizer.random_ids,
             tokenizer.is_maskable,
-            masking_rates(collator),
+            collator.mlm_probability_eval,
         )
 
     def synthetic_columns(

@@ -80,7 +80,7 @@ def build(
         },
         attention_kernel=built.attention,
         num_classes=vocab_size,
-        targets_per_token=min(rates.first, rates.last),
+        targets_per_token=rates.training,
         read_retries=data.read_retries,
         overlaps_exchange=built.overlaps_exchange,
     )
@@ -111,7 +111,7 @@ def with_most_targets(
     """
     ids = batch.input_ids.flatten()
     capacity = objective.capacity if is_training else objective.eval_capacity
-    probability = rates.largest if is_training else rates.evaluation
+    probability = rates.training if is_training else rates.evaluation
     labels = torch.full_like(ids, IGNORED)
     places = torch.linspace(0, ids.numel() - 1, capacity or most_targets(ids.numel(), probability)).long()
     labels[places] = ids[places]

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.stateless_random import stream_key
 from neobert.data.batches.windows import Cursor
@@ -132,7 +131,7 @@ def build_trainer(
         module=module,
         optimizer=optimizer,
         scheduler=build_scheduler(optimizer, config.scheduler, max_steps),
-        batches=task.batches(progress.cursor, moments(config, max_steps, progress.step)),
+        batches=task.batches(progress.cursor),
         state=TrainState(progress=progress),
         signals=signals,
         stopwatch=Stopwatch(world.device, BREAKDOWN if config.trainer.timing_breakdown else ALWAYS),

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from neobert.config.schedules import Moment
 from neobert.data.batches.windows import Cursor
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
@@ -125,8 +124,8 @@ class Task:
     Attributes:
         model: the module that checkpoints hold.
         objective: model and loss.
-        batches: returns the training microbatches from a cursor on; its second argument yields the step and
-            the schedule of each.
+        batches: returns the training microbatches from a cursor on; a second argument, which the rehearsal
+            passes, has no effect.
         evaluation: returns the evaluation microbatches, in fixed order with fixed targets; None without any.
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
@@ -150,7 +149,7 @@ class Task:
 
     model: PreTrainedModel
     objective: Objective
-    batches: Callable[[Cursor, Iterator[Moment]], Batches]
+    batches: Callable[..., Batches]
     evaluation: Callable[[], Iterable[Any]] | None
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]
