@@ -29,7 +29,6 @@ from step_clock import UNTIMED, StepClock
 from torch import Tensor, nn
 
 from neobert.config import from_dict
-from neobert.config.schedules import moments
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
@@ -186,9 +185,7 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
         limits=config.guard,
     )
     trainer.state = TrainState(progress=Progress(loss=LossWindow(trainer.world.device), cursor=Cursor()))
-    trainer.batches = trainer.task.batches(
-        trainer.progress.cursor, moments(config, trial["steps"], first_step=0)
-    )
+    trainer.batches = trainer.task.batches(trainer.progress.cursor)
 
 
 @contextmanager

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, repeat
 from typing import NamedTuple
 
 from neobert.config.decays import DECAYS
-from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig, TrainerConfig
+from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerConfig
 
 WARMUP_START = 1e-4
 
@@ -72,15 +70,6 @@ def multiplier_at(step: int, schedule: Schedule) -> float:
 
 def _steps(percent: float | None, steps: int | None, total: int) -> int | None:
     return steps if percent is None else round(total * percent / 100)
-
-
-def moments(config: RunConfig, max_steps: int, first_step: int) -> Iterator[int]:  # noqa: ARG001
-    """Yield the step of each microbatch of a rank, from `first_step` on, without end.
-
-    Microbatches do not depend on the step any more: the rehearsal still passes these to `Task.batches`.
-    """
-    for step in count(first_step):
-        yield from repeat(step, microbatches_at(step, config.trainer))
 
 
 def microbatches_at(step: int, trainer: TrainerConfig) -> int:

@@ -52,7 +52,7 @@ NAMES = {
 }
 # Copying, comparing, printing or hashing a config is not use, and neither is access by the rehearsal.
 BYSTANDERS = ("neobert.config", "neobert.rehearsal", "dataclasses", "copy", "builtins")
-# Schedules of learning rate and masking lie next to the config that they are computed from.
+# Schedules and masking rates lie next to the config that they are computed from.
 USERS = ("neobert.config.schedules",)
 
 

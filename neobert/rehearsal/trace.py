@@ -107,13 +107,9 @@ def draw_from_generators() -> None:
 
 
 def state_digests(trainer: Trainer) -> dict[str, str]:
-    """Return the SHA-256 of each weight, optimizer state and average by name, of this rank's shards."""
-    model, average = trainer.task.model, trainer.average
-    averages = (
-        {} if average is None else {name: average.of(each) for name, each in own_weights(model).items()}
-    )
+    """Return the SHA-256 of each weight and optimizer state by name, of this rank's shards."""
+    model = trainer.task.model
     tensors: Mapping[str, Tensor] = {
-        **{f"average/{name}": each for name, each in averages.items()},
         **{f"weights/{name}": each for name, each in own_weights(model).items()},
         **{f"optimizer/{name}": each for name, each in optimizer_tensors(model, trainer.optimizer).items()},
     }

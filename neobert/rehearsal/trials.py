@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
-from neobert.config.schedules import moments
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
@@ -49,8 +48,7 @@ def aside(trainer: Trainer) -> Iterator[None]:
 def first_batches(trainer: Trainer, count: int) -> list[Any]:
     """Return the next `count` microbatches of the run, without advancing its position in the data."""
     progress = trainer.progress
-    steps_ahead = moments(trainer.config, trainer.max_steps, progress.step)
-    with closing(trainer.task.batches(progress.cursor, steps_ahead)) as batches:
+    with closing(trainer.task.batches(progress.cursor)) as batches:
         return [next(batches) for _ in range(count)]
 
 

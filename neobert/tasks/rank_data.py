@@ -44,7 +44,7 @@ class RankData(ABC):
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
 
-    def batches(self, cursor: Cursor, _: object = None) -> TrainStream:
+    def batches(self, cursor: Cursor) -> TrainStream:
         """Return the stream of this rank's training microbatches from a cursor on."""
         return TrainStream(
             self.prepared,

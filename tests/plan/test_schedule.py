@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +10,9 @@ from neobert.config.schedules import (
     masking_rates,
     microbatches_at,
     microbatches_before,
-    moments,
     steps_of,
 )
-from neobert.config.schema import DataCollatorConfig, RunConfig, SchedulerConfig, TrainerConfig
+from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerConfig
 from neobert.plan import learning_rate_at, multiplier_at, schedule_of
 
 PEAK = 6e-4
@@ -104,11 +101,6 @@ def test_the_rate_rises_then_falls_and_stays_within_its_bounds(warmup, decay, fl
 def test_evaluations_mask_as_training_does_unless_they_have_a_rate_of_their_own():
     assert masking_rates(DataCollatorConfig(mlm_probability=0.17)) == (0.17, 0.17)
     assert masking_rates(DataCollatorConfig(mlm_probability=0.3, mlm_probability_eval=0.15)) == (0.3, 0.15)
-
-
-def test_microbatches_belong_to_the_step_that_they_are_accumulated_in():
-    run = RunConfig(trainer=TrainerConfig(gradient_accumulation_steps=3))
-    assert list(islice(moments(run, max_steps=50, first_step=7), 7)) == [7, 7, 7, 8, 8, 8, 9]
 
 
 @pytest.mark.parametrize(

@@ -124,8 +124,7 @@ class Task:
     Attributes:
         model: the module that checkpoints hold.
         objective: model and loss.
-        batches: returns the training microbatches from a cursor on; a second argument, which the rehearsal
-            passes, has no effect.
+        batches: returns the training microbatches from a cursor on.
         evaluation: returns the evaluation microbatches, in fixed order with fixed targets; None without any.
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
@@ -149,7 +148,7 @@ class Task:
 
     model: PreTrainedModel
     objective: Objective
-    batches: Callable[..., Batches]
+    batches: Callable[[Cursor], Batches]
     evaluation: Callable[[], Iterable[Any]] | None
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -35,9 +35,6 @@ class Trainer:
         source_evaluation: returns the evaluation microbatches of that run's text; None if not evaluated.
         phases: tracker of the current phase of this process, for the heartbeat.
     """
-
-    # Always None, read by `neobert/rehearsal/trace.py` only: no weights are averaged any more.
-    average: ClassVar[Any] = None
 
     config: RunConfig
     max_steps: int
