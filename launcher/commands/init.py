@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
+UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 T = TypeVar("T", bound=str)
 Answer = TypeVar("Answer")
@@ -90,13 +92,17 @@ def _report(result: dict[str, Any]) -> str:
 def _warn_of_one_document(path: str | None) -> None:
     """Warn if a .txt file has no blank line in its first MiB.
 
-    It is then a single document, and none is left for evaluation.
+    It is then a single document, and none is left for evaluation. UTF-16 is left to the reader of the data,
+    which names the conversion.
     """
     if path is None or not path.lower().endswith(".txt") or not os.path.isfile(path):
         return
     with open(path, "rb") as file:
-        if BLANK_LINE.search(file.read(HEAD_BYTES)):
-            return
+        head = file.read(HEAD_BYTES)
+    # As the reader of the data does: without any LF, lines end with CR.
+    lines = head if b"\n" in head else head.replace(b"\r", b"\n")
+    if head.startswith(UTF_16) or BLANK_LINE.search(lines):
+        return
     hint = LINES_TO_DOCUMENTS.format(quote(path))
     console.tell(printable(f"warning: {path} has no blank line, so it is one document"))
     console.tell(printable(f"  = hint: {hint}"))

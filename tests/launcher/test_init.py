@@ -93,7 +93,15 @@ def test_a_refusal_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("content", "is_one"), [("a\nb\n" * 99, True), ("a\n\nb", False), ("a\r\n \t\r\nb", False), ("a", True)]
+    ("content", "is_one"),
+    [
+        ("a\nb\n" * 99, True),
+        ("a\n\nb", False),
+        ("a\r\n \t\r\nb", False),
+        ("a\r \rb", False),
+        ("a\rb", True),
+        ("a", True),
+    ],
 )
 def test_a_text_without_blank_lines_is_named(
     content: str, is_one: bool, text: Path, command: Callable[..., Any]
@@ -103,6 +111,11 @@ def test_a_text_without_blank_lines_is_named(
     assert answer.json["next"][0] == "neobert-launch lint run.yaml"
     assert ("so it is one document" in answer.err) == is_one
     assert ("fold -s -w 2000 'my text.txt' | sed G > documents.txt" in answer.err) == is_one
+
+
+def test_utf_16_is_not_searched_for_blank_lines(text: Path, command: Callable[..., Any]) -> None:
+    text.write_text("a\n\nb", encoding="utf-16")
+    assert "blank line" not in command("init", "--text", "text.txt", "--device", "cpu").err
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))
