@@ -115,12 +115,28 @@ def test_a_long_object_is_refused_before_it_fills_the_memory(tmp_path, monkeypat
 def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
     error = refused(put(tmp_path / "a.csv", b"id,text\n1,x\n2,y,z\n"), "DAT001", "3 fields")
     assert error.place.endswith("a.csv:3")
+    assert error.hint.startswith("quote fields")
     refused(put(tmp_path / "b.csv", b'id,text\n1,"x\n2,y\n'), "DAT001", "is not CSV")
     refused(put(tmp_path / "c.csv", b"one text\nanother\n"), "DAT011", "none of the columns")
     for name, delimiter in (("e.csv", ";"), ("f.csv", "\t"), ("g.tsv", ",")):
         path = put(tmp_path / name, csv_of([{"id": 1, "text": 'a "b", c'}], delimiter))
         error = refused(path, "DAT001", f"separated by {delimiter!r}")
         assert f"delimiter={json.dumps(delimiter)}))' < {path} > " in error.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "hint"),
+    [
+        ("a.tsv", b"no label", "add the missing fields to this line"),
+        ("a.csv", b"no label", "add the missing fields to this line"),
+        ("a.tsv", b'"one\t0\ntwo"', "set dataset.tsv_quotes to false"),
+        ("a.tsv", b"one\ttwo\t0", "set dataset.tsv_quotes to false"),
+    ],
+)
+def test_a_line_with_missing_fields_is_not_blamed_on_quotes(name, line, hint, tmp_path):
+    header = b"text,label" if name == "a.csv" else b"text\tlabel"
+    error = refused(put(tmp_path / name, header + b"\n" + line + b"\n"), "DAT001", "but the header has 2")
+    assert error.hint.startswith(hint)
 
 
 def arrow() -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -30,8 +30,10 @@ _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
 _PLAIN_TSV = "remove tabs and line ends from fields, or set dataset.tsv_quotes to true if they are quoted"
+_COMPLETE = "add the missing fields to this line, or remove the line"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
+_SWALLOWED = re.compile(r"[\t\r\n\"]")
 _SPACE = re.compile(r"[ \t\r\n]*")
 _START, _FIRST, _OBJECT, _NEXT, _END = "the array", "its first object", "an object", "a comma", "the end"
 _SEPARATORS = {
@@ -112,10 +114,15 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
             if len(fields) != len(header):
                 named = "the header" if rows.column_names is None else "dataset.column_names"
                 message = f"has {counted(len(fields), 'field')}, but {named} has {len(header)}"
-                raise unreadable(place, message, hint)
+                raise unreadable(place, message, _COMPLETE if _is_cut_short(fields, header) else hint)
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
         raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", hint) from error
+
+
+def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
+    """Return whether fields are missing, and not because a quote has swallowed a delimiter or a line end."""
+    return len(fields) < len(header) and not any(_SWALLOWED.search(field) for field in fields)
 
 
 def _header(reader: Iterator[list[str]], path: Path, delimiter: str) -> list[str]:
