@@ -23,7 +23,7 @@ from launcher.rundir.records import (
     read_outcome,
     reason_of,
 )
-from launcher.rundir.run_status import Best, History, evaluation_of, find_best
+from launcher.rundir.run_status import Best, History, evaluation_of, find_best, linked_step
 from launcher.terminal.console import plain_description
 from launcher.terminal.values import versioned
 from neobert.errors import (
@@ -36,7 +36,7 @@ from neobert.errors import (
 )
 from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, latest
+from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, latest
 from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, MANIFEST, METRICS, RESOLVED
 
@@ -55,7 +55,8 @@ class Summary:
         restarts: restarted sessions of this launch.
         first_evaluation: all metrics of the first evaluation, by name; likewise of the last one.
         best: best value of the metric that selects checkpoints.
-        best_checkpoint: checkpoint of the best step; empty if it was not kept.
+        best_checkpoint: checkpoint of the best step; empty if there is none.
+        linked_best_step: step of the checkpoint that `checkpoints/best` links to; None without a link.
         next_command: command to run next; empty if the message names something to fix first.
     """
 
@@ -78,6 +79,7 @@ class Summary:
     last_evaluation: dict[str, float] = field(default_factory=dict)
     best: Best | None = None
     best_checkpoint: str = ""
+    linked_best_step: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the summary as JSON values."""
@@ -133,6 +135,7 @@ def conclude(
         last_evaluation=evaluation_of(last),
         best=best,
         best_checkpoint=str(folder / CHECKPOINTS / str(best.step)) if best and has_best else "",
+        linked_best_step=linked_step(folder / CHECKPOINTS / BEST),
     )
 
 

@@ -64,8 +64,14 @@ def _earlier_best(ending: Summary, *, names_checkpoints: bool) -> list[str]:
     checkpoint = ""
     if names_checkpoints:
         kept = ending.best_checkpoint
-        checkpoint = f": {kept}" if kept else " (checkpoint not kept)"
+        checkpoint = f": {kept}" if kept else f" ({_instead_of_best(ending.linked_best_step)})"
     return [printable(f"best: {metric_text(best.metric, best.value)} at step {best.step}{checkpoint}")]
+
+
+def _instead_of_best(linked_step: int | None) -> str:
+    """State that the best step has no checkpoint, and which checkpoint `checkpoints/best` is."""
+    linked = "" if linked_step is None else f"; checkpoints/best is step {linked_step}"
+    return f"no checkpoint of that step{linked}"
 
 
 def _change(name: str, first: float | None, last: float) -> str:

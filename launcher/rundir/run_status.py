@@ -211,7 +211,7 @@ def find_best(folder: Path, config: Record, history: History) -> Best | None:
     metric, is_higher_better = selecting
     if history.is_whole:
         return best_of(history.evaluations, metric, is_higher_better=is_higher_better)
-    step = _linked_step(folder / CHECKPOINTS / BEST)
+    step = linked_step(folder / CHECKPOINTS / BEST)
     if step is None:
         return None
     metrics = read_json(folder / CHECKPOINTS / str(step) / CHECKPOINT_MANIFEST).get("metrics")
@@ -219,7 +219,7 @@ def find_best(folder: Path, config: Record, history: History) -> Best | None:
     return Best(metric.name, value, step) if isinstance(value, float) and math.isfinite(value) else None
 
 
-def _linked_step(link: Path) -> int | None:
+def linked_step(link: Path) -> int | None:
     """Return the step of the checkpoint that a link points to; None without a link to a checkpoint."""
     try:
         name = os.readlink(link)
