@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands.selection import Selection
-from launcher.io.files import make_folder
+from launcher.io.files import make_folder, require_writable
 from launcher.process.json_child import ask
 from launcher.report.prepared_view import prepared_text
 from launcher.terminal import console
@@ -20,6 +20,7 @@ from profiles.registry import ResolvedRun
 
 PREPARE = "neobert.data.store.prepare"
 PREPARED = "manifest.json"
+TOKENIZER = "tokenizer.json"
 TRAIN_TOKENIZER = "neobert.data.tokenize.train_tokenizer"
 
 
@@ -39,6 +40,7 @@ def train_tokenizer(selection: Selection, output: Path, output_format: str) -> i
     resolved = selection.require()
     _check_new(output, "a tokenizer")
     make_folder(output.absolute().parent)
+    require_writable(output.absolute() / TOKENIZER if output.exists() else output.absolute())
     report = _ask(TRAIN_TOKENIZER, "training the tokenizer", resolved, (str(output),))
     deliver_report(report, output_format)
     return EXIT_OK

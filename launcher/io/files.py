@@ -16,7 +16,8 @@ from neobert.atomic_write import write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 
-ANOTHER_PLACE = "free space, or choose another folder"
+ANOTHER_PLACE = "choose another folder"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def expanded(path: str | Path) -> Path:
@@ -55,6 +56,8 @@ def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if hint == ANOTHER_PLACE and error.errno in FULL:
+            hint = f"free space, or {ANOTHER_PLACE}"
         raise ProjectError(
             code="not-writable",
             message=f"cannot be written: {error.strerror or error}",

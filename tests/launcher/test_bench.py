@@ -157,7 +157,8 @@ def test_a_report_that_cannot_be_kept_is_refused_before_it_is_measured(
     assert answer.code == 1
     (finding,) = answer.json["findings"]
     assert finding["code"] == "not-writable"
-    assert finding["hint"].startswith("create its folder: mkdir -p " if "missing" in name else "free space")
+    hint = "create its folder: mkdir -p " if "missing" in name else "choose another folder"
+    assert finding["hint"].startswith(hint)
     assert not asked
 
 

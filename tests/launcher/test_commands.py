@@ -182,6 +182,14 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
     assert (answer.code, "is a file, but" in answer.err) == (2, True)
 
 
+def test_a_tokenizer_is_not_trained_for_a_folder_that_cannot_be_written(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.commands.data.ask", lambda *_, **__: pytest.fail("the text was read"))
+    answer = command("tokenizer", "train", "-p", "cpu-demo", "--output", "/proc/tok")
+    assert (answer.code, "[not-writable]" in answer.err) == (1, True), answer.err
+
+
 @pytest.mark.parametrize(
     ("program", "code", "says"),
     [
