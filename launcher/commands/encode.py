@@ -48,16 +48,18 @@ def run(request: Request, output_format: str) -> int:
     content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": str(output)}
     report = ask(MODULE, content, doing="loading the model", hint=HINT)
     deliver_report(report, output_format)
-    _warn_of_lost_text(report)
+    warn_of_lost_text(report)
     return EXIT_OK
 
 
-def _warn_of_lost_text(report: Mapping[str, Any]) -> None:
-    lost = report["tokens_lost"]
+def warn_of_lost_text(report: Mapping[str, Any]) -> None:
+    """Warn if a large share of all tokens was cut off."""
+    truncated, lost = report["truncated"], report["tokens_lost"]
     share = lost / max(1, lost + report["tokens"])
     if share > LARGE_SHARE_LOST:
         console.tell(
-            f"warning: {report['truncated']:,} of {counted(report['texts'], 'text')} exceed "
-            f"{report['max_length']:,} tokens; {share:.1%} of all tokens were cut off"
+            f"warning: {truncated:,} of {counted(report['texts'], 'text')} "
+            f"{'exceeds' if truncated == 1 else 'exceed'} {report['max_length']:,} tokens; "
+            f"{share:.1%} of all tokens were cut off"
         )
         console.tell("  = hint: split long texts into passages, one per line or row")

@@ -12,7 +12,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import READABLE, kind_of
 from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.data.sources.corpus import TRAIN_KEY, open_corpus
-from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.lines import line_end, line_pieces, whole_lines
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
 from neobert.data.sources.text_files import opened, read_rows
@@ -107,13 +107,15 @@ class _Lines:
                 yield line.rstrip("\r\n")
 
     def known_count(self) -> int:
-        """Count the lines, including a last line without LF."""
+        """Count the lines, including a last line without a line end."""
         with opened(self._path) as handle:
-            blocks = iter(lambda: handle.read(BLOCK_BYTES), b"")
-            num_ends, last = 0, b"\n"
-            for block in blocks:
-                num_ends, last = num_ends + block.count(b"\n"), block[-1:]
-        return num_ends + (last != b"\n")
+            block = handle.read(BLOCK_BYTES)
+            end = line_end(block)
+            num_ends, last = 0, end
+            while block:
+                num_ends, last = num_ends + block.count(end), block[-1:]
+                block = handle.read(BLOCK_BYTES)
+        return num_ends + (last != end)
 
     def identity(self) -> Any:
         return whole_digest(self._path)

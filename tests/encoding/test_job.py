@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from launcher.cli import app
+from launcher.commands import encode
 from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
 from neobert.encoding.counts import TextCounts
@@ -261,6 +262,17 @@ def test_the_command_warns_when_much_text_is_cut_off(request_of, capsys):
     assert "30 texts exceed 4 tokens; " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("truncated", "texts", "expected"), [(1, 1, "1 of 1 text exceeds 4"), (2, 3, "2 of 3 texts exceed 4")]
+)
+def test_the_warning_of_lost_text_counts_in_english(
+    truncated: int, texts: int, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = {"truncated": truncated, "texts": texts, "max_length": 4, "tokens_lost": 9, "tokens": 4}
+    encode.warn_of_lost_text(report)
+    assert expected in capsys.readouterr().err
+
+
 def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "is_out_of_reach", lambda: True)
     monkeypatch.chdir(tmp_path)
@@ -311,9 +323,12 @@ def test_a_column_of_plain_text_is_refused(tmp_path, name):
     assert (refusal.value.hint, refusal.value.exit_code) == ("remove --column, or pass a table", 2)
 
 
-@pytest.mark.parametrize(("text", "number"), [("", 0), ("one", 1), ("one\n", 1), ("one\n\nthree", 3)])
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("", 0), ("one", 1), ("one\n", 1), ("one\n\nthree", 3), ("one\r\rthree", 3), ("one\r\ntwo\r\n", 2)],
+)
 def test_lines_are_counted_as_they_are_read(text: str, number: int, tmp_path: Path) -> None:
     """The total of the progress."""
-    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "a.txt").write_bytes(text.encode())
     texts = open_texts(tmp_path / "a.txt", None, "train")
     assert texts.known_count() == len(list(texts)) == number

@@ -40,6 +40,11 @@ def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
         number, column = (number + 1, 0) if is_end else (number, column + len(raw))
 
 
+def line_end(block: bytes) -> bytes:
+    """Return the byte that ends the lines of a file with this first block: LF, or CR if it has no LF."""
+    return b"\r" if b"\r" in block[:-1] and b"\n" not in block else b"\n"
+
+
 def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, str]]:
     """Yield (number, line with its line end). Raises DAT001 for a line longer than `MAX_LINE_CHARACTERS`."""
     parts: list[str] = []
@@ -61,7 +66,7 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
 def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
     """Yield (bytes, True at the end of a line), in pieces of at most about two blocks."""
     block = handle.read(BLOCK_BYTES)
-    end = b"\r" if b"\r" in block[:-1] and b"\n" not in block else b"\n"
+    end = line_end(block)
     rest = b""
     while block:
         *lines, rest = (rest + block).split(end)
