@@ -34,7 +34,7 @@ SAMPLE = re.compile(r"_sample$")
 """End of the name of a folder with a sample of a task's data."""
 SHARD = re.compile(r"-\d{5}(?=-of-\d{5})")
 """Number of a shard in the name of its file."""
-LOCAL = "put train and dev files (.tsv, .jsonl, .json, .parquet) in a folder per task"
+LOCAL = "put train and dev files (.tsv, .jsonl, .json, .csv, .parquet) in a folder per task"
 SPLIT = "split"
 """Column that names the split of a row, in a file that holds several."""
 
