@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from neobert.config import to_dict
+from neobert.config.canonical import to_json
+from profiles.registry import resolve_run
 from tests.validators.judging import found, run_of, with_facts
 from validators.planning import plan_run
 
@@ -106,6 +110,12 @@ def test_batches_as_large_as_is_advised_are_enough(max_steps: int) -> None:
 def test_the_optimizer_that_reads_the_key_is_named(override: str, reader: str) -> None:
     run = run_of("optimizer.name=lion", f"optimizer.{override}", profile="cpu-demo")
     assert [one.hint.partition(",")[0] for one in found("OPT003", run)] == [f"set optimizer.name to {reader}"]
+
+
+def test_a_file_with_every_key_has_no_unread_optimizer_key(tmp_path: Path) -> None:
+    file = tmp_path / "resolved.json"
+    file.write_text(to_json(to_dict(run_of(profile="cpu-demo").config)), encoding="utf-8")
+    assert found("OPT003", resolve_run(None, [str(file)])) == []
 
 
 @pytest.mark.parametrize(

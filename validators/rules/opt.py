@@ -114,7 +114,8 @@ def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Reports each key of `optimizer` that a file or the command line sets, but `optimizer.name` does not
-    use: `muon_*` with adamw, `qk_clip_*` without muonclip, `eps` with lion.
+    use: `muon_*` with adamw, `qk_clip_*` without muonclip, `eps` with lion. A file with all keys, such as
+    the `resolved.json` of a run, is left out.
 
     ## Why is this bad?
     The author of the key believes that attention logits are clipped, or that Muon trains the matrices,
@@ -135,11 +136,15 @@ def unread_optimizer_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     name = run.config.optimizer.name
-    for path in (key for key in all_keys() if key.startswith("optimizer.")):
+    paths = [key for key in all_keys() if key.startswith("optimizer.")]
+    given = {path for path in paths if run.origin(path).kind in ("file", "override")}
+    if given.issuperset(paths):
+        return
+    for path in paths:
         key = path.removeprefix("optimizer.")
         if key == "name" or key in OPTIMIZERS[name].keys:
             continue
-        if run.origin(path).kind in ("file", "override"):
+        if path in given:
             reader = next(kind.name for kind in OPTIMIZERS.values() if key in kind.keys)
             message = f"{path} has no effect: optimizer.name is {name}"
             yield Violation(path, message, f"set optimizer.name to {reader}, or remove {path}")
