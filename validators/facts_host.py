@@ -119,6 +119,7 @@ class ResumeFacts:
             `structural_differences` then compares model and optimizer.
         stable_steps: first and last step of the plateau of the checkpoint's schedule; None if not known.
         tokenizer_digest: digest of the tokenizer that the checkpoint was trained with; empty if not known.
+            `data_fingerprint`: that of its text.
         tokenizer_differences: keys, with both values, by which a continued run would train another tokenizer;
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
@@ -142,6 +143,7 @@ class ResumeFacts:
     is_continued: bool = False
     stable_steps: tuple[int, int] | None = None
     tokenizer_digest: str = ""
+    data_fingerprint: str = ""
     tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
     has_same_schedule: bool = False

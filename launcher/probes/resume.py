@@ -77,7 +77,8 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         stable_steps=_stable_steps(saved),
-        tokenizer_digest=_tokenizer_digest(folder),
+        tokenizer_digest=_identity(folder, "tokenizer digest"),
+        data_fingerprint=_identity(folder, "data fingerprint"),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
         numeric_differences=() if continued else _differences(saved, current, numeric_differences),
         has_same_schedule=bool(saved) and has_same_schedule(saved, current),
@@ -122,9 +123,10 @@ def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
     return schedule.warmup_steps, schedule.decay_start
 
 
-def _tokenizer_digest(folder: Path) -> str:
+def _identity(folder: Path, name: str) -> str:
+    """Return a digest of the text or the tokenizer that the checkpoint was trained on; empty if unknown."""
     identity = read_json(folder / SAVED_STATE).get("identity")
-    digest = identity.get("tokenizer digest") if isinstance(identity, dict) else None
+    digest = identity.get(name) if isinstance(identity, dict) else None
     return digest if isinstance(digest, str) else ""
 
 

@@ -65,6 +65,13 @@ CONTINUED = RESUME | {
 }
 OTHER_TOKENIZER = CONTINUED | {"facts.resume.tokenizer_digest": "0123456789abc"}
 UNINSPECTED = {"facts.inspection": None}
+SAME_TEXT = RESUME | {
+    "facts.resume.data_fingerprint": "text",
+    "facts.inspection.prepared.fingerprint": "text",
+    "facts.resume.tokenizer_digest": "tokens",
+    "facts.inspection.prepared.tokenizer_digest": "tokens",
+}
+OTHER_TEXT = SAME_TEXT | {"facts.resume.data_fingerprint": "other"}
 WEIGHTS = {
     "config.model.pretrained_checkpoint": "runs/first/checkpoints/latest",
     "facts.data.weights": "runs/first/checkpoints/latest",
@@ -165,6 +172,12 @@ ROWS: list[Row] = [
      "facts.resume.tokenizer_differences", ["seed: 1 in it"], [], "of runs/first/checkpoints/800: seed: 1"),
     ("CKP013", CONTINUED | UNINSPECTED | {"facts.resume.tokenizer_differences": ["seed: 1 in it"]},
      "facts.resume.is_continued", True, False, "trains its own tokenizer"),
+    ("CKP013", OTHER_TOKENIZER | UNINSPECTED, "facts.resume.tokenizer_differences",
+     ["seed: 1", "path: a", "name: b"], [], "checkpoints/800: seed: 1; path: a and 1 more"),
+    ("CKP017", SAME_TEXT, "facts.resume.data_fingerprint", "other", "", "the text has changed since"),
+    ("CKP017", SAME_TEXT, "facts.resume.tokenizer_digest", "other", "", "the tokenizer has changed since"),
+    ("CKP017", OTHER_TEXT, "facts.resume.is_verified", True, False, "the text has changed"),
+    ("CKP017", OTHER_TEXT, "facts.resume.is_continued", False, True, "the text has changed"),
     ("DAT029", WEIGHTS, "facts.data.renumbered_tokens", 1234, 0, "1,234 of 30,000 token ids differ"),
     ("DAT029", RENUMBERED | UNINSPECTED, "facts.data.renumbered_tokens", 1, 0, "1 of 30,000 token ids"),
     ("DAT029", RENUMBERED, "facts.inspection.prepared.weights_tokens", 0, 20000, "1,234 of 30,000 token ids"),

@@ -177,6 +177,50 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         )
 
 
+@rule(
+    "CKP017",
+    "resumed-on-other-text",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("resume", "inspection"),
+    inapplicable=why_not_resumed,
+)
+def resumed_on_other_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A run that resumes on text or with a tokenizer that has changed since its checkpoint.
+
+    ## What it does
+    Compares the digests of the prepared text and of its tokenizer with those in the checkpoint. Does not
+    apply to a run that continues on other text (`trainer.continue_from`): CKP013 compares its tokenizer.
+
+    ## Why is this bad?
+    The position in the data is that of the earlier text: documents would be skipped or repeated. The trainer
+    refuses the checkpoint, but only after the queue.
+
+    ## Example
+    ```text
+    the text has changed since runs/first/checkpoints/800: a line was appended to dataset.path
+    ```
+
+    ## Use instead
+    ```yaml
+    trainer:
+      output_dir: runs/second
+      continue_from: runs/first/checkpoints/800   # the new text, from its first document
+    ```
+    """
+    resume, prepared = needed(facts.resume), needed(facts.inspection).prepared
+    if prepared is None or not resume.is_verified or resume.is_continued:
+        return
+    saved = {"dataset": resume.data_fingerprint, "tokenizer": resume.tokenizer_digest}
+    current = {"dataset": prepared.fingerprint, "tokenizer": prepared.tokenizer_digest}
+    changed = [name for name, digest in saved.items() if digest and digest != current[name]]
+    if changed:
+        what = {"dataset": "the text", "tokenizer": "the tokenizer"}[changed[0]]
+        message = f"{what} has changed since {resume.target} was saved"
+        hint = f"restore {what}, or set {CONTINUE} to {resume.target} in another trainer.output_dir"
+        yield Violation(changed[0], message, hint)
+
+
 def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules for trainer.continue_from do not apply; empty if the run sets it."""
     return "the run does not continue another run" if run.config.trainer.continue_from is None else ""

@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 DATA_FINGERPRINT = "data fingerprint"
 NEW_RUN = "start a new run in another trainer.output_dir"
+OTHER_DATA = f"restore the text and the tokenizer as they were, or {NEW_RUN}"
 OTHER_RUN = f"restore the earlier values, or {NEW_RUN}"
 OTHER_START = "run the same command again: preflight then checks the present checkpoints"
 
@@ -74,7 +75,7 @@ def refuse_other_data(
             for name, value in sorted(identity.items())
             if saved.get(name) != value and not (is_other_text and name == DATA_FINGERPRINT)
         ],
-        f"set tokenizer.path to {folder}" if is_other_text else OTHER_RUN,
+        f"set tokenizer.path to {folder}" if is_other_text else OTHER_DATA,
     )
 
 
