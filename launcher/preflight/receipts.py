@@ -163,7 +163,7 @@ def _refusal(reasons: Iterable[str], path: Path) -> ProjectError:
     return ProjectError(
         code=CODE,
         message=f"the receipt does not cover this run: {'; '.join(reasons)}",
-        hint="run `neobert-launch preflight` again",
+        hint="run `neobert-launch preflight` again for this run and pass its receipt, or leave out --receipt",
         place=str(path),
     )
 
