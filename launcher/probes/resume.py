@@ -19,7 +19,7 @@ from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
-from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.runfiles.checkpoint.state import CONFIG, DATA_FINGERPRINT, STATE, STATE_DIR, TOKENIZER_DIGEST
 from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
 from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
@@ -63,6 +63,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         return nothing
     folder, manifest = found
     saved, current = read_json(folder / SAVED_CONFIG), to_dict(subject.config)
+    state = read_json(folder / SAVED_STATE)
     return replace(
         nothing,
         target=str(folder),
@@ -73,12 +74,12 @@ def probe_resume(subject: Subject) -> ResumeFacts:
             saved, current, continuation_differences if continued else structural_differences
         ),
         passed_by=tuple(map(str, passed_by)),
-        learning_rate=_learning_rate(folder),
+        learning_rate=_learning_rate(state),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         stable_steps=_stable_steps(saved),
-        tokenizer_digest=_identity(folder, "tokenizer digest"),
-        data_fingerprint=_identity(folder, "data fingerprint"),
+        tokenizer_digest=_identity(state, TOKENIZER_DIGEST),
+        data_fingerprint=_identity(state, DATA_FINGERPRINT),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
         numeric_differences=() if continued else _differences(saved, current, numeric_differences),
         has_same_schedule=bool(saved) and has_same_schedule(saved, current),
@@ -123,13 +124,13 @@ def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
     return schedule.warmup_steps, schedule.decay_start
 
 
-def _identity(folder: Path, name: str) -> str:
+def _identity(state: Mapping[str, Any], name: str) -> str:
     """Return a digest of the text or the tokenizer that the checkpoint was trained on; empty if unknown."""
-    identity = read_json(folder / SAVED_STATE).get("identity")
+    identity = state.get("identity")
     digest = identity.get(name) if isinstance(identity, dict) else None
     return digest if isinstance(digest, str) else ""
 
 
-def _learning_rate(folder: Path) -> float | None:
-    rate = read_json(folder / SAVED_STATE).get("learning_rate")
+def _learning_rate(state: Mapping[str, Any]) -> float | None:
+    rate = state.get("learning_rate")
     return rate if isinstance(rate, float) and math.isfinite(rate) else None

@@ -21,6 +21,7 @@ from neobert.objectives import StepKernels
 from neobert.objectives.build import compile_encoder, refuse_loop
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
+from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
 from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
 from neobert.tasks.rank_data import RankData, describe
@@ -111,7 +112,7 @@ def build_task(model: NeoBERTPreTrainedModel, kernels: StepKernels, data: RankDa
         epoch=data.epoch,
         microbatches_per_epoch=data.microbatches_per_epoch,
         tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
-        identity={"data fingerprint": prepared.fingerprint, "tokenizer digest": prepared.tokenizer.digest},
+        identity={DATA_FINGERPRINT: prepared.fingerprint, TOKENIZER_DIGEST: prepared.tokenizer.digest},
         attention_kernel=kernels.attention,
         num_classes=model.num_labels,
         overlaps_exchange=exchange_overlaps(kernels.name),

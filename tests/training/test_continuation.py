@@ -10,6 +10,7 @@ import pytest
 from launcher.run.summary import conclude
 from launcher.run.summary_text import summary_text
 from neobert.errors import ProjectError
+from neobert.training.checkpoint.restore import refuse_other_data
 from tests.killed_run import killed_before
 from tests.training.conftest import read_lines, train, write_run
 
@@ -148,3 +149,19 @@ def test_a_source_text_that_is_gone_is_named(continued, source, run, tmp_path, m
     with pytest.raises(ProjectError, match="source text cannot be read") as caught:
         run(run_dir)
     assert "eval_source_text: false" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("data fingerprint", "restore the text and the tokenizer as they were"),
+        ("tokenizer digest", "restore the text and the tokenizer as they were"),
+        ("model code", "restore the earlier values"),
+    ],
+)
+def test_the_refusal_of_a_resume_names_what_has_changed(tmp_path, name, hint):
+    identity = {"data fingerprint": "a", "tokenizer digest": "a", "model code": "a"}
+    refuse_other_data(tmp_path, {"identity": identity}, identity, is_other_text=False)
+    with pytest.raises(ProjectError, match=f"{name}: b in the checkpoint, a in this run") as refusal:
+        refuse_other_data(tmp_path, {"identity": identity | {name: "b"}}, identity, is_other_text=False)
+    assert refusal.value.hint.startswith(hint)

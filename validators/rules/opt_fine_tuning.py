@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.rules.dat import why_no_weights
 from validators.rules.opt_coefficients import FAR
 from validators.rules.tsk_labels import LABELLED
 
@@ -32,7 +32,7 @@ ADAPTED = Record(6e-5 * 1536, 5e-4 * 768)
 def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     if run.config.optimizer.name not in ADAM:
         return f"no usual fine-tuning rates are known for optimizer {run.config.optimizer.name}"
-    return "the run starts from random weights" if initial_weights(run.config) is None else ""
+    return why_no_weights(run, plan)
 
 
 @rule(

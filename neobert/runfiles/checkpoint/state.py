@@ -13,6 +13,8 @@ from neobert.runfiles.json_values import is_count, is_number, is_texts
 STATE_DIR = "trainer_state"
 STATE = "state.json"
 CONFIG = "resolved.json"
+DATA_FINGERPRINT, TOKENIZER_DIGEST = "data fingerprint", "tokenizer digest"
+"""Names under `identity` in state.json of the text and the tokenizer of a run."""
 
 IsKind = Callable[[Any], bool]
 

@@ -21,6 +21,7 @@ from neobert.families.build import build_masked_lm
 from neobert.objectives import Objective, check_labels
 from neobert.objectives.objective import most_targets
 from neobert.parallel import World
+from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.probes import attention_answers
 from neobert.tasks.rank_data import RankData, describe, segment_lengths
@@ -74,8 +75,8 @@ def build(
         microbatches_per_epoch=data.microbatches_per_epoch,
         tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
         identity={
-            "data fingerprint": prepared.fingerprint,
-            "tokenizer digest": prepared.tokenizer.digest,
+            DATA_FINGERPRINT: prepared.fingerprint,
+            TOKENIZER_DIGEST: prepared.tokenizer.digest,
             **built.identity,
         },
         attention_kernel=built.attention,

@@ -25,7 +25,7 @@ from neobert.printable import printable
 from neobert.receipt import VerifiedStart
 from neobert.runfiles.checkpoint.folders import Found, belongs_to
 from neobert.runfiles.checkpoint.refusal import CODE, broken
-from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
+from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE_DIR, TOKENIZER_DIGEST, read_config
 from neobert.runfiles.continuation import continuation_differences
 from neobert.runfiles.resume_policy import Difference, runtime_differences, structural_differences
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
@@ -40,7 +40,6 @@ from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
 
-DATA_FINGERPRINT = "data fingerprint"
 NEW_RUN = "start a new run in another trainer.output_dir"
 OTHER_DATA = f"restore the text and the tokenizer as they were, or {NEW_RUN}"
 OTHER_RUN = f"restore the earlier values, or {NEW_RUN}"
@@ -68,15 +67,15 @@ def refuse_other_data(
     `is_other_text`: the run continues the checkpoint on other text, so only the tokenizer is compared.
     """
     saved = state["identity"]
-    _refuse(
-        folder,
-        [
-            f"{name}: {str(saved.get(name))[:12]} in the checkpoint, {value[:12]} in this run"
-            for name, value in sorted(identity.items())
-            if saved.get(name) != value and not (is_other_text and name == DATA_FINGERPRINT)
-        ],
-        f"set tokenizer.path to {folder}" if is_other_text else OTHER_DATA,
-    )
+    differing = {
+        name: f"{name}: {str(saved.get(name))[:12]} in the checkpoint, {value[:12]} in this run"
+        for name, value in sorted(identity.items())
+        if saved.get(name) != value and not (is_other_text and name == DATA_FINGERPRINT)
+    }
+    is_other_data = not differing.keys().isdisjoint((DATA_FINGERPRINT, TOKENIZER_DIGEST))
+    way = OTHER_DATA if is_other_data else OTHER_RUN
+    hint = f"set tokenizer.path to {folder}" if is_other_text else way
+    _refuse(folder, list(differing.values()), hint)
 
 
 def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_other_text: bool) -> None:
