@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +136,59 @@ def test_the_readme_says_what_was_learned_in_which_time() -> None:
     assert f"in {ours_s:.0f} s the held-out loss" in page
     assert f"has after {peer_s:.0f} s" in page
     assert f"its loss is {-difference:.2f} lower" in page
+
+
+TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI")
+"""As the pages write them; the measurements have small letters."""
+
+
+def points(above: dict[str, Any]) -> str:
+    """Write a margin as the pages do, with its interval where three seeds have one."""
+    ends = "1 seed" if above["interval"] is None else "{:.1f} to {:.1f}".format(*above["interval"])
+    return f"{above['points']:+.1f} ({ends})"
+
+
+def test_the_table_of_small_encoders_is_the_one_that_was_measured() -> None:
+    once, tuned = (
+        json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]
+        for name in ("glue-small", "glue-small-rates")
+    )
+    page = " ".join(PAGES["evaluation.md"].split())
+    above = [each["margins"]["peer"] for each in (once, tuned)]
+    for title in TASKS:
+        task = title.lower().replace("-", "")
+        scores = [once["arms"][arm]["tasks"][task]["score"] for arm in ("ours", "random", "peer")]
+        means = [f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores]
+        row = " | ".join([*means, *(points(each["tasks"][task]) for each in above)])
+        assert re.search(rf"\| {title}, [^|]* \| {re.escape(row)} \|", page), row
+    assert f"**{points(above[0]['all'])}** | {points(above[1]['all'])} |" in page
+    assert (once["missing"], len(tuned["missing"])) == ([], 3)
+
+
+def test_the_readme_has_the_scores_of_small_encoders() -> None:
+    detail = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]
+    ours, peer = (detail["arms"][arm] for arm in ("ours", "peer"))
+    means = "{:.1f} against {:.1f}".format(*(100 * arm["averages"]["all"] for arm in (ours, peer)))
+    all_tasks = detail["margins"]["peer"]["all"]
+    interval = "{:.1f} to {:.1f}".format(*all_tasks["interval"])
+    pairs = "{:.1f} against {:.1f}".format(*(100 * arm["blimp"]["accuracy"] for arm in (ours, peer)))
+    page = " ".join(PAGES["README.md"].split())
+    assert f"{means} ({all_tasks['points']:.1f} above, interval {interval})" in page
+    assert f"On BLiMP it is behind, with {pairs}" in page
+
+
+def effect(arm: dict[str, Any]) -> str:
+    """Write what an arm of the ablations changed as the page does."""
+    nats, time = ((arm[name]["mean"], *arm[name]["interval"]) for name in ("change", "time"))
+    return "| {:+.3f} ({:.3f} to {:.3f}) | {:.2f} ({:.2f} to {:.2f}) |".format(*nats, *time)
+
+
+@pytest.mark.parametrize("name", ["recipe-ablations", "recipe-ablations-245M"])
+def test_the_ablations_on_the_page_are_those_that_were_measured(name: str) -> None:
+    arms = json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]["arms"]
+    page = " ".join(PAGES["learning.md"].split())
+    for arm in arms:
+        assert effect(arm) in page, arm["arm"]
 
 
 def test_the_killed_run_of_the_readme_is_the_one_that_was_measured() -> None:
