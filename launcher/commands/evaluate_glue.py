@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from launcher.commands import train
-from launcher.commands.evaluation import prepare_folder
+from launcher.commands.evaluation import output_folder
 from launcher.commands.glue_points import RANDOM, Point, Request, Suite
 from launcher.commands.selection import Selection
 from launcher.commands.sweep import STOPPED, train_point
-from launcher.io.files import make_folder, require_source, write_json, write_text
+from launcher.io.files import make_folder, require_source, results_folder, write_json, write_text
 from launcher.probes.gpus import probe_gpus
 from launcher.probes.probe import UnsupportedError
 from launcher.process.json_child import ask
@@ -80,7 +80,7 @@ def run(request: Request, output_format: str) -> int:
 def _begin(request: Request) -> Suite:
     _refuse_unknown(request)
     data = require_source(request.data, "--data")
-    model, output = model_folder(request.folder.absolute()), prepare_folder(request.output)
+    model, output = model_folder(request.folder.absolute()), output_folder(request.output)
     settings = _config_of(model)
     device = request.device or ("cuda" if _has_gpu() else "cpu")
     content = {
@@ -89,7 +89,8 @@ def _begin(request: Request) -> Suite:
         "output": str(output / "data"),
         "weights": str(model),
     }
-    prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
+    with results_folder(output):
+        prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
     suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
     for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
         suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, prepare_folder
+from launcher.commands.evaluation import evaluate_in_child, output_folder
 from launcher.io.files import require_present, require_source
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN
@@ -56,7 +56,7 @@ def _run(
     output_format: str,
 ) -> int:
     require_model_folder(model.folder)
-    output = prepare_folder(model.output)
+    output = output_folder(model.output)
     settings = {
         "folder": str(model.folder.absolute()),
         "output": str(output / f"{name}-scores.npy"),

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, prepare_folder
+from launcher.commands.evaluation import evaluate_in_child, output_folder
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
@@ -34,7 +34,7 @@ def run(request: Request, output: Path, output_format: str) -> int:
         message = "exactly one of --benchmark and --tasks is required"
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
-    output = prepare_folder(output)
+    output = output_folder(output)
     content = {
         "model": asdict(request.model),
         "cache": str(output / CACHE),

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from launcher.commands.evaluation import evaluate_in_child, prepare_folder
+from launcher.commands.evaluation import evaluate_in_child, output_folder
 from launcher.io.files import require_present
 from launcher.terminal.table import columns
 from neobert.errors import EXIT_OK
@@ -24,7 +24,7 @@ def run(model: EmbeddingModel, data: Path, output: Path, output_format: str) -> 
     """Rank the documents of the corpus for every query, and print the retrieval metrics."""
     require_model_folder(Path(model.folder))
     require_present(data, "--data")
-    output = prepare_folder(output)
+    output = output_folder(output)
     content = {
         "model": asdict(model),
         "data": str(data.absolute()),

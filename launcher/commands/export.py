@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launcher.io.files import make_folder, require_present
+from launcher.io.files import require_present, results_folder
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from launcher.terminal.table import columns
@@ -52,7 +52,6 @@ def run(arguments: Arguments, output_format: str) -> int:
     require_free(arguments.output, arguments.formats)
     require_packages(arguments.formats)
     _require_usable_results(arguments)
-    make_folder(arguments.output)
     request = {
         "folders": [str(folder.absolute()) for folder in folders],
         "formats": list(arguments.formats),
@@ -60,7 +59,8 @@ def run(arguments: Arguments, output_format: str) -> int:
         "pooling": arguments.pooling,
         "results": [str(file.absolute()) for file in arguments.results],
     }
-    report = ask(MODULE, request, doing="loading the model", hint=HINT)
+    with results_folder(arguments.output):
+        report = ask(MODULE, request, doing="loading the model", hint=HINT)
     is_json = output_format == "json"
     console.write(result_json({"formats": report}) if is_json else export_text(report, arguments.output))
     return EXIT_OK

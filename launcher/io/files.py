@@ -74,6 +74,23 @@ def make_folder(folder: Path, hint: str = ANOTHER_PLACE) -> Path:
     return folder
 
 
+@contextmanager
+def results_folder(folder: Path) -> Iterator[None]:
+    """Create a folder for the files that the `with` block writes.
+
+    A new folder that is still empty after an error is removed. Raises ProjectError if it cannot be created.
+    """
+    is_new = not folder.exists()
+    make_folder(folder)
+    try:
+        yield
+    except BaseException:
+        if is_new:
+            with suppress(OSError):  # it holds files by now
+                folder.rmdir()
+        raise
+
+
 def require_writable(path: Path | None, hint: str = ANOTHER_PLACE) -> None:
     """Raise ProjectError if a requested output file cannot be written, before the work; None passes."""
     if path is not None:

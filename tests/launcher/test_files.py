@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.io.files import writing
+from launcher.io.files import results_folder, writing
 from neobert.errors import ProjectError
 
 
@@ -26,3 +26,18 @@ def test_space_is_suggested_for_a_full_disk_only(number: int, hint: str) -> None
     with pytest.raises(ProjectError) as refusal, writing(Path("embeddings.npy")):
         raise OSError(number, os.strerror(number))
     assert refusal.value.hint == hint
+
+
+@results_folder(Path("out"))
+def write_in_vain() -> None:
+    Path("out/scores.npy").touch()
+    raise KeyError
+
+
+def test_a_folder_of_results_stays_if_anything_is_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(KeyError):
+        write_in_vain()
+    assert Path("out/scores.npy").exists()

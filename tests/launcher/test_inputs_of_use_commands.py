@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from launcher.cli import app
+from launcher.commands import evaluate_glue, evaluation
 from launcher.process import json_child
-from neobert.errors import EXIT_USAGE
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 
 COMMANDS = {
     "encode": ["encode", "FOLDER", "DATA", "-o", "out.npy"],
@@ -83,3 +85,25 @@ def test_an_adapter_is_refused_with_the_folder_of_the_merged_weights(
     assert (
         refused(command, "model/adapter", "texts.txt", capsys) == f"error: adapter: {reason} [model-folder]"
     )
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "encode"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_refused_evaluation_leaves_no_empty_folder_behind(
+    command: str, is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        assert (tmp_path / "out").is_dir()
+        raise ProjectError("blimp-files", "holds no pairs", "pass other files", "texts.txt")
+
+    for module in (evaluation, evaluate_glue):
+        monkeypatch.setattr(module, "ask", refuse)
+    sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+    settings = {"model_type": "neobert", **dict.fromkeys(sizes, 64)}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model" / "model.safetensors").write_bytes(b"")
+    if not is_new:
+        (tmp_path / "out").mkdir()
+    words = [{"FOLDER": "model", "DATA": "texts.txt"}.get(word, word) for word in COMMANDS[command]]
+    assert app.run([*words, "--device", "cpu"]) == EXIT_CHECK_FAILED
+    assert (tmp_path / "out").exists() is not is_new
