@@ -29,7 +29,9 @@ MOST_ROWS, MOST_BYTES = 1024, 1 << 24
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
-_PLAIN_TSV = "remove tabs and line ends from fields, or set dataset.tsv_quotes to true if they are quoted"
+_PLAIN_TSV = (  # commands without a run file read TSV in this way too
+    "remove tabs and line ends from fields; if they are quoted, set dataset.tsv_quotes to true in a run file"
+)
 _COMPLETE = "add the missing fields to this line, or remove the line"
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _SEPARATING = re.compile("[,;\t|]")
