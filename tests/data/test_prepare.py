@@ -366,11 +366,12 @@ def test_too_little_text(configure: Configure, tmp_path):
     refused(of(["ba " * 99], dataset__long_documents="drop"), "DAT004", "1 dropped")
     says = "9 go to evaluation (dataset.eval_samples), the text has 7"
     refused(of(["ba"] * 7, dataset__eval_samples=9), "DAT004", f"no training documents left: {says}")
-    refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "has no documents")
+    sliced = refused(of(["ba"] * 9, dataset__train_split="train[9:]"), "DAT004", "has no documents")
+    assert "its slice" in (sliced.hint or "")
     blank = tmp_path / "blank.txt"
     blank.write_text(" \n\n\t\n")
     nothing = configure(dataset__path=str(blank), dataset__validation_split=0.5)
-    refused(nothing, "DAT004", "has no documents")
+    assert "a source with text" in (refused(nothing, "DAT004", "has no documents").hint or "")
     shared = of(["ba"], dataset__validation_split=0.5)
     assert "validation_split 0.5" in refused(shared, "DAT004", "contains 0 of 1 document ").message
     refused(of(["ba " * 99], dataset__long_documents="error"), "DAT012", "101 tokens")

@@ -34,6 +34,10 @@ TOKENIZER_FOLDER = "tokenizer"
 SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
 # A fingerprint identifies content, and checkpoints store it, so it does not change with the file format.
 FINGERPRINT_VERSION = 2
+_SOURCE, _SLICE = (
+    "set dataset.path or dataset.name to a source with text",
+    "check the source and its slice in dataset.train_split or dataset.eval_split",
+)
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,8 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
             _hint_no_share(request.config.dataset),
             source.label,
         )
-    hint = "check the source and its slice in dataset.train_split or dataset.eval_split"
+    splits = (request.config.dataset.train_split, request.config.dataset.eval_split)
+    hint = _SLICE if any("[" in split for split in splits if split) else _SOURCE
     return ProjectError("DAT004", "has no documents", hint, source.label)
 
 
@@ -259,9 +264,7 @@ def _hint_no_share(dataset: DatasetConfig) -> str:
 
 def _empty(label: str, counts: Counts) -> ProjectError:
     if counts.documents == 0:
-        return ProjectError(
-            "DAT004", "has no documents", "set dataset.path or dataset.name to a source with text", label
-        )
+        return ProjectError("DAT004", "has no documents", _SOURCE, label)
     return ProjectError(
         "DAT004",
         f"no text is left of {counted(counts.documents, 'document')} ({counts.empty:,} empty, "
