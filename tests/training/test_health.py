@@ -18,8 +18,10 @@ from neobert.training.guards.health import (
     SUSTAINED_LINES,
     HealthWatch,
 )
+from neobert.training.loop import session
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import TrainState
+from tests.killed_run import killed_before
 
 MIB = 2**20
 
@@ -37,7 +39,8 @@ def observe(monkeypatch):
         )
         watch = HealthWatch()
         for line in lines:
-            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None} | line
+            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None, "evaluation": 0.0} | line
+            trainer.state.evaluation_s = told["evaluation"] or trainer.state.evaluation_s
             monkeypatch.setattr(health, "gpu_bytes", lambda _, it=told["reserved"]: (None, it, None))
             metrics = {
                 "train/tokens_per_sec": told["speed"],
@@ -83,6 +86,18 @@ def test_memory_that_creeps_is_named_at_every_tenth(observe):
     assert observe(rising)[CREEP] in (4, 5)
 
 
+def test_the_first_evaluation_of_a_resumed_session_is_part_of_its_baseline(observe):
+    before, after = [{"reserved": 1000 * MIB}] * 10, [{"reserved": 1500 * MIB, "evaluation": 0.2}] * 10
+    assert observe([*before, *after]) == {}
+    assert observe([*before, *after, {"reserved": 1700 * MIB}])[CREEP] == 1
+    assert observe([*before, {"reserved": 1200 * MIB}, *after])[CREEP] == 1
+
+
+def test_an_evaluation_does_not_excuse_memory_that_rises_at_the_next_one(observe):
+    rising = [{"reserved": (1000 + 200 * n) * MIB, "evaluation": 0.2} for n in range(4)]
+    assert observe([{"reserved": 1000 * MIB}] * 5 + rising)[CREEP] >= 2
+
+
 def test_retries_are_named_when_they_come(observe):
     lines = [{"retries": count} for count in (0, 0, 2, 2, 2, 3)]
     assert observe(lines) == {RETRIES: 2}
@@ -100,3 +115,22 @@ def test_the_heartbeat_counts_and_the_log_says(make_run, run, beats, monkeypatch
     run(run_dir)
     assert beats(run_dir)[-1]["warnings"] == {NO_GRADIENT: 2}
     assert "step 3: the gradient norm is 0" in caplog.text
+
+
+def test_a_killed_and_resumed_run_has_the_warnings_of_a_run_from_step_0(make_run, run, beats, monkeypatch):
+    """An evaluation needs half as much memory again, which the allocator keeps."""
+    reserved, evaluate = [1000 * MIB], session.evaluate
+
+    def evaluate_in_more_memory(trainer):
+        reserved[0] = 1500 * MIB
+        return evaluate(trainer)
+
+    monkeypatch.setattr(session, "evaluate", evaluate_in_more_memory)
+    monkeypatch.setattr(health, "gpu_bytes", lambda _: (None, reserved[0], None))
+    run_dir = make_run(trainer={"max_steps": 16, "eval_steps": 12, "save_steps": 5, "logging_steps": 1})
+    with killed_before(7):
+        run(run_dir)
+    reserved[0] = 1000 * MIB
+    run(run_dir)
+    assert beats(run_dir)[-1]["step"] == 16
+    assert CREEP not in beats(run_dir)[-1]["warnings"]

@@ -47,23 +47,30 @@ class HealthWatch:
         self._speeds: deque[float] = deque(maxlen=REFERENCE_LINES)
         self._side, self._outside = "", list[float]()
         self._reserved: int | None = None
+        self._has_evaluated = False
         self._retries = 0
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Log a warning for each problem in the step's metrics."""
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
-        for name, message in self.judge(report.metrics, reserved_bytes):
+        has_evaluated = trainer.state.evaluation_s > 0
+        for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):
             trainer.state.warn(name, message)
 
-    def judge(self, metrics: Mapping[str, Any], reserved_bytes: int | None) -> Iterator[tuple[str, str]]:
-        """Yield (name, message) of each warning. `reserved_bytes` is None without a GPU."""
+    def judge(
+        self, metrics: Mapping[str, Any], reserved_bytes: int | None, *, has_evaluated: bool
+    ) -> Iterator[tuple[str, str]]:
+        """Yield (name, message) of each warning.
+
+        `reserved_bytes` is None without a GPU. `has_evaluated`: this session has run an evaluation.
+        """
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
             yield NO_GRADIENT, "the gradient norm is 0: no weight changes"
         yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
             yield from self._judge_speed(metrics.get(PACE))
-            yield from self._judge_reserved(reserved_bytes)
+            yield from self._judge_reserved(reserved_bytes, has_evaluated=has_evaluated)
 
     def _judge_speed(self, speed: float | None) -> Iterator[tuple[str, str]]:
         if speed is None:
@@ -78,11 +85,13 @@ class HealthWatch:
             yield side, _change(usual, median(self._outside))
             self._speeds = deque(self._outside, REFERENCE_LINES)  # the pace from here on
 
-    def _judge_reserved(self, reserved: int | None) -> Iterator[tuple[str, str]]:
+    def _judge_reserved(self, reserved: int | None, *, has_evaluated: bool) -> Iterator[tuple[str, str]]:
         if reserved is None:
             return
-        if self._reserved is None:
-            self._reserved = reserved
+        # The allocator keeps the memory of an evaluation. Only a run from step 0 evaluates before its first
+        # line; a resumed session gets a new baseline at its first evaluation.
+        if self._reserved is None or (has_evaluated and not self._has_evaluated):
+            self._reserved, self._has_evaluated = reserved, has_evaluated
         if reserved > CREEP_SHARE * self._reserved:
             yield CREEP, f"reserved memory rose from {self._reserved >> 20:,} to {reserved >> 20:,} MiB"
             self._reserved = reserved
