@@ -32,6 +32,8 @@ DIFF = (
 )  # fmt: skip
 # Where to find git, repositories, and the settings that call a directory of another user safe.
 KEPT_VARIABLES = ("GIT_CEILING_DIRECTORIES", "GIT_CONFIG", "GIT_DISCOVERY_ACROSS_FILESYSTEM", "GIT_EXEC_PATH")
+UNTRACKED = b"# untracked: "
+"""Prefix of the lines that list untracked files in the saved diff. Lines of a patch never begin with it."""
 NO_REPOSITORY = GitFacts(is_repository=False, sha="", is_dirty=False, diff_sha256="", diff_saved=False)
 
 
@@ -71,7 +73,7 @@ def _difference(tree: Path, sha: str) -> bytes:
     names = _git(tree, "ls-files", "--others", "--exclude-standard", ":/").splitlines()
     sources = [name for name in names if name.endswith((b".py", b'.py"'))]
     patch = _with_new(tree, sources, *commit) if sources else _git(tree, *DIFF, *commit)
-    return patch + b"".join(b"# untracked: " + name + b"\n" for name in names if name not in sources)
+    return patch + b"".join(UNTRACKED + name + b"\n" for name in names if name not in sources)
 
 
 def _with_new(tree: Path, sources: Sequence[bytes], *commit: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,6 +10,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from launcher.probes.git import UNTRACKED
 from launcher.run.significance import p_value_below
 from launcher.run.speedrun_rules import RuleFile
 from launcher.rundir.records import Record, list_in, parse_lines, read_json, read_metrics
@@ -22,13 +24,13 @@ from neobert.runfiles.run_dir import MANIFEST, METRICS, heartbeat_path
 from profiles.registry import ResolvedRun
 
 SCHEMA_VERSION = 1
-SHARED = ("commit", "code_version", "torch")
+SHARED = ("commit", "code_version", "code_diff_sha256", "torch", "hardware")
 """Values that must be equal in all runs of a valid record."""
 HEAD = "| name | hardware | runs | held-out loss | p | s from command | s from first step | tokens | code |"
 RULE = "|---|---|---|---|---|---|---|---|---|"
 
 
-def read_seed(folder: Path, seed: int) -> dict[str, Any]:
+def read_seed(run: ResolvedRun, folder: Path, seed: int) -> dict[str, Any]:
     """Return the last evaluation and the times of the finished run of one seed.
 
     Times are in seconds and exclude evaluations. `seconds_from_first_step` starts at the first step: it
@@ -57,8 +59,24 @@ def read_seed(folder: Path, seed: int) -> dict[str, Any]:
         "is_guarded": not receipt.unguarded,
         "code_version": manifest.get("code_version"),
         "commit": manifest.get("git_sha"),
+        "code_diff_sha256": _code_diff_sha256(folder, manifest),
         "torch": receipt.versions.get("torch"),
+        "hardware": _hardware(run, folder),
     }
+
+
+def _code_diff_sha256(folder: Path, manifest: Record) -> str:
+    """Return the SHA-256 of the uncommitted changes of a run; empty if there are none, or none were saved.
+
+    The receipt's digest includes the names of untracked files, among them those of earlier seeds.
+    """
+    name = manifest.get("diff")
+    path = folder / name if isinstance(name, str) else None
+    if path is None or not path.is_file():
+        return ""
+    lines = path.read_bytes().splitlines(keepends=True)
+    changes = b"".join(line for line in lines if not line.startswith(UNTRACKED))
+    return hashlib.sha256(changes).hexdigest() if changes else ""
 
 
 def _stepping_s(lines: Sequence[Record]) -> float:
@@ -89,9 +107,9 @@ def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -
     """Return the record of the runs of all seeds.
 
     It is valid (`counts`) if a t-test shows that the mean loss is below the target, no run was launched with
-    --unguarded, and all runs used the same code.
+    --unguarded, and all runs used the same code on the same hardware.
     """
-    runs = [read_seed(folder, seed) for seed, folder in folders.items()]
+    runs = [read_seed(run, folder, seed) for seed, folder in folders.items()]
     losses, rules = [each["loss"] for each in runs], file.rules
     p_value = p_value_below(losses, rules.target_loss)
     same = {name: _same(runs, name) for name in SHARED}
@@ -110,7 +128,6 @@ def make_record(file: RuleFile, run: ResolvedRun, folders: Mapping[int, Path]) -
         "mean_loss": fmean(losses),
         "stdev_loss": stdev(losses),
         "p_value": p_value,
-        "hardware": _hardware(run, next(iter(folders.values()))),
         "seconds_from_command": _mean(runs, "seconds_from_command"),
         "seconds_from_first_step": _mean(runs, "seconds_from_first_step"),
         "tokens": _mean(runs, "tokens"),
@@ -124,7 +141,7 @@ def _objections(
 ) -> Iterator[str]:
     """Yield the reasons for which a record is not valid."""
     if p_value >= level:
-        yield f"the mean loss is not below the target: p {p_value:.2g}, significance level {level:g}"
+        yield f"the mean loss is not significantly below the target: p {p_value:.2g} (limit {level:g})"
     if differing := [name for name, value in same.items() if value is None]:
         yield f"the runs differ in {', '.join(differing)}"
     if unguarded := [str(each["seed"]) for each in runs if not each["is_guarded"]]:
@@ -156,7 +173,7 @@ def row_of(record: Mapping[str, Any]) -> str:
     """Return the record as a row of a Markdown table under `HEAD`."""
     cells = [
         record["name"],
-        record["hardware"],
+        str(record["hardware"] or UNKNOWN),
         str(len(record["runs"])),
         f"{record['mean_loss']:.4f} +- {record['stdev_loss']:.4f}",
         f"{record['p_value']:.2g}",

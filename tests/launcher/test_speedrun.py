@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.run.significance import p_value_below, student_t_cdf
-from launcher.run.speedrun_record import SHARED, _objections, _same
+from launcher.run.speedrun_record import SHARED, _code_diff_sha256, _objections, _same
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXT = "\n\n".join(f"document {number} speaks of {number % 7} things" for number in range(300))
@@ -172,7 +172,7 @@ def test_a_speedrun_to_its_record_and_again(
     again = run_child("bench", "speedrun", write(target_loss=0.5), "--output-format", "json", fake="crash")
     assert again.code == 1, again.err
     assert [each.partition(":")[0] for each in again.json["objections"]] == [
-        "the mean loss is not below the target"
+        "the mean loss is not significantly below the target"
     ]
     assert not again.json["counts"]
     assert again.json["runs"] == record["runs"]
@@ -180,7 +180,11 @@ def test_a_speedrun_to_its_record_and_again(
 
 
 def test_runs_of_several_commits_are_no_record() -> None:
-    run = {"seed": 0, "is_guarded": True, "commit": "a", "code_version": "1", "torch": "2"}
+    run: dict[str, Any] = {"seed": 0, "is_guarded": True, **dict.fromkeys(SHARED, "a")}
+    for name in ("code_diff_sha256", "hardware"):
+        runs = [run, run | {"seed": 1, name: "b"}]
+        same = {name: _same(runs, name) for name in SHARED}
+        assert list(_objections(runs, same, 0.001, 0.01)) == [f"the runs differ in {name}"]
     runs = [run, run | {"seed": 1, "commit": "b", "is_guarded": False}]
     same = {name: _same(runs, name) for name in SHARED}
     assert list(_objections(runs, same, 0.001, 0.01)) == [
@@ -188,6 +192,19 @@ def test_runs_of_several_commits_are_no_record() -> None:
         "failed checks were ignored (--unguarded) for seed 1",
     ]
     assert list(_objections(runs[:1], {"commit": "a"}, 0.01, 0.01)) == [
-        "the mean loss is not below the target: p 0.01, significance level 0.01"
+        "the mean loss is not significantly below the target: p 0.01 (limit 0.01)"
     ]
     assert list(_objections(runs[:1], {"commit": "a"}, 0.0099, 0.01)) == []
+
+
+def test_names_of_untracked_files_are_no_change_of_the_code(tmp_path: Path) -> None:
+    """A run directory in the repository of a user is untracked, and the next seed lists it."""
+    name, patch = "working-tree-0.diff", b"+++ b/neobert/train.py\n+changed\n"
+    digests = []
+    for content in (patch, patch + b"# untracked: run/seed=3/metrics.jsonl\n", b"# untracked: run/a\n"):
+        (tmp_path / name).write_bytes(content)
+        digests.append(_code_diff_sha256(tmp_path, {"diff": name}))
+    assert digests[0] == digests[1] != ""
+    assert digests[2] == _code_diff_sha256(tmp_path, {"diff": None}) == ""
+    (tmp_path / name).write_bytes(patch + b"+again\n")
+    assert _code_diff_sha256(tmp_path, {"diff": name}) not in digests
