@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -15,7 +15,7 @@ from neobert.config.corpora import corpora_of
 from neobert.config.keys import effect_of
 from neobert.config.layers import relative_to_their_files
 from neobert.config.nodes import find, plain
-from neobert.config.resolution import build, sources_of
+from neobert.config.resolution import build, resolve, sources_of
 from neobert.config.schema.fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
@@ -95,6 +95,7 @@ def read_rules(path: Path) -> RuleFile:
     rules = build(Rules, document.root, sources_of([document]), document.flaws)
     fixed = find(document.root, ("fixed",))
     assert fixed is not None
+    resolve([replace(document, root=fixed)])  # as overrides, wrong keys would be on no line of a file
     leaves = flatten(plain(relative_to_their_files(fixed)[0]))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
@@ -114,7 +115,8 @@ def verify_sources(file: RuleFile) -> None:
             hint = printable(f"download {source.url} to {os.path.abspath(place)}")
             _refuse(file, f"source {source.path} is missing", hint, exit_code=EXIT_CHECK_FAILED)
         except OSError as error:
-            _refuse(file, f"source {source.path} cannot be read: {error.strerror}", "fix its permissions")
+            hint = "set path to a file that this user can read"
+            _refuse(file, f"source {source.path} cannot be read: {error.strerror}", hint)
         if digest != source.sha256.lower():
             problem = f"source {source.path} has SHA-256 {digest}, not {source.sha256}"
             hint = printable(f"download {source.url} again, or correct the rule file")

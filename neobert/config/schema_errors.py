@@ -134,7 +134,8 @@ def _missing(path: Path, root: Node, schema: type[Any]) -> Flaw:
         return Flaw("CFG003", path[:-1], f"{parent} expects {expected}", "", node.origin)
     info = describe_field(path, schema)
     hint = f"{info.description} It is {info.type}.".lstrip() if info else ""
-    return Flaw("CFG003", path, f"{parent} has no {path[-1]}, which is required", hint, node.origin)
+    message = f"{parent or 'the file'} has no {path[-1]}, which is required"
+    return Flaw("CFG003", path, message, hint, node.origin)
 
 
 def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:

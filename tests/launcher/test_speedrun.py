@@ -111,6 +111,18 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "a seed twice": ({"seeds": [3, 3]}, 2, "at least two different seeds"),
     "two recipes": ({"profile": "cpu-demo"}, 2, "both set"),
     "no recipe": ({"run": None}, 2, "both missing"),
+    "no target": ({"target_loss": None}, 1, "the file has no target_loss, which"),
+    "a folder as a source": (
+        {"sources": [{"url": URL, "path": ".", "sha256": "0" * 64}]}, 2, "hint: set path to a file",
+    ),
+    "a wrong fixed key": (
+        {"fixed": {**FIXED, "dataset": {**FIXED["dataset"], "pth": "a"}}}, 1,
+        "dataset.pth is not a key --> rules.yaml:8",
+    ),
+    "a removed fixed key": (
+        {"fixed": {**FIXED, "trainer": {"eval_max_batches": None, "ema_decay": 0.9}}}, 1,
+        "trainer.ema_decay was removed --> rules.yaml:11",
+    ),
     "an unknown key": ({"sedes": [1]}, 1, "sedes is not a key"),
     "text without a source": ({"sources": []}, 2, "text.txt, which the rule file does not list"),
     "an open evaluation": ({"fixed": fixed_without("datacollator", "mlm_probability_eval")}, 2, "must be"),
