@@ -148,6 +148,7 @@ def test_a_source_text_that_is_gone_is_named(continued, source, run, tmp_path, m
     monkeypatch.setattr("neobert.runfiles.continuation.read_config", lambda _: gone)
     with pytest.raises(ProjectError, match="source text cannot be read") as caught:
         run(run_dir)
+    assert str(tmp_path / "gone.jsonl") in caught.value.message
     assert "eval_source_text: false" in caught.value.hint
 
 

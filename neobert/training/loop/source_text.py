@@ -38,9 +38,9 @@ def source_evaluation(
     try:
         text = prepare(reading, on_progress)
     except ProjectError as error:
-        raise _refusal(
-            f"the source text cannot be read: {error.message}", "restore the source text", error.code
-        ) from error
+        place = f"{error.place}: " if error.place else ""
+        hint = "restore the source text (a relative path starts at the working directory)"
+        raise _refusal(f"the source text cannot be read: {place}{error.message}", hint, error.code) from error
     if text.tokenizer.digest != prepared.tokenizer.digest:
         raise _refusal(
             "the source text or its tokenizer has changed", "restore the source text and its tokenizer"
