@@ -20,7 +20,8 @@ from launcher.terminal.activity import announce
 from neobert.clock import boot_id
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
-from neobert.config.keys import without_effects
+from neobert.config.keys import path_keys, without_effects
+from neobert.config.nodes import join
 from neobert.config.removed_keys import without_removed
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
@@ -217,7 +218,27 @@ def _may_resume(run: ResolvedRun) -> bool:
 
 
 def _is_same_run(run: ResolvedRun, folder: Path) -> bool:
-    return _identity(read_json(folder / RESOLVED)) == _identity(to_dict(run.config))
+    """Return whether the config of a run directory is that of this run, with paths as written or as meant.
+
+    The same command in another working directory has other relative paths.
+    """
+    stored, current = _identity(read_json(folder / RESOLVED)), _identity(to_dict(run.config))
+    if stored == current:
+        return True
+    start = read_json(folder / MANIFEST).get("working_directory")
+    return isinstance(start, str) and _with_absolute_paths(stored, start) == _with_absolute_paths(
+        current, os.getcwd()
+    )
+
+
+def _with_absolute_paths(config: Mapping[str, Any], start: str) -> dict[str, Any]:
+    """Return a flat config with relative paths resolved from the folder `start`."""
+    resolved = dict(config)
+    for path, words in path_keys().items():
+        value = resolved.get(key := join(path))
+        if isinstance(value, str) and value not in words and "://" not in value and not value.startswith("~"):
+            resolved[key] = os.path.normpath(os.path.join(start, value))
+    return resolved
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,6 +54,23 @@ def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(
         assert is_finished(run, folder) is is_the_same
 
 
+def test_the_same_command_in_another_working_directory_finds_its_finished_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resolved(text: str) -> ResolvedRun:
+        keys = ("trainer.resume_from_checkpoint=auto", f"dataset.path={text}", "trainer.output_dir=/runs/a")
+        return resolve_run("cpu-demo", (), keys)
+
+    (tmp_path / "resolved.json").write_text(json.dumps(to_dict(resolved("notes.txt").config)), "utf-8")
+    (tmp_path / "manifest.json").write_text(json.dumps({"working_directory": "/work/project"}), "utf-8")
+    save(tmp_path, LAST)
+    monkeypatch.setattr("os.getcwd", lambda: "/work")
+    assert is_finished(resolved("project/notes.txt"), tmp_path)
+    assert is_finished(resolved("/work/project/notes.txt"), tmp_path)
+    assert is_finished(resolved("notes.txt"), tmp_path)  # the folder was moved, or the text is another one
+    assert not is_finished(resolved("other/notes.txt"), tmp_path)
+
+
 @pytest.mark.parametrize("name", ["weights", "checkpoint.json"])
 def test_a_damaged_last_checkpoint_says_nothing(name: str, run: ResolvedRun, folder: Path) -> None:
     save(folder, LAST - 1)
