@@ -15,6 +15,7 @@ from launcher.io.files import make_folder, write_text
 from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
 from launcher.run.next_command import resume_command
+from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
 from launcher.run.summary import Summary, conclude
 from launcher.run.sweep_points import Point, expand, parse_axes
 from launcher.rundir.directory import is_finished, run_directory
@@ -22,7 +23,10 @@ from launcher.rundir.records import stamp
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
 from neobert.config.overrides import text_override
+from neobert.config.schedules import masking_rates
 from neobert.errors import (
     EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
@@ -32,7 +36,7 @@ from neobert.errors import (
     ProjectError,
 )
 from neobert.plan import Plan
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
@@ -104,6 +108,8 @@ def check(request: train.Request, candidates: Sequence[Candidate], output_format
     _refuse_several_nodes(candidates)
     if output_format == "text":
         console.write(_listing(candidates))
+    if note := _note_on_evaluation(candidates):
+        console.tell(note)
     return _judge(request, candidates)
 
 
@@ -139,6 +145,22 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
         )
 
 
+def _note_on_evaluation(candidates: Sequence[Candidate]) -> str:
+    """Return a warning if the points are not evaluated alike, so that their losses do not rank them."""
+    configs = [candidate.run.config for candidate in candidates]
+    flat = [flatten(to_dict(config)) for config in configs]
+    names = {*evaluation_keys(), PART} - {MASK_RATE}
+    differing = sorted(name for name in names if any(each[name] != flat[0][name] for each in flat))
+    hint = ""
+    if len({masking_rates(config.datacollator).evaluation for config in configs}) > 1:
+        differing.append("datacollator.mlm_probability")
+        hint = f"\n  = hint: set {MASK_RATE} to evaluate all points at one rate"
+    if not differing:
+        return ""
+    keys = listed(differing, 3)
+    return f"warning: evaluation losses are not comparable: the points differ in {keys}{hint}"
+
+
 def _listing(candidates: Sequence[Candidate]) -> str:
     rows = [["point", "tokens", "time", "memory", "cost"]]
     for candidate in candidates:
@@ -163,8 +185,11 @@ def _cost(cost: float | None) -> str:
 
 
 def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
-    """Run the checks of a dry run for every unfinished point, and print the findings of failed points."""
-    code = EXIT_OK
+    """Run the checks of a dry run for every unfinished point.
+
+    Prints all findings of a failed point, and each warning at the first point that has it.
+    """
+    code, shown = EXIT_OK, set[tuple[str, str]]()
     for candidate in candidates:
         if is_finished(candidate.run, candidate.folder):
             continue
@@ -172,6 +197,10 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
         if report.exit_code != EXIT_OK and not request.unguarded:
             console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
             code = code or report.exit_code
+        elif new := [each for each in report.findings if (each.code, each.message) not in shown]:
+            findings = render(replace(report, findings=tuple(new)), quiet=True)
+            console.tell(f"{printable(candidate.point.label)}\n{findings}")
+        shown.update((each.code, each.message) for each in report.findings)
     if code != EXIT_OK:
         console.tell("a point fails its checks: nothing was started or written")
     return code
@@ -222,7 +251,9 @@ def _table(results: Sequence[Result], base: Path) -> str:
     """Format one line per point, the lowest evaluation loss first."""
     rows = [["point", "status", "step", "tokens", "eval loss"]]
     rows += [_row(result) for result in sorted(results, key=_rank)]
-    return f"{columns(rows)}\n{printable(f'results: {base / RESULTS}')}"
+    note = _note_on_evaluation([result.candidate for result in results])
+    lines = [columns(rows), note, printable(f"results: {base / RESULTS}")]
+    return "\n".join(filter(None, lines))
 
 
 def _rank(result: Result) -> tuple[bool, float]:

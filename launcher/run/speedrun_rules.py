@@ -142,13 +142,14 @@ def refuse_other_conditions(file: RuleFile, run: ResolvedRun) -> None:
     if values[MASK_RATE] is None or values[PART] is not None:
         problem = f"{MASK_RATE} must be set and {PART} must be null, so that all recipes are evaluated alike"
         _refuse(file, problem, f"write {MASK_RATE} (0.15) and {PART}: null under fixed")
-    free = [name for name in _evaluation_keys() if name not in fixed and values[name] != defaults[name]]
+    free = [name for name in evaluation_keys() if name not in fixed and values[name] != defaults[name]]
     if free:
         problem = f"the recipe sets {listed(free, 3)}, which the evaluation depends on"
         _refuse(file, problem, "move these keys to fixed in the rule file")
 
 
-def _evaluation_keys() -> Iterator[str]:
+def evaluation_keys() -> Iterator[str]:
+    """Yield the keys of text, tokenizer and masks, which an evaluation depends on."""
     for name in all_keys():
         if name in MASKS or (name.startswith(DATA_SECTIONS) and effect_of(name) != "loading"):
             yield name

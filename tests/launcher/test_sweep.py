@@ -109,6 +109,39 @@ def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) 
     assert command(*sweep, "--allow-unequal-tokens").code == 0
 
 
+@pytest.mark.parametrize(
+    ("sweep", "named"),
+    [
+        ("datacollator.mlm_probability=0.15,0.3", "datacollator.mlm_probability"),
+        ("datacollator.mlm_probability_eval=0.15,0.3", "datacollator.mlm_probability"),
+        ("tokenizer.vocab_size=1024,2048", "tokenizer.vocab_size"),
+        ("trainer.eval_max_batches=4,null", "trainer.eval_max_batches"),
+    ],
+)
+def test_points_that_are_not_evaluated_alike_are_named(
+    sweep: str, named: str, command: Callable[..., Any]
+) -> None:
+    answer = command(*TRAIN, "--dry-run", "--sweep", sweep)
+    assert answer.code == 0
+    assert f"warning: evaluation losses are not comparable: the points differ in {named}\n" in answer.err
+    assert ("hint: set datacollator.mlm_probability_eval" in answer.err) == ("probability" in named)
+
+
+def test_points_at_one_rate_of_evaluation_are_comparable(command: Callable[..., Any]) -> None:
+    one_rate = ("--datacollator.mlm_probability_eval", "0.15")
+    answer = command(*TRAIN, *one_rate, "--dry-run", "--sweep", "datacollator.mlm_probability=0.15,0.3")
+    assert (answer.code, answer.err) == (0, "")
+
+
+def test_a_warning_is_printed_at_the_first_point_that_has_it(command: Callable[..., Any]) -> None:
+    answer = command(*TRAIN, "--dry-run", "--sweep", "optimizer.muon_lr=1e-3,2e-3")
+    assert answer.code == 0
+    assert answer.err.count("OPT003") == 1
+    assert answer.err.startswith("muon_lr=1e-3\nwarn OPT003")
+    differing = command(*TRAIN, "--dry-run", "--sweep", "optimizer.lr=1e-3,0.3,0.5").err
+    assert [word for word in differing.split() if word.startswith("lr=")] == ["lr=0.3", "lr=0.5"]
+
+
 def test_a_refused_point_has_no_result_of_an_earlier_launch(
     command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
