@@ -124,6 +124,8 @@ class ResumeFacts:
             empty if it names one.
         numeric_differences: keys, with both values, that change losses or updates; keys of the schedule are
             not included.
+        source_row_length: tokens per row of the run that this one continues on other text; None if not known.
+        missing_source_text: path of that run's text that does not exist in the working directory; or empty.
         has_same_schedule: whether all keys that determine the learning rate of a step are equal.
         way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
     """
@@ -147,6 +149,8 @@ class ResumeFacts:
     tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
     has_same_schedule: bool = False
+    source_row_length: int | None = None
+    missing_source_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

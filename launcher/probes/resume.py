@@ -13,9 +13,12 @@ from typing import Any
 from launcher.probes.probe import Subject
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
+from neobert.config.corpora import corpora_of
 from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import schedule_of
+from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.families.table import longest_row
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
@@ -63,7 +66,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         return nothing
     folder, manifest = found
     saved, current = read_json(folder / SAVED_CONFIG), to_dict(subject.config)
-    state = read_json(folder / SAVED_STATE)
+    state, source = read_json(folder / SAVED_STATE), _config_of(saved)
     return replace(
         nothing,
         target=str(folder),
@@ -77,7 +80,9 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         learning_rate=_learning_rate(state),
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
-        stable_steps=_stable_steps(saved),
+        stable_steps=None if source is None else _stable_steps(source),
+        source_row_length=longest_row(source) if continued and source is not None else None,
+        missing_source_text=_missing_text(source) if continued and source is not None else "",
         tokenizer_digest=_identity(state, TOKENIZER_DIGEST),
         data_fingerprint=_identity(state, DATA_FINGERPRINT),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
@@ -114,14 +119,24 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], compare: 
     return tuple(map(str, compare(saved, current))) if saved else ()
 
 
-def _stable_steps(saved: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return first and last step of the plateau of a saved schedule; None for a config of another version."""
+def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
+    """Return a saved config; None if it is of another version."""
     try:
-        config = from_dict(without_removed(saved, keep_set=False))
+        return from_dict(without_removed(saved, keep_set=False))
     except ProjectError:
         return None
+
+
+def _stable_steps(config: RunConfig) -> tuple[int, int]:
+    """Return first and last step of the plateau of a schedule."""
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
+
+
+def _missing_text(config: RunConfig) -> str:
+    """Return the first path of a run's text that does not exist in the working directory, or empty."""
+    paths = (corpus.path for corpus in corpora_of(config.dataset))
+    return next((path for path in paths if path is not None and not Path(path).expanduser().exists()), "")
 
 
 def _identity(state: Mapping[str, Any], name: str) -> str:

@@ -305,6 +305,22 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
     assert (own.step, own.is_continued, own.is_elsewhere) == (35, False, False)
 
 
+def test_a_continued_run_needs_the_text_of_its_source(
+    configured: Any, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = configured({"dataset.path": "old.txt", "dataset.name": None, "dataset.max_seq_length": 64})
+    checkpoint(tmp_path / "first" / "checkpoints", 30, source.config)
+    continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
+    found = probe_resume(continued)
+    assert (found.source_row_length, found.missing_source_text) == (64, "old.txt")
+    (tmp_path / "old.txt").touch()
+    assert probe_resume(continued).missing_source_text == ""
+    checkpoint(subject.output_dir / "checkpoints", 35, source.config)
+    own = probe_resume(configured({SELECTOR: "auto"}))
+    assert (own.source_row_length, own.missing_source_text) == (None, "")
+
+
 def test_weights_of_a_mixture_train_no_other_tokenizer(configured: Any, tmp_path: Path) -> None:
     def mixture(*names: str, weight: float = 1.0) -> dict[str, Any]:
         corpora = [{"path": name, "weight": weight} for name in names]

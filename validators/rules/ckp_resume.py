@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.config.removed_keys import way_out
+from neobert.families.table import longest_row
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
@@ -18,7 +19,7 @@ from validators.rule import Violations, needed, rule
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
 
-CONTINUE = "trainer.continue_from"
+CONTINUE, SOURCE_TEXT = "trainer.continue_from", "trainer.eval_source_text"
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
@@ -44,7 +45,8 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     Requires that the named checkpoint exists, that its manifest verifies, that model and data match the run
     (model and optimizer, for `trainer.continue_from`), and that its step is below `trainer.max_steps`. `auto`
     may find no checkpoint and start from scratch, but not if all checkpoints are damaged. Warns about newer
-    checkpoints that were skipped because they do not verify.
+    checkpoints that were skipped because they do not verify. With `trainer.eval_source_text`, the text of a
+    continued run has to exist, in rows of the same length.
 
     ## Why is this bad?
     A trainer that starts from scratch when its checkpoint is missing discards the run that it was supposed
@@ -80,11 +82,29 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
             _hint_past_the_end(resume),
         )
+    if resume.is_continued and run.config.trainer.eval_source_text:
+        yield from _source_text_violations(resume, longest_row(run.config))
     for skipped in resume.passed_by:
         message = f"checkpoint {skipped}; the run resumes from step {resume.step:,} and repeats those steps"
         yield Violation(
             path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
         )
+
+
+def _source_text_violations(resume: ResumeFacts, row_length: int) -> Violations:
+    """Yield the reasons why the text of the continued run cannot be evaluated."""
+    left_out = f"or set {SOURCE_TEXT} to false"
+    if resume.source_row_length not in (None, row_length):
+        message = (
+            f"rows of the source text have {resume.source_row_length} tokens, but rows of this run have "
+            f"{row_length}"
+        )
+        hint = f"set dataset.max_seq_length to {resume.source_row_length}, {left_out}"
+        yield Violation(CONTINUE, message, hint)
+    if resume.missing_source_text:
+        message = f"the source text {resume.missing_source_text} does not exist"
+        hint = f"restore the source text (a relative path starts at the working directory), {left_out}"
+        yield Violation(CONTINUE, message, hint)
 
 
 def _hint_different(resume: ResumeFacts) -> str:
