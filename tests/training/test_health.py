@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from neobert.config.schema import TrainerConfig
 from neobert.training.guards import health
 from neobert.training.guards.health import (
     CREEP,
@@ -30,15 +31,16 @@ MIB = 2**20
 def observe(monkeypatch):
     """Show a watch one line after another; return the names of its warnings."""
 
-    def run(lines):
+    def run(lines, **sizes):
         progress = SimpleNamespace(step=0)
         trainer = SimpleNamespace(
+            config=SimpleNamespace(trainer=TrainerConfig(**sizes)),
             state=TrainState(progress=progress),
             world=SimpleNamespace(device=torch.device("cpu")),
             progress=progress,
         )
         watch = HealthWatch()
-        for line in lines:
+        for step, line in enumerate(lines, start=1):
             told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None, "evaluation": 0.0} | line
             trainer.state.evaluation_s = told["evaluation"] or trainer.state.evaluation_s
             monkeypatch.setattr(health, "gpu_bytes", lambda _, it=told["reserved"]: (None, it, None))
@@ -47,7 +49,7 @@ def observe(monkeypatch):
                 "train/grad_norm": told["norm"],
                 "memory/alloc_retries": told["retries"],
             }
-            watch(trainer, StepReport(0, metrics))
+            watch(trainer, StepReport(step, metrics))
         return dict(trainer.state.warnings)
 
     return run
@@ -75,6 +77,14 @@ def test_another_pace_is_named_in_both_directions_and_is_the_usual_one_from_ther
     assert observe(speeds(*settled, *[111.0] * 20)) == {FAST: 1}
     assert "throughput rose 11%, from 100 to 111 tokens/s (last 5 log lines)" in caplog.text
     assert observe(speeds(*settled, *[80.0] * 20, *[100.0] * 20)) == {SLOW: 1, FAST: 1}
+
+
+def test_larger_steps_of_a_batch_size_warmup_have_a_speed_of_their_own(observe):
+    lines = speeds(*[100.0] * 10, *[150.0] * 10, *[170.0] * 20)
+    assert observe(lines, gradient_accumulation_steps=4, batch_size_warmup_steps=20) == {}
+    assert observe(lines) == {FAST: 2}
+    slow = speeds(*[100.0] * 10, *[150.0] * 10, *[170.0] * 10, *[100.0] * 10)
+    assert observe(slow, gradient_accumulation_steps=4, batch_size_warmup_steps=20) == {SLOW: 1}
 
 
 def test_the_first_lines_of_a_session_are_compared_with_none(observe):
