@@ -50,6 +50,13 @@ def test_the_rate_that_moves_too_much_is_named(overrides: tuple[str, ...], path:
     assert (one.path, one.message[: len(rate)]) == (path, rate)
 
 
+def test_a_rate_that_moves_too_little_has_digits_and_limits() -> None:
+    (one,) = found("OPT002", run_of("optimizer.name=muon", "optimizer.muon_lr=1e-7"))
+    share, limits = one.message.partition(" of its size per step ")[::2]
+    assert float(share.rpartition(" ")[2].removesuffix("%")) > 0
+    assert limits == "(0.25% to 25% is usual)"
+
+
 @pytest.mark.parametrize(("factor", "count"), [(0.2, 0), (0.201, 1), (0.002, 0), (0.00199, 1)])
 def test_a_step_of_original_moves_by_its_width(factor: float, count: int) -> None:
     """On 10,000 channels, with weights uniform in +-sqrt(3): the share is the rate / 100 * 125 of 25 %."""

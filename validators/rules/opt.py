@@ -92,7 +92,8 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         rate, scaling = optimizer.muon_lr or optimizer.lr, optimizer.muon_adjust_lr_fn
         yield Violation(
             path,
-            f"{path} {rate:g} with {scaling} changes a hidden matrix by {share:.2%} of its size per step",
+            f"{path} {rate:g} with {scaling} changes a hidden matrix by {100 * share:.3g}% of its size "
+            f"per step ({SMALLEST_STEP:.2%} to {LARGEST_STEP:.0%} is usual)",
             "set optimizer.muon_lr near 0.02 for original, or to an AdamW rate for match_rms_adamw",
         )
 
