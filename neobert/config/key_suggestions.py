@@ -12,11 +12,13 @@ OTHER_SECTIONS = {"training": "trainer", "optim": "optimizer", "data": "dataset"
 
 
 def closest(name: str, candidates: list[str]) -> str:
-    """Return the candidate with the most similar spelling; empty if none is similar enough."""
+    """Return the candidate with the most similar spelling or the same letters; empty if there is none."""
     from difflib import get_close_matches
 
-    found = get_close_matches(name.replace("-", "_").lower(), candidates, n=1, cutoff=CLOSE)
-    return found[0] if found else ""
+    wanted = name.replace("-", "_").lower()
+    found = get_close_matches(wanted, candidates, n=1, cutoff=CLOSE)
+    # The similarity of two swapped letters of a short name, such as rl, is low.
+    return found[0] if found else next((each for each in candidates if sorted(each) == sorted(wanted)), "")
 
 
 def suggest_key(path: str) -> str:

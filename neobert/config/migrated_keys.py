@@ -41,6 +41,7 @@ SECTIONS = {
     "glue": "not supported: a section of another trainer; write task: classification, or run "
     "`neobert-launch evaluate glue`; remove the section",
     "nsa": DECODER,
+    "rl": DECODERS,
     "accelerate": SHARDING,
     "deepspeed": SHARDING,
     "fsdp": SHARDING,
@@ -288,7 +289,6 @@ NAMES = {
     "load_in_4bit": QUANTISED,
     "train_on_inputs": DECODERS,
     "chat_template": DECODERS,
-    "rl": DECODERS,
     "strict": "remove the line; unknown keys are always errors",
     "out_dir": "write trainer.output_dir",
     "run_name": "write wandb.name",
