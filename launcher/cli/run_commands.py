@@ -10,6 +10,7 @@ from launcher.cli import options, run_options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
 from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
+from neobert.errors import EXIT_USAGE, ProjectError
 
 runs_app = make_group(
     "runs",
@@ -154,6 +155,9 @@ def _train(
         from launcher.commands import sweep as sweeps
 
         end(sweeps.run(request, sweep, output_format, allows_unequal_tokens=allow_unequal_tokens))
+    if allow_unequal_tokens:
+        place, hint = "--allow-unequal-tokens", "add --sweep KEY=VALUES, or leave out --allow-unequal-tokens"
+        raise ProjectError("sweep", "no --sweep is given", hint, place, EXIT_USAGE)
     end(train.run(request, output_format))
 
 

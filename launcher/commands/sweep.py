@@ -94,6 +94,9 @@ def run(
     resumes it.
     """
     points = expand(parse_axes(sweeps))
+    if request.receipt is not None:
+        message = "a receipt covers one run, and --sweep trains several"
+        raise ProjectError("sweep", message, "leave out --receipt", "--receipt", EXIT_USAGE)
     base = run_directory(request.selection.require())
     candidates = [candidate_of(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:

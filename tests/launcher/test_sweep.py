@@ -110,6 +110,22 @@ def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) 
 
 
 @pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--sweep", "seed=0,1", "--receipt", "receipt.json"), "a receipt covers one run"),
+        (("--allow-unequal-tokens",), "no --sweep is given"),
+    ],
+)
+def test_options_that_do_not_fit_a_sweep_are_refused(
+    options: tuple[str, ...], words: str, command: Callable[..., Any]
+) -> None:
+    answer = command(*TRAIN, *options)
+    assert (answer.code, answer.out) == (2, "")
+    assert words in answer.err
+    assert not Path("sweep").exists()
+
+
+@pytest.mark.parametrize(
     ("sweep", "named"),
     [
         ("datacollator.mlm_probability=0.15,0.3", "datacollator.mlm_probability"),
