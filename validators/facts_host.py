@@ -126,6 +126,7 @@ class ResumeFacts:
             not included.
         source_row_length: tokens per row of the run that this one continues on other text; None if not known.
         missing_source_text: path of that run's text that does not exist in the working directory; or empty.
+        muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         has_same_schedule: whether all keys that determine the learning rate of a step are equal.
         way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
     """
@@ -151,6 +152,7 @@ class ResumeFacts:
     has_same_schedule: bool = False
     source_row_length: int | None = None
     missing_source_text: str = ""
+    muon_peak: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

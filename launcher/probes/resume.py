@@ -81,8 +81,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         is_elsewhere=not belongs_to(subject.output_dir, folder),
         is_continued=continued is not None,
         stable_steps=None if source is None else _stable_steps(source),
-        source_row_length=longest_row(source) if continued and source is not None else None,
-        missing_source_text=_missing_text(source) if continued and source is not None else "",
+        **_source_facts(source if continued else None),
         tokenizer_digest=_identity(state, TOKENIZER_DIGEST),
         data_fingerprint=_identity(state, DATA_FINGERPRINT),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
@@ -131,6 +130,17 @@ def _stable_steps(config: RunConfig) -> tuple[int, int]:
     """Return first and last step of the plateau of a schedule."""
     schedule = schedule_of(config.scheduler, config.trainer.max_steps)
     return schedule.warmup_steps, schedule.decay_start
+
+
+def _source_facts(config: RunConfig | None) -> dict[str, Any]:
+    """Return the facts about the run that is continued on other text; none without its config."""
+    if config is None:
+        return {}
+    return {
+        "source_row_length": longest_row(config),
+        "missing_source_text": _missing_text(config),
+        "muon_peak": config.optimizer.muon_lr or config.optimizer.lr,
+    }
 
 
 def _missing_text(config: RunConfig) -> str:

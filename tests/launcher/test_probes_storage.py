@@ -314,6 +314,7 @@ def test_a_continued_run_needs_the_text_of_its_source(
     continued = configured({"trainer.continue_from": "first", "dataset.max_seq_length": 32})
     found = probe_resume(continued)
     assert (found.source_row_length, found.missing_source_text) == (64, "old.txt")
+    assert found.muon_peak == source.config.optimizer.lr
     (tmp_path / "old.txt").touch()
     assert probe_resume(continued).missing_source_text == ""
     checkpoint(subject.output_dir / "checkpoints", 35, source.config)

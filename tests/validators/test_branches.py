@@ -689,6 +689,26 @@ def test_another_rate_is_named_by_the_key_that_chose_the_checkpoint(start, path,
     assert finding.path == path
 
 
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"config.optimizer.muon_lr": 0.02}, 1),
+        ({"config.optimizer.muon_lr": 0.004}, 0),
+        ({"config.optimizer.muon_lr": None, "config.optimizer.lr": 0.004}, 0),
+        ({"config.optimizer.muon_lr": 0.02, "facts.resume.muon_peak": None}, 0),
+        ({"config.optimizer.muon_lr": 0.02, "config.optimizer.name": "adamw"}, 0),
+    ],
+)
+def test_another_peak_rate_of_muon_is_named(changes, count, judge_situation):
+    muon = CONTINUED | {
+        "config.optimizer.name": "muon",
+        "facts.resume.muon_peak": 0.004,
+        "facts.resume.has_same_schedule": True,
+    }
+    found = judge_situation(muon | changes).of("SCH005")
+    assert [each.hint for each in found] == ["set optimizer.muon_lr to 0.004"] * count
+
+
 def test_the_same_schedule_has_no_other_rate_where_epochs_end_the_run(judge_situation):
     estimated = RESUME | {"facts.resume.learning_rate": 1e-9, "config.trainer.max_epochs": 3.0}
     assert judge_situation(estimated).of("SCH005")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import isclose
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schedules import learning_rate_at
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -108,7 +109,8 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ## What it does
     Compares the learning rate of the first resumed step under the schedule of the checkpoint
     and under the schedule of this run. Warns about a difference above 1 %. A run whose schedule has the
-    same keys passes: where `trainer.max_epochs` ends it, the plan only estimates the last step.
+    same keys passes: where `trainer.max_epochs` ends it, the plan only estimates the last step. Compares the
+    peak rate of Muon too, for `trainer.continue_from` (CKP016 does so for a resume).
 
     ## Why is this bad?
     A schedule that follows `trainer.max_steps` changes at every step when that key is raised. A run that had
@@ -127,15 +129,24 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     ```
     """
     resume = needed(facts.resume)
-    if not resume.is_verified or resume.learning_rate is None or resume.has_same_schedule:
+    if not resume.is_verified:
         return
-    before = resume.learning_rate
-    now = learning_rate_at(resume.step, run.config.optimizer.lr, plan.schedule)
-    if not isclose(before, now, rel_tol=SAME_RESUMED_RATE):
+    optimizer, before, step = run.config.optimizer, resume.learning_rate, resume.step
+    now = learning_rate_at(step, optimizer.lr, plan.schedule)
+    if not (before is None or resume.has_same_schedule or isclose(before, now, rel_tol=SAME_RESUMED_RATE)):
         yield Violation(
             "trainer.continue_from" if resume.is_continued else "trainer.resume_from_checkpoint",
-            f"the learning rate of step {resume.step + 1:,} changes from {before:.3g} (the checkpoint's "
+            f"the learning rate of step {step + 1:,} changes from {before:.3g} (the checkpoint's "
             f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
             "restore trainer.max_steps, the scheduler section and optimizer.lr of the checkpoint, or set "
             "model.pretrained_checkpoint to start a new run from its weights",
         )
+    elif resume.muon_peak is not None and OPTIMIZERS[optimizer.name].matrices_by_muon:
+        peak = optimizer.muon_lr or optimizer.lr
+        if not isclose(resume.muon_peak, peak, rel_tol=SAME_RESUMED_RATE):
+            yield Violation(
+                "trainer.continue_from",
+                f"the peak learning rate of Muon changes from {resume.muon_peak:.3g} (the checkpoint's) to "
+                f"{peak:.3g} (this run's)",
+                f"set optimizer.muon_lr to {resume.muon_peak:g}",
+            )
