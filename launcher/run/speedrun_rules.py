@@ -100,6 +100,8 @@ def read_rules(path: Path) -> RuleFile:
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
         _refuse(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")
+    if "seed" in leaves:
+        _refuse(file, "fixed sets seed, but each run has a seed of seeds", "remove seed from fixed")
     if (rules.run is None) == (rules.profile is None):
         _refuse(file, "run and profile are both set or both missing", "set either run or profile")
     return file

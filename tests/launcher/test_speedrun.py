@@ -109,6 +109,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     ),
     "one seed": ({"seeds": [3]}, 2, "at least two different seeds"),
     "a seed twice": ({"seeds": [3, 3]}, 2, "at least two different seeds"),
+    "a fixed seed": ({"fixed": {**FIXED, "seed": 7}}, 2, "remove seed from fixed"),
     "two recipes": ({"profile": "cpu-demo"}, 2, "both set"),
     "no recipe": ({"run": None}, 2, "both missing"),
     "no target": ({"target_loss": None}, 1, "the file has no target_loss, which"),
