@@ -19,23 +19,37 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 MASK_ID, PAD_ID, NUM_SPECIAL = 103, 0, 1000
 """Of bert-base-uncased; its ids below 1,000 are markers and unused."""
 SHARE, NUM_PASSES, ROWS, WIDTH, SEED = 0.15, 3, 64, 512, 20_260
+RowsOf = Callable[[Path, str], NDArray[np.int64]]
 LogitsOf = Callable[[Tensor, Tensor], Tensor]
 """From ids [B, S] and a mask [B, S], true for tokens, to logits [B, S, V]."""
 
 
-def batches(path: Path) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield inputs, token mask and chosen places [B, S] with the labels in the inputs' place: see `pairs`."""
+def padded_rows(path: Path, side: str) -> NDArray[np.int64]:
+    """Return the passages of a side as padded rows [N, S]."""
     with np.load(path) as arrays:
-        ids, offsets = arrays["held_out"].astype(np.int64), arrays["held_out_offsets"]
-    draw = np.random.default_rng(SEED)
+        ids, offsets = arrays[side].astype(np.int64), arrays[f"{side}_offsets"]
     rows = np.full((len(offsets) - 1, WIDTH), PAD_ID)
     for row, (first, last) in enumerate(pairwise(offsets)):
         rows[row, : last - first] = ids[first:last]
+    return rows
+
+
+def full_rows(path: Path, side: str) -> NDArray[np.int64]:
+    """Return rows [N, S] without padding, cut from the concatenated passages of a side."""
+    with np.load(path) as arrays:
+        ids = arrays[side].astype(np.int64)
+    return ids[: len(ids) // WIDTH * WIDTH].reshape(-1, WIDTH)
+
+
+def batches(rows: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield inputs, token mask and chosen places [B, S] with the labels in the inputs' place."""
+    draw = np.random.default_rng(SEED)
     for _ in range(NUM_PASSES):
         chosen = (draw.random(rows.shape) < SHARE) & (rows >= NUM_SPECIAL)
         for first in range(0, len(rows), ROWS):
@@ -48,10 +62,10 @@ def batches(path: Path) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 
 @torch.no_grad()
-def held_out(logits_of: LogitsOf, path: Path, device: str) -> dict[str, float]:
+def held_out(logits_of: LogitsOf, path: Path, device: str, rows_of: RowsOf = padded_rows) -> dict[str, float]:
     """Return mean loss in nats, accuracy, and the number of masked tokens."""
     loss = hits = count = 0.0
-    for labels, is_token, chosen in batches(path):
+    for labels, is_token, chosen in batches(rows_of(path, "held_out")):
         labels, is_token, chosen = labels.to(device), is_token.to(device), chosen.to(device)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             logits = logits_of(torch.where(chosen, MASK_ID, labels), is_token)

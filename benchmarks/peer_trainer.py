@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from held_out import MASK_ID, NUM_SPECIAL, held_out
+from held_out import MASK_ID, NUM_SPECIAL, full_rows, held_out
 from model_sizes import SIZES
 from step_clock import StepClock
 from torch.utils.data import Dataset
@@ -36,9 +36,7 @@ class Rows(Dataset):
     """Full rows, cut from concatenated passages."""
 
     def __init__(self, path: Path) -> None:
-        with np.load(path) as arrays:
-            tokens = arrays["train"].astype(np.int64)
-        self.rows = tokens[: len(tokens) // ROW_LENGTH * ROW_LENGTH].reshape(-1, ROW_LENGTH)
+        self.rows = full_rows(path, "train")
 
     def __len__(self) -> int:
         return len(self.rows)

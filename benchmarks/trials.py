@@ -97,11 +97,16 @@ def ours(
     *,
     size: str,
     config: Mapping[str, Any] = CONFIG,
+    rows: int | None = None,
 ) -> Trial:
-    """Describe runs of this trainer, which differ from the recipe in the given keys."""
+    """Describe runs of this trainer, which differ from the recipe in the given keys.
+
+    rows: in a step; default: `ROWS`.
+    """
     chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
-    options = ("--size", size, "--rows", str(ROWS[size]), "--config", json.dumps(config, sort_keys=True))
-    run_s = 6.0 + STEP_S[size] * max(recipe["steps"] for recipe in chosen)
+    rows = rows or ROWS[size]
+    options = ("--size", size, "--rows", str(rows), "--config", json.dumps(config, sort_keys=True))
+    run_s = 6.0 + STEP_S[size] * rows / ROWS[size] * max(recipe["steps"] for recipe in chosen)
     command = (str(HERE / "recipe_screen.py"), str(work), *options, "--output")
     return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
 

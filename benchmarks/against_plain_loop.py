@@ -1,0 +1,131 @@
+"""Held-out loss of NeoBERT in this trainer and in a plain loop of torch at equal tokens.
+
+    python benchmarks/against_plain_loop.py WORK RESULTS [--seconds 560] [--output DIR]
+
+WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Both
+initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial), and `plain_loop.py` over
+passages and over concatenated rows. The first difference says what the trainer itself does to learning, the
+second what isolated passages do, and the loss in full rows what the evaluation does. Seeds draw other
+weights and masks on the two sides.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+from measurement import write_measurement
+from plain_loop import FORMS, SHARE
+from trial_runner import compare
+from trials import (
+    HERE,
+    INTERVALS,
+    SEEDS,
+    START_S,
+    Trial,
+    column,
+    difference,
+    ours,
+    runs_of,
+    summary,
+    unique,
+)
+
+INITS = ("scaled", "published")
+OURS, (PASSAGES, CONCATENATED) = "trainer", FORMS
+PAIRS = {"trainer": (OURS, PASSAGES), "isolation": (PASSAGES, CONCATENATED)}
+ROWS = {"53M": 128, "245M": 128, "tiny": 2}
+"""Of 512 tokens, in a step."""
+PLAIN_STEP_S = 0.15
+"""Of the plain loop, at most: it computes the logits of all tokens."""
+BASE = {"optimizer": "adamw", "muon_lr": None, "lr": 1e-3, "weight_decay": 0.01, "shape": "cosine"}
+"""What the recipe of the other comparisons changes, as `recipe_screen.BASE` has it."""
+CONFIG = {"datacollator": {"mlm_probability": SHARE}}
+
+
+def own(chosen: argparse.Namespace, init: str, seed: int) -> Trial:
+    recipe = {**BASE, "init": init, "steps": chosen.steps, "seed": seed}
+    title, rows = f"trainer-{init}-seed-{seed}", ROWS[chosen.size]
+    return ours(chosen.work, title, [recipe], size=chosen.size, config=CONFIG, rows=rows)
+
+
+def plain(chosen: argparse.Namespace, form: str, init: str, seed: int) -> Trial:
+    asked = {
+        "form": form,
+        "init": init,
+        "size": chosen.size,
+        "rows": ROWS[chosen.size],
+        "steps": chosen.steps,
+    }
+    options = tuple(
+        word for name, value in {**asked, "seed": seed}.items() for word in (f"--{name}", str(value))
+    )
+    command = (str(HERE / "plain_loop.py"), str(chosen.work), *options, "--output")
+    most_s = START_S + PLAIN_STEP_S * chosen.steps
+    return Trial(unique(f"plain-{form}-{init}-seed-{seed}", options), command, most_s)
+
+
+def trial(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
+    return own(chosen, init, seed) if side == OURS else plain(chosen, side, init, seed)
+
+
+def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
+    """Yield all runs: those of one seed before those of another."""
+    for seed in SEEDS:
+        for init in INITS:
+            yield from (trial(chosen, side, init, seed) for side in (OURS, *FORMS))
+
+
+def judge(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return the sides by initial weights and their differences; None where seeds are missing."""
+    found: dict[str, dict[str, Any]] = {}
+    for init in INITS:
+        runs = {
+            side: [
+                run for seed in SEEDS for run in runs_of(chosen.results, trial(chosen, side, init, seed).name)
+            ]
+            for side in (OURS, *FORMS)
+        }
+        sides = {side: summary(lines) for side, lines in runs.items()}
+        differences = {name: apart(sides[one], sides[other]) for name, (one, other) in PAIRS.items()}
+        found[init] = {"runs": runs, "sides": sides, "differences": differences}
+    return found
+
+
+def apart(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if one is None or other is None else difference(column(one, "loss"), column(other, "loss"))
+
+
+def report(chosen: argparse.Namespace) -> str:
+    """Write the differences, finished or not; return them for the terminal."""
+    found = judge(chosen)
+    above = [found[init]["differences"][OURS] for init in INITS]
+    is_complete = None not in above
+    if chosen.output:
+        value = round(max(each["mean"] for each in above), 4) if is_complete else None
+        detail = {"rows": ROWS[chosen.size], "steps": chosen.steps, "intervals": INTERVALS, **found}
+        path, unit = (
+            chosen.output / "plain-loop.json",
+            "nats above a plain loop over the same passages, at most",
+        )
+        write_measurement(path, value, unit, None, detail, is_complete=is_complete)
+    return "\n".join(line for init in INITS for line in lines_of(init, found[init]))
+
+
+def lines_of(init: str, found: dict[str, Any]) -> Iterator[str]:
+    for side, runs in found["runs"].items():
+        yield f"{init}, {side}: " + (", ".join(f"{run['loss']:.3f}" for run in runs) or "not run")
+    for name, each in found["differences"].items():
+        if each is not None:
+            yield f"{init}, {name}: {{mean:+.3f}} ({{interval[0]:+.3f}} to {{interval[1]:+.3f}})".format(
+                **each
+            )
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--steps", type=int, default=600, help="of 65,536 tokens; a multiple of 20")
+
+
+if __name__ == "__main__":
+    compare(__doc__, add_options, wanted, report)

@@ -1,0 +1,140 @@
+"""Loss and seconds of NeoBERT in a plain loop of torch, which takes nothing from this project but the model.
+
+    python benchmarks/plain_loop.py WORK --form passages --init scaled --output FILE [--steps 600] [--seed 0]
+
+WORK holds what `passages.py` wrote. Rows are whole passages, one in each and padded, so that no token attends
+to another passage; or they are full, cut from concatenated passages as in `peer_trainer.py`. A step has as
+many tokens in both forms, and as many as one of `recipe_screen.py` with the same `--rows`. Model, optimizer
+and schedule are those of its base trial, the masks those of the peer. Besides the loss of the passages that
+are held out, each a row, there is that of the same tokens in full rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from held_out import PAD_ID, full_rows, held_out, padded_rows
+from model_sizes import SIZES
+from numpy.typing import NDArray
+from peer_trainer import IGNORED, ROW_LENGTH, VOCABULARY, Masking
+from recipe_screen import BASE
+from step_clock import StepClock
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from transformers import get_cosine_schedule_with_warmup
+
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
+
+FORMS = {"passages": padded_rows, "concatenated": full_rows}
+SHARE = 0.2
+
+
+def build(size: str, init: str) -> NeoBERTLMHead:
+    layers, hidden = SIZES[size]
+    config = NeoBERTConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+        max_position_embeddings=ROW_LENGTH,
+        tie_word_embeddings=True,
+        init=init,
+    )
+    return NeoBERTLMHead(config)
+
+
+def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[list[NDArray[np.int64]]]:
+    """Yield rows with a number of tokens on average, in another order in each epoch."""
+    draw, count = np.random.default_rng(seed), round(num_tokens / (rows != PAD_ID).sum(1).mean())
+    while True:
+        order = draw.permutation(len(rows))
+        for first in range(0, len(rows) - count + 1, count):
+            yield list(rows[order[first : first + count]])
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
+    """Build AdamW; vectors and the embedding do not decay."""
+    embedding = model.get_input_embeddings().weight
+    decayed = [each for each in model.parameters() if each.ndim == 2 and each is not embedding]
+    kept = [embedding, *(each for each in model.parameters() if each.ndim < 2)]
+    groups = [
+        {"params": decayed, "weight_decay": BASE["weight_decay"]},
+        {"params": kept, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=BASE["lr"], betas=BASE["betas"], fused=torch.cuda.is_available())
+
+
+def train(chosen: argparse.Namespace, device: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Train; return the model and what was measured on the way."""
+    torch.manual_seed(chosen.seed)
+    model = build(chosen.size, chosen.init).to(device).train()
+    optimizer, clock, masking = optimizer_of(model), StepClock(chosen.steps), Masking(SHARE)
+    schedule = get_cosine_schedule_with_warmup(optimizer, round(BASE["warmup"] * chosen.steps), chosen.steps)
+    rows = shuffled(
+        FORMS[chosen.form](chosen.work / "passages.npz", "train"), chosen.rows * ROW_LENGTH, chosen.seed
+    )
+    loss_of = torch.compile(masked_loss) if device == "cuda" else masked_loss
+    losses, num_tokens = [], 0
+    for step in range(1, chosen.steps + 1):
+        batch = masking(next(rows))
+        num_tokens += int((batch["input_ids"] != PAD_ID).sum())
+        ids, labels = (batch[name].to(device) for name in ("input_ids", "labels"))
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            loss = loss_of(model, ids, labels)
+        loss.backward()
+        clip_grad_norm_(model.parameters(), BASE["clip"])
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+        clock.ended(step)
+    curve = torch.stack(losses).unflatten(0, (-1, max(1, chosen.steps // 20))).mean(1)
+    return model.eval(), {
+        "seconds": round(clock.seconds, 2),
+        "tokens": num_tokens,
+        "train_losses": [round(loss, 4) for loss in curve.tolist()],
+    }
+
+
+def masked_loss(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
+    logits = model(input_ids=ids, attention_mask=ids != PAD_ID).logits
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--form", choices=list(FORMS), required=True)
+    parser.add_argument("--init", choices=("published", "scaled"), required=True)
+    parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
+    parser.add_argument("--steps", type=int, default=BASE["steps"], help="a multiple of 20")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, required=True)
+    chosen = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model, found = train(chosen, device)
+
+    def logits_of(ids: Tensor, is_token: Tensor) -> Tensor:
+        return model(input_ids=ids, attention_mask=is_token).logits
+
+    path = chosen.work / "passages.npz"
+    found |= held_out(logits_of, path, device)
+    found["loss_in_full_rows"] = held_out(logits_of, path, device, full_rows)["loss"]
+    asked = {name: getattr(chosen, name) for name in ("form", "init", "size", "rows", "steps", "seed")}
+    line = json.dumps({**asked, **found})
+    with chosen.output.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    print(line)
+
+
+if __name__ == "__main__":
+    main()
