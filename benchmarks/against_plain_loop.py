@@ -6,7 +6,8 @@ WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished r
 initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial), and `plain_loop.py` over
 passages and over concatenated rows. The first difference says what the trainer itself does to learning, the
 second what isolated passages do, and the loss in full rows what the evaluation does. Seeds draw other
-weights and masks on the two sides.
+weights and masks on the two sides. Two more arms are candidates for keys: logits with a soft cap, and short
+rows in the first quarter of the steps, each against the loop over passages with scaled weights.
 """
 
 from __future__ import annotations
@@ -32,9 +33,18 @@ from trials import (
     unique,
 )
 
-INITS = ("scaled", "published")
 OURS, (PASSAGES, CONCATENATED) = "trainer", FORMS
-PAIRS = {"trainer": (OURS, PASSAGES), "isolation": (PASSAGES, CONCATENATED)}
+SOFTCAP, SHORT = "softcap", "short-rows"
+SIDES = {
+    "scaled": (OURS, PASSAGES, CONCATENATED, SOFTCAP, SHORT),
+    "published": (OURS, PASSAGES, CONCATENATED),
+}
+PAIRS = {
+    "trainer": (OURS, PASSAGES),
+    "isolation": (PASSAGES, CONCATENATED),
+    SOFTCAP: (SOFTCAP, PASSAGES),
+    SHORT: (SHORT, PASSAGES),
+}
 ROWS = {"53M": 128, "245M": 128, "tiny": 2}
 """Of 512 tokens, in a step."""
 PLAIN_STEP_S = 0.15
@@ -50,7 +60,8 @@ def own(chosen: argparse.Namespace, init: str, seed: int) -> Trial:
     return ours(chosen.work, title, [recipe], size=chosen.size, config=CONFIG, rows=rows)
 
 
-def plain(chosen: argparse.Namespace, form: str, init: str, seed: int) -> Trial:
+def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
+    form = side if side in FORMS else PASSAGES
     asked = {
         "form": form,
         "init": init,
@@ -58,12 +69,13 @@ def plain(chosen: argparse.Namespace, form: str, init: str, seed: int) -> Trial:
         "rows": ROWS[chosen.size],
         "steps": chosen.steps,
     }
+    asked |= {SOFTCAP: {"softcap": 30.0}, SHORT: {"short-steps": chosen.steps // 4}}.get(side, {})
     options = tuple(
         word for name, value in {**asked, "seed": seed}.items() for word in (f"--{name}", str(value))
     )
     command = (str(HERE / "plain_loop.py"), str(chosen.work), *options, "--output")
     most_s = START_S + PLAIN_STEP_S * chosen.steps
-    return Trial(unique(f"plain-{form}-{init}-seed-{seed}", options), command, most_s)
+    return Trial(unique(f"plain-{side}-{init}-seed-{seed}", options), command, most_s)
 
 
 def trial(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
@@ -73,22 +85,23 @@ def trial(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
     """Yield all runs: those of one seed before those of another."""
     for seed in SEEDS:
-        for init in INITS:
-            yield from (trial(chosen, side, init, seed) for side in (OURS, *FORMS))
+        for init, sides in SIDES.items():
+            yield from (trial(chosen, side, init, seed) for side in sides)
 
 
 def judge(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the sides by initial weights and their differences; None where seeds are missing."""
     found: dict[str, dict[str, Any]] = {}
-    for init in INITS:
+    for init, names in SIDES.items():
         runs = {
             side: [
                 run for seed in SEEDS for run in runs_of(chosen.results, trial(chosen, side, init, seed).name)
             ]
-            for side in (OURS, *FORMS)
+            for side in names
         }
         sides = {side: summary(lines) for side, lines in runs.items()}
-        differences = {name: apart(sides[one], sides[other]) for name, (one, other) in PAIRS.items()}
+        pairs = {name: pair for name, pair in PAIRS.items() if pair[0] in sides}
+        differences = {name: apart(sides[one], sides[other]) for name, (one, other) in pairs.items()}
         found[init] = {"runs": runs, "sides": sides, "differences": differences}
     return found
 
@@ -100,17 +113,16 @@ def apart(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str,
 def report(chosen: argparse.Namespace) -> str:
     """Write the differences, finished or not; return them for the terminal."""
     found = judge(chosen)
-    above = [found[init]["differences"][OURS] for init in INITS]
-    is_complete = None not in above
+    is_complete = not any(None in each["differences"].values() for each in found.values())
+    above = [each["differences"]["trainer"] for each in found.values()]
     if chosen.output:
         value = round(max(each["mean"] for each in above), 4) if is_complete else None
         detail = {"rows": ROWS[chosen.size], "steps": chosen.steps, "intervals": INTERVALS, **found}
-        path, unit = (
-            chosen.output / "plain-loop.json",
-            "nats above a plain loop over the same passages, at most",
+        unit = "nats above a plain loop over the same passages, at most"
+        write_measurement(
+            chosen.output / "plain-loop.json", value, unit, None, detail, is_complete=is_complete
         )
-        write_measurement(path, value, unit, None, detail, is_complete=is_complete)
-    return "\n".join(line for init in INITS for line in lines_of(init, found[init]))
+    return "\n".join(line for init, each in found.items() for line in lines_of(init, each))
 
 
 def lines_of(init: str, found: dict[str, Any]) -> Iterator[str]:
@@ -118,9 +130,8 @@ def lines_of(init: str, found: dict[str, Any]) -> Iterator[str]:
         yield f"{init}, {side}: " + (", ".join(f"{run['loss']:.3f}" for run in runs) or "not run")
     for name, each in found["differences"].items():
         if each is not None:
-            yield f"{init}, {name}: {{mean:+.3f}} ({{interval[0]:+.3f}} to {{interval[1]:+.3f}})".format(
-                **each
-            )
+            first, last = each["interval"]
+            yield f"{init}, {name}: {each['mean']:+.3f} ({first:+.3f} to {last:+.3f})"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,8 @@ WORK holds what `passages.py` wrote. Rows are whole passages, one in each and pa
 to another passage; or they are full, cut from concatenated passages as in `peer_trainer.py`. A step has as
 many tokens in both forms, and as many as one of `recipe_screen.py` with the same `--rows`. Model, optimizer
 and schedule are those of its base trial, the masks those of the peer. Besides the loss of the passages that
-are held out, each a row, there is that of the same tokens in full rows.
+are held out, each a row, there is that of the same tokens in full rows. This trainer has neither `--softcap`,
+which limits logits by a hyperbolic tangent, nor `--short-steps`, which cuts the rows of the first steps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from transformers import get_cosine_schedule_with_warmup
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 FORMS = {"passages": padded_rows, "concatenated": full_rows}
-SHARE = 0.2
+SHARE, SHORT_LENGTH = 0.2, 128
+ASKED = ("form", "init", "size", "rows", "steps", "softcap", "short_steps", "seed")
 
 
 def build(size: str, init: str) -> NeoBERTLMHead:
@@ -60,6 +62,12 @@ def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[li
             yield list(rows[order[first : first + count]])
 
 
+def short(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    """Cut rows into pieces, and leave out those without tokens."""
+    pieces = np.stack(rows).reshape(-1, SHORT_LENGTH)
+    return list(pieces[(pieces != PAD_ID).any(1)])
+
+
 def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
     """Build AdamW; vectors and the embedding do not decay."""
     embedding = model.get_input_embeddings().weight
@@ -84,11 +92,12 @@ def train(chosen: argparse.Namespace, device: str) -> tuple[nn.Module, dict[str,
     loss_of = torch.compile(masked_loss) if device == "cuda" else masked_loss
     losses, num_tokens = [], 0
     for step in range(1, chosen.steps + 1):
-        batch = masking(next(rows))
+        drawn = next(rows)
+        batch = masking(short(drawn) if step <= chosen.short_steps else drawn)
         num_tokens += int((batch["input_ids"] != PAD_ID).sum())
         ids, labels = (batch[name].to(device) for name in ("input_ids", "labels"))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            loss = loss_of(model, ids, labels)
+            loss = loss_of(model, ids, labels, chosen.softcap)
         loss.backward()
         clip_grad_norm_(model.parameters(), BASE["clip"])
         optimizer.step()
@@ -104,9 +113,13 @@ def train(chosen: argparse.Namespace, device: str) -> tuple[nn.Module, dict[str,
     }
 
 
-def masked_loss(model: nn.Module, ids: Tensor, labels: Tensor) -> Tensor:
-    logits = model(input_ids=ids, attention_mask=ids != PAD_ID).logits
+def masked_loss(model: nn.Module, ids: Tensor, labels: Tensor, softcap: float | None) -> Tensor:
+    logits = capped(model(input_ids=ids, attention_mask=ids != PAD_ID).logits, softcap)
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+
+def capped(logits: Tensor, softcap: float | None) -> Tensor:
+    return logits if softcap is None else softcap * torch.tanh(logits.float() / softcap)
 
 
 def main() -> None:
@@ -117,6 +130,8 @@ def main() -> None:
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
     parser.add_argument("--steps", type=int, default=BASE["steps"], help="a multiple of 20")
+    parser.add_argument("--softcap", type=float, help="limit of the logits; default: none")
+    parser.add_argument("--short-steps", type=int, default=0, help="first steps, with pieces of 128 tokens")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
@@ -124,12 +139,12 @@ def main() -> None:
     model, found = train(chosen, device)
 
     def logits_of(ids: Tensor, is_token: Tensor) -> Tensor:
-        return model(input_ids=ids, attention_mask=is_token).logits
+        return capped(model(input_ids=ids, attention_mask=is_token).logits, chosen.softcap)
 
     path = chosen.work / "passages.npz"
     found |= held_out(logits_of, path, device)
     found["loss_in_full_rows"] = held_out(logits_of, path, device, full_rows)["loss"]
-    asked = {name: getattr(chosen, name) for name in ("form", "init", "size", "rows", "steps", "seed")}
+    asked = {name: getattr(chosen, name) for name in ASKED}
     line = json.dumps({**asked, **found})
     with chosen.output.open("a", encoding="utf-8") as file:
         file.write(line + "\n")

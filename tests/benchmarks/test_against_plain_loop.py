@@ -37,9 +37,9 @@ def work(tmp_path, monkeypatch):
     return tmp_path
 
 
-def trained(work, monkeypatch, form: str) -> dict[str, float]:
+def trained(work, monkeypatch, form: str, *more: object) -> dict[str, float]:
     words = [work, "--form", form, "--init", "scaled", "--size", "tiny", "--rows", 8, "--steps", 100]
-    words += ["--output", work / "found.jsonl"]
+    words += [*more, "--output", work / "found.jsonl"]
     monkeypatch.setattr(sys, "argv", ["plain_loop.py", *map(str, words)])
     plain_loop.main()
     return json.loads((work / "found.jsonl").read_text().splitlines()[-1])
@@ -55,11 +55,21 @@ def test_the_loop_learns_from_equally_many_tokens_of_either_form(work, monkeypat
         assert found["loss_in_full_rows"] != found["loss"]
 
 
+def test_a_candidate_key_is_another_run_of_the_same_tokens(work, monkeypatch):
+    monkeypatch.setattr(plain_loop, "SHORT_LENGTH", 16)
+    plain, capped, short = (
+        trained(work, monkeypatch, "passages", "--steps", 20, *more)
+        for more in ((), ("--softcap", 3.0), ("--short-steps", 10))
+    )
+    assert plain["tokens"] == capped["tokens"] == short["tokens"]
+    assert len({found["loss"] for found in (plain, capped, short)}) == 3
+
+
 def test_a_difference_is_that_of_three_seeds(tmp_path):
     chosen = argparse.Namespace(
         work=tmp_path, results=tmp_path, output=tmp_path / "out", size="tiny", steps=20
     )
-    losses = {"trainer": 3.0, "passages": 3.1, "concatenated": 3.3}
+    losses = {"trainer": 3.0, "passages": 3.1, "concatenated": 3.3, "softcap": 3.2, "short": 3.2}
     for each in against_plain_loop.wanted(chosen):
         side = each.name.removeprefix("plain-").split("-")[0]
         if "published" not in each.name or side != "passages":
@@ -68,6 +78,7 @@ def test_a_difference_is_that_of_three_seeds(tmp_path):
     text = against_plain_loop.report(chosen)
     assert "scaled, trainer: -0.100 (-0.100 to -0.100)" in text
     assert "scaled, isolation: -0.200 (-0.200 to -0.200)" in text
+    assert "scaled, softcap: +0.100" in text
     assert "published, passages: not run" in text
     written = json.loads((tmp_path / "out" / "plain-loop.json").read_text())
     assert (written["value"], written["is_complete"]) == (None, False)
