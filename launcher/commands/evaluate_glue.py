@@ -18,7 +18,7 @@ from launcher.probes.probe import UnsupportedError
 from launcher.process.json_child import ask
 from launcher.process.trainer_process import Topology
 from launcher.run.next_command import resume_command
-from launcher.rundir.records import parse_json, parse_lines, read_json
+from launcher.rundir.records import parse_json, parse_lines, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -72,7 +72,7 @@ def run(request: Request, output_format: str) -> int:
             _record(suite, point)
             _drop_checkpoints(suite, [task] if task.name not in request.sources() else [])
     _drop_checkpoints(suite, TASKS.values())
-    report = _report(suite)
+    report = _write_report(suite)
     console.write(result_json(report) if output_format == "json" else _table(report))
     return code
 
@@ -94,7 +94,19 @@ def _begin(request: Request) -> Suite:
     suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
     for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
         suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}
+    _recover(suite)
     return suite
+
+
+def _recover(suite: Suite) -> None:
+    """Read the results of finished runs that are not in glue.json.
+
+    It holds the tasks and seeds of one command only: another command with the same output replaces it.
+    """
+    for task, seed in suite.request.order():
+        point = suite.point(task, seed)
+        if suite.result(point) is None and read_outcome(point.folder).get("status") == "finished":
+            _add_result(suite, point)
 
 
 def _has_gpu() -> bool:
@@ -174,11 +186,21 @@ def _selection(point: Point, overrides: Sequence[str]) -> Selection:
 
 def _record(suite: Suite, point: Point) -> None:
     """Add the best evaluation of a finished run to glue.json."""
-    rows = parse_lines((point.folder / METRICS).read_text(encoding="utf-8"))
+    if _add_result(suite, point):
+        _write_report(suite)
+    else:
+        console.tell(f"{point.task.name}, seed {point.seed}: no evaluation reported {point.task.metrics[0]}")
+
+
+def _add_result(suite: Suite, point: Point) -> bool:
+    """Add the best evaluation of a finished run to the suite; return False if it has none."""
+    try:
+        rows = parse_lines((point.folder / METRICS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
     best = best_row(point.task, rows)
     if best is None:
-        console.tell(f"{point.task.name}, seed {point.seed}: no evaluation reported {point.task.metrics[0]}")
-        return
+        return False
     suite.finished[point.task.name, point.seed] = {
         "seed": point.seed,
         "step": best.pop("step"),
@@ -187,7 +209,15 @@ def _record(suite: Suite, point: Point) -> None:
         "digest": point.digest,
         "run": str(point.folder),
     }
-    write_text(suite.request.output / RESULTS, result_json(_report(suite)))
+    return True
+
+
+def _write_report(suite: Suite) -> dict[str, Any]:
+    """Write glue.json, unless no run has a result; return its content."""
+    report = _report(suite)
+    if report["tasks"]:
+        write_text(suite.request.output / RESULTS, result_json(report))
+    return report
 
 
 def _report(suite: Suite) -> dict[str, Any]:

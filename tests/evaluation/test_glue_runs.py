@@ -43,6 +43,8 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             for step in (0, 3, 6)
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        outcome = {"status": "finished", "exit_code": 0, "step": 6, "message": ""}
+        (folder / "outcome.json").write_text(json.dumps(outcome))
         return 0
 
     monkeypatch.setattr(evaluate_glue, "ask", ask)
@@ -88,6 +90,27 @@ def test_more_seeds_and_other_settings_are_trained_only(trained, evaluate):
     assert names(trained) == [("cola", 0), ("cola", 1)]
     evaluate("--tasks", "cola", "--seeds", "1", "--set", "optimizer.lr=1e-3")
     assert names(trained)[2:] == [("cola", 0)]
+
+
+def test_results_of_other_tasks_and_seeds_are_kept(trained, evaluate, tmp_path):
+    """Results are those of runs: a command for other tasks or fewer seeds does not repeat them later."""
+    evaluate("--tasks", "cola", "--seeds", "2")
+    evaluate("--tasks", "rte", "--seeds", "1")
+    assert names(trained) == [("cola", 0), ("cola", 1), ("rte", 0)]
+    report = evaluate("--tasks", "cola,rte", "--seeds", "1")
+    assert (len(trained), list(report["tasks"]), report["missing"]) == (3, ["cola", "rte"], [])
+    assert json.loads((tmp_path / "out" / "glue.json").read_text()) == report
+    assert len(evaluate("--tasks", "cola", "--seeds", "2")["tasks"]["cola"]["runs"]) == 2
+    assert len(trained) == 3
+
+
+def test_an_unfinished_run_is_not_a_result(trained, evaluate, tmp_path):
+    evaluate("--tasks", "cola", "--seeds", "1")
+    (folder,) = (tmp_path / "out" / "runs" / "cola").iterdir()
+    evaluate("--tasks", "rte", "--seeds", "1")
+    (folder / "outcome.json").write_text(json.dumps({"status": "interrupted", "exit_code": 130, "step": 3}))
+    evaluate("--tasks", "cola", "--seeds", "1")
+    assert names(trained) == [("cola", 0), ("rte", 0), ("cola", 0)]
 
 
 def test_results_of_other_settings_are_not_reported(trained, evaluate, monkeypatch, tmp_path):
