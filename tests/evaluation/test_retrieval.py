@@ -192,12 +192,27 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
     assert found["truncated"] == again["truncated"] > 1, "of every session"
 
 
-def test_prefixes_change_the_embeddings(beir, settings):
+@pytest.mark.parametrize("prefix", ["document_prefix", "query_prefix"])
+def test_results_of_another_prefix_are_not_overwritten(beir, settings, prefix):
     evaluate_collection(read_collection(beir), settings)
-    with pytest.raises(ProjectError, match="prefix changed"):
+    with pytest.raises(ProjectError, match='prefix changed from "" to "text "'):
         evaluate_collection(
-            read_collection(beir), replace(settings, model=replace(settings.model, document_prefix="text "))
+            read_collection(beir), replace(settings, model=replace(settings.model, **{prefix: "text "}))
         )
+
+
+@pytest.mark.parametrize(
+    ("file", "more", "changed"),
+    [
+        ("queries.jsonl", '{"_id": "q4", "text": "b"}\n', "queries changed"),
+        ("qrels.tsv", "q2\td5\t1\n", "judgements changed"),
+    ],
+)
+def test_results_of_other_queries_are_not_overwritten(beir, settings, file, more, changed):
+    evaluate_collection(read_collection(beir), settings)
+    (beir / file).write_text((beir / file).read_text() + more)
+    with pytest.raises(ProjectError, match=changed):
+        evaluate_collection(read_collection(beir), settings)
 
 
 @pytest.mark.e2e

@@ -79,12 +79,20 @@ def evaluate_collection(collection: Collection, settings: Settings) -> dict[str,
 
 
 def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Settings) -> Embeddings:
-    """Return the embeddings of the corpus [N, D]; only shards that are not saved yet are encoded."""
+    """Return the embeddings of the corpus [N, D]; only shards that are not saved yet are encoded.
+
+    Other queries or judgements are an error, although the embeddings do not depend on them: the report of
+    the earlier evaluation would be overwritten.
+    """
     model = settings.model
+    texts, queries, judgements = collection.identity
     identity = {
-        "texts": collection.identity[0],
+        "texts": texts,
+        "queries": queries,
+        "judgements": judgements,
         **identity_of(encoder, model),
         "prefix": model.document_prefix,
+        "query_prefix": model.query_prefix,
         "texts_per_shard": settings.texts_per_shard,
     }
     shards = Shards(settings.output)
