@@ -475,6 +475,15 @@ def test_rules_of_another_task_are_skipped_and_say_so():
     assert found["cpu-demo"]["TSK001"] == "applies to task classification, not to pretrain"
 
 
+@pytest.mark.parametrize(("profile", "count"), [("cpu", 1), ("gpu", 1), ("cpu-classify", 0)])
+def test_a_run_without_pretrained_weights_warns_unless_it_is_a_smoke_run(tmp_path, profile, count):
+    file = tmp_path / "run.yaml"
+    file.write_text("task: classification\ndataset: {path: labels.tsv, long_documents: truncate}\n")
+    resolved = resolve_run(profile, [file])
+    findings, _ = judge(resolved, plan_run(resolved))
+    assert [finding.code for finding in findings if finding.code == "TSK004"] == ["TSK004"] * count
+
+
 # --- real data
 
 

@@ -102,19 +102,23 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         )
 
 
+def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:
+    return "a smoke run ends too early for its score to mean anything" if run.is_smoke else ""
+
+
 @rule(
     "TSK004",
     "untrained-encoder",
     severity=Severity.WARN,
     level=Level.STATIC,
-    production_only=True,
+    inapplicable=_shows_the_machinery,
     tasks=LABELLED,
 )
 def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fine-tuning that starts from random weights.
 
     ## What it does
-    Warns where a labelled task has no `model.pretrained_checkpoint`.
+    Warns where a labelled task has no `model.pretrained_checkpoint`. Does not apply to smoke profiles.
 
     ## Why is this bad?
     Labelled datasets are small: an encoder without pretraining stays near the majority class, and the run
