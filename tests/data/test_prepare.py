@@ -344,7 +344,7 @@ def test_the_report_names_the_place_that_this_run_reads(configure: Configure, co
     [({"dataset__eval_samples": 4}, (4, 3)), ({"dataset__validation_split": 0.3}, (0, 0)), ({}, None)],
 )
 def test_copies_of_evaluation_text_are_counted(configure: Configure, tmp_path, held_out, copies):
-    texts = ["go ba", "", "Go  ba", "go ba", *sentences(60), "go ba", "", "go ba", "go ba", "go ba"]
+    texts = ["go ba", "", "Go  ba", "goba", *sentences(60), "go ba", "", "go ba", "go ba", "go ba"]
     config = configure(dataset__path=str(write_jsonl(tmp_path / "a.jsonl", texts)), **held_out)
     report = prepare(config).report
     if copies is None:

@@ -151,8 +151,8 @@ def test_shards_are_one_file_and_a_whole_folder_comes_before_a_sample(tmp_path):
 
 
 def test_copies_of_development_texts_are_counted_whatever_their_case_and_spaces(tmp_path):
-    train = "sentence\tlabel\nA  good film\t1\nbad\t0\n"
-    data = written(tmp_path / "glue" / "SST-2", train, "sentence\tlabel\na good FILM \t0\nother\t1\n")
+    train = "sentence\tlabel\nA  good film ?\t1\nbad\t0\n"
+    data = written(tmp_path / "glue" / "SST-2", train, "sentence\tlabel\na good FILM? \t0\nother\t1\n")
     assert prepared("sst2", data, tmp_path / "out")["dev"]["in_train"] == 1
 
 

@@ -58,6 +58,8 @@ def _column_error(message: str, names: list[str], place: str, setting: str) -> P
 
 Row = Mapping[str, Any]
 TEXT = "text"
+BETWEEN_TEXTS = "\x1f"
+"""Separates the texts of a pair in the key of a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class RowFormat:
     def key(self, row: Row) -> str:
         """Return the texts of a row, without labels: rows with equal keys are copies."""
         texts = [row[field.name] for field in self.fields if field.is_text]
-        return texts[0] if len(texts) == 1 else "\x1f".join(texts)
+        return texts[0] if len(texts) == 1 else BETWEEN_TEXTS.join(texts)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that affect the rows, JSON-serializable; empty for text of one column."""
@@ -179,6 +181,15 @@ def check_plain_text(path: object, rows: RowFormat) -> None:
         names = ", ".join(field.name for field in rows.fields)
         hint = "set dataset.path to JSON lines, CSV, TSV or parquet"
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
+
+
+def without_layout(text: str) -> str:
+    """Return a text without white space and case: texts that are equal in this form are copies.
+
+    White space is removed rather than collapsed, because mirrors of one dataset are tokenized differently
+    ("a word ?" and "a word?").
+    """
+    return "".join(text.split()).casefold()
 
 
 def text_digest(text: str) -> bytes:

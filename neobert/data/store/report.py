@@ -13,7 +13,7 @@ from neobert.data.batches.mixture import MixedText
 from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import MeasuredText
-from neobert.data.sources.rows import Row, RowFormat, text_digest
+from neobert.data.sources.rows import BETWEEN_TEXTS, Row, RowFormat, text_digest, without_layout
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Counts
 from neobert.plan.derived import Derived
@@ -103,4 +103,5 @@ class Copies:
             yield row
 
     def _text(self, row: Row) -> str:
-        return " ".join(self._key(row).split()).casefold()
+        texts = map(without_layout, self._key(row).split(BETWEEN_TEXTS))
+        return BETWEEN_TEXTS.join(texts).strip(BETWEEN_TEXTS)

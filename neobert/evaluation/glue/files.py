@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.sources.rows import text_digest
+from neobert.data.sources.rows import BETWEEN_TEXTS, text_digest, without_layout
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.rows import CODE
 from neobert.evaluation.glue.sources import Part, parts_of
@@ -23,7 +22,6 @@ from neobert.evaluation.glue.task import GlueTask
 from neobert.printable import printable
 
 NO_GOLD_LABEL = ("-", "-1", "")
-_SPACE = re.compile(r"\s+")
 
 
 @dataclass(slots=True)
@@ -99,7 +97,7 @@ def _add_rows(split: Split, part: Part) -> None:
             continue
         texts = {name: _text(row, column, place) for name, column in columns.items() if name != "label"}
         split.lines.append(json.dumps({**texts, "label": label}, ensure_ascii=False).encode() + b"\n")
-        split.keys.append(text_digest("\x1f".join(map(_normalized, texts.values()))))
+        split.keys.append(text_digest(BETWEEN_TEXTS.join(map(without_layout, texts.values()))))
         if isinstance(label, str):
             split.labels[label] = split.labels.get(label, 0) + 1
 
@@ -122,10 +120,6 @@ def _expanded(part: Part) -> Iterator[tuple[str, Mapping[str, Any]]]:
             columns = printable(", ".join(map(str, row)))
             hint = f"use rows in the published layout; the columns of this row are {columns}"
             raise ProjectError(CODE, message, hint, place) from None
-
-
-def _normalized(text: str) -> str:
-    return _SPACE.sub(" ", text).strip().casefold()
 
 
 def _columns(task: GlueTask, row: Mapping[str, Any], place: str) -> dict[str, str]:
