@@ -107,7 +107,10 @@ class Encoder:
 
         Args:
             on_progress: called with the number of texts of each run after the run was queued.
+
+        Raises `TypeError` unless `texts` is a sequence of strings; a single string is not one text.
         """
+        _require_texts(texts)
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
         waiting: tuple[NDArray[np.int64], Tensor] | None = None
         done = 0
@@ -155,6 +158,14 @@ class Encoder:
         hidden = self.model.hidden(run).to(torch.float32)
         pooled = pool(hidden, None, self.pooling, run.cu_seqlens)[: len(sequences)]
         return F.normalize(pooled, dim=-1) if self.normalizes else pooled
+
+
+def _require_texts(texts: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise TypeError("texts is one string, and its characters are not texts: pass [text]")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{index}] is {type(text).__name__}, not a string")
 
 
 def _one_pooling(pooling: str | None, folder: Path) -> str:

@@ -157,3 +157,17 @@ def test_a_tokenizer_with_more_tokens_than_rows_is_refused(model_folder):
         ProjectError, match="the tokenizer has 65 tokens, but the model has 64 embedding rows"
     ):
         Encoder.load(model_folder)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("one text", "texts is one string, and its characters are not texts"),
+        (["a", None], r"texts\[1\] is NoneType, not a string"),
+        ([["a", "b"]], r"texts\[0\] is list, not a string"),
+    ],
+)
+def test_only_a_sequence_of_strings_is_encoded(model_folder, texts, message):
+    """The characters of a string would be encoded, and a pair as one text."""
+    with pytest.raises(TypeError, match=message):
+        Encoder.load(model_folder).encode(texts)
