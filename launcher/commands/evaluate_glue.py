@@ -43,6 +43,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
 DEFAULT_TASKS = "glue"
+WEIGHT_FILES = "*.safetensors"
 
 
 def run(request: Request, output_format: str) -> int:
@@ -82,6 +83,9 @@ def _begin(request: Request) -> Suite:
     data = require_source(request.data, "--data")
     model, output = model_folder(request.folder.absolute()), output_folder(request.output)
     settings = _config_of(model)
+    if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
+        message = f"is not a NeoBERT model: it has no weights ({WEIGHT_FILES})"
+        raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
     device = request.device or ("cuda" if _has_gpu() else "cpu")
     content = {
         "tasks": list(request.tasks),

@@ -254,6 +254,15 @@ def test_an_encoder_of_transformers_is_refused(evaluate, model_folder, capsys):
     assert "its config.json has model_type bert" in json.dumps(answer)
 
 
+def test_a_folder_without_weights_is_refused_once(trained, evaluate, model_folder):
+    """The config alone is enough for --random-weights; an exported onnx folder has one, too."""
+    (model_folder / "model.safetensors").unlink()
+    answer = evaluate("--tasks", "cola,rte", code=2)
+    assert ("it has no weights (*.safetensors)" in json.dumps(answer), trained) == (True, [])
+    evaluate("--tasks", "cola", "--seeds", "1", "--random-weights")
+    assert len(trained) == 1
+
+
 def test_the_best_evaluation_counts_from_minus_infinity():
     values = [(0, 0.9), (2, -0.4), (4, None), (6, -0.1), (9, -0.2)]
     rows = [{"step": step, "eval/mcc": value} for step, value in values] + [{"step": 10, "train/loss": 1.0}]
