@@ -126,7 +126,7 @@ def undecodable(raw: bytes, place: int, path: Path, line: int, column: int) -> P
         return unreadable(
             where,
             "is binary data, not text",
-            "check dataset.path: the file is damaged, or its suffix does not match its format",
+            "replace the damaged file, or give it the suffix of its format",
         )
     return unreadable(
         where,
