@@ -209,6 +209,19 @@ def test_what_no_task_has_is_refused_with_its_place(tmp_path, train, message):
     assert "train.tsv" in refusal.value.place
 
 
+def test_a_file_whose_rows_are_all_skipped_counts_them(tmp_path):
+    """CoLA needs no header, so another header is a row with too few fields."""
+    data = written(tmp_path / "glue" / "CoLA", "gj04\t1\t\tfine\n", "sentence\ttag\nfine\t1\n")
+    with pytest.raises(
+        ProjectError, match="no labelled rows, 2 rows with missing or extra fields"
+    ) as refusal:
+        prepared("cola", data, tmp_path / "out")
+    assert "source, label, note, sentence" in refusal.value.hint
+    data = written(tmp_path / "glue" / "SST-2", "sentence\tlabel\nfine\t1\n", "sentence\tlabel\nfine\t-1\n")
+    with pytest.raises(ProjectError, match="has no labelled rows, 1 row without a label"):
+        prepared("sst2", data, tmp_path / "out")
+
+
 def test_a_missing_split_is_named(glue_data, tmp_path):
     (glue_data / "RTE" / "dev.tsv").unlink()
     with pytest.raises(ProjectError, match=r"task rte has no dev file"):

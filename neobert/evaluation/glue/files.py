@@ -19,6 +19,7 @@ from neobert.errors import ProjectError
 from neobert.evaluation.glue.rows import CODE
 from neobert.evaluation.glue.sources import Part, parts_of
 from neobert.evaluation.glue.task import GlueTask
+from neobert.plurals import counted
 from neobert.printable import printable
 
 NO_GOLD_LABEL = ("-", "-1", "")
@@ -76,8 +77,20 @@ def _read(parts: Sequence[Part]) -> Split:
     for part in parts:
         _add_rows(split, part)
     if not split.lines:
-        raise ProjectError(CODE, "has no labelled rows", "use a file with labelled rows", split.source)
+        raise _without_rows(split, parts[0].task)
     return split
+
+
+def _without_rows(split: Split, task: GlueTask) -> ProjectError:
+    """Return the error for a split without labelled rows, with the number of skipped ones."""
+    malformed = f"{counted(split.num_malformed, 'row')} with missing or extra fields"
+    unlabelled = f"{counted(split.num_unlabelled, 'row')} without a label"
+    skipped = [malformed] * bool(split.num_malformed) + [unlabelled] * bool(split.num_unlabelled)
+    message = ", ".join(["has no labelled rows", *skipped])
+    hint = "use a file with labelled rows"
+    if task.headless:
+        hint += f", with a header line or the columns {', '.join(task.headless)}"
+    return ProjectError(CODE, message, hint, split.source)
 
 
 def _add_rows(split: Split, part: Part) -> None:
