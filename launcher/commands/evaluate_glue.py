@@ -243,7 +243,7 @@ def _report(suite: Suite) -> dict[str, Any]:
         "tasks": tasks,
         "averages": averages(tasks),
         "missing": missing,
-        SUMMARY: suite_summary(tasks, missing),
+        SUMMARY: suite_summary(tasks, missing, request.overrides),
     }
 
 

@@ -89,6 +89,9 @@ def test_a_suite_states_warm_starts_samples_and_copies():
     assert notes[-1] == "not finished: cb"
     cold = suite_summary({"rte": {**task, "starts_from": ["pretrained"]}}, [])["notes"]
     assert not any("warm start" in note for note in cold)
+    assert not any("settings" in note for note in cold)
+    changed = suite_summary({"rte": task}, [], ["optimizer.lr=1e-4", "trainer.max_steps=6"])["notes"]
+    assert "settings other than the default recipe: optimizer.lr=1e-4, trainer.max_steps=6" in changed
 
 
 @pytest.mark.parametrize(

@@ -127,10 +127,13 @@ HOW_SCORED = "best evaluation of each run on the development set; mean and stand
 WARM_START = "scores with a warm start are comparable only if they start from the same task"
 
 
-def suite_summary(tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str]) -> dict[str, Any]:
-    """Return the summary of an evaluation for model cards."""
+def suite_summary(
+    tasks: Mapping[str, Mapping[str, Any]], missing: Sequence[str], overrides: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the summary of an evaluation for model cards. `overrides` are the settings of `--set`."""
     is_warm = any(start.endswith(WARM) for task in tasks.values() for start in task["starts_from"])
-    stated = [HOW_SCORED, *([WARM_START] if is_warm else []), *notes(tasks, missing)]
+    changed = [f"settings other than the default recipe: {', '.join(overrides)}"] if overrides else []
+    stated = [HOW_SCORED, *changed, *([WARM_START] if is_warm else []), *notes(tasks, missing)]
     return summary("GLUE and SuperGLUE", figures(tasks), stated)
 
 
