@@ -19,6 +19,10 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(arguments.folder, trust_remote_code=True)
     model = AutoModelForMaskedLM.from_pretrained(arguments.folder, trust_remote_code=True).eval()
     batch = tokenizer(arguments.texts, padding=True, truncation=True, return_tensors="pt")
+    for text, ids in zip(arguments.texts, batch["input_ids"].tolist(), strict=True):
+        if tokenizer.mask_token_id not in ids:
+            limit = tokenizer.model_max_length
+            parser.error(f"no {tokenizer.mask_token} in the first {limit:,} tokens of {text[:40]!r}")
     with torch.inference_mode():
         probabilities = model(**batch).logits.float().softmax(-1)
     for row, column in (batch["input_ids"] == tokenizer.mask_token_id).nonzero().tolist():
