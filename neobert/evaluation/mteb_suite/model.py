@@ -29,6 +29,7 @@ class MtebModel:
     def __init__(self, encoder: Encoder, name: str, revision: str, prefixes: tuple[str, str]) -> None:
         self._encoder = encoder
         self._query_prefix, self._document_prefix = prefixes
+        unknown: dict[str, Any] = dict.fromkeys(UNKNOWN)
         self.mteb_model_meta = ModelMeta(
             loader=None,
             name=f"neobert-launch/{name}",
@@ -40,7 +41,7 @@ class MtebModel:
             framework=["PyTorch"],
             similarity_fn_name=ScoringFunction.COSINE,
             use_instructions=bool(self._query_prefix or self._document_prefix),
-            **dict.fromkeys(UNKNOWN),
+            **unknown,
         )
 
     def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Embeddings:
