@@ -35,9 +35,10 @@ from neobert.evaluation.glue.summary import (
 )
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
+from neobert.folder_lock import FolderInUseError, held
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
-from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
+from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder, require_model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 MODULE = "neobert.evaluation.glue"
@@ -49,8 +50,23 @@ WEIGHT_FILES = "*.safetensors"
 def run(request: Request, output_format: str) -> int:
     """Train the tasks and seeds that are not finished, and print the scores of all.
 
-    Returns the first exit code that is not 0.
+    Returns the first exit code that is not 0. Raises `ProjectError` if another process does so in this
+    output: a run without a checkpoint yet looks like one that was stopped, and would be deleted.
     """
+    _refuse_unknown(request)
+    require_source(request.data, "--data")
+    require_model_folder(request.folder.absolute())
+    output = prepare_folder(request.output)
+    try:
+        with held(output):
+            return _run_missing(request, output_format)
+    except FolderInUseError:
+        message = "another process is evaluating into this folder"
+        hint = "wait until that process ends, or choose another --output"
+        raise ProjectError("glue-running", message, hint, str(output)) from None
+
+
+def _run_missing(request: Request, output_format: str) -> int:
     suite = _begin(request)
     _refuse_unusable_overrides(suite)
     code = EXIT_OK
@@ -79,7 +95,6 @@ def run(request: Request, output_format: str) -> int:
 
 
 def _begin(request: Request) -> Suite:
-    _refuse_unknown(request)
     data = require_source(request.data, "--data")
     model, output = model_folder(request.folder.absolute()), output_folder(request.output)
     settings = _config_of(model)

@@ -17,6 +17,7 @@ from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import Start, run_settings
 from neobert.evaluation.glue.summary import averages, best_row, statistics, task_summary
 from neobert.evaluation.glue.tasks import TASKS
+from neobert.folder_lock import held
 from profiles.registry import resolve_run
 from validators.core import judge
 from validators.planning import plan_run
@@ -102,6 +103,15 @@ def test_results_of_other_tasks_and_seeds_are_kept(trained, evaluate, tmp_path):
     assert json.loads((tmp_path / "out" / "glue.json").read_text()) == report
     assert len(evaluate("--tasks", "cola", "--seeds", "2")["tasks"]["cola"]["runs"]) == 2
     assert len(trained) == 3
+
+
+def test_a_second_evaluation_in_the_same_folder_is_refused(trained, evaluate, tmp_path):
+    """It took a run without a checkpoint for one that was stopped, and deleted it."""
+    with held(tmp_path / "out"):
+        answer = evaluate("--tasks", "cola", "--seeds", "1", code=1)
+    assert ("another process is evaluating into this folder" in json.dumps(answer), trained) == (True, [])
+    evaluate("--tasks", "cola", "--seeds", "1")
+    assert len(trained) == 1
 
 
 def test_an_unfinished_run_is_not_a_result(trained, evaluate, tmp_path):
