@@ -56,9 +56,9 @@ def run(request: Request, output_format: str) -> int:
     _refuse_unknown(request)
     require_source(request.data, "--data")
     require_model_folder(request.folder.absolute())
-    output = prepare_folder(request.output)
+    output = output_folder(request.output)
     try:
-        with held(output):
+        with results_folder(output), held(output):
             return _run_missing(request, output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"
@@ -108,8 +108,7 @@ def _begin(request: Request) -> Suite:
         "output": str(output / "data"),
         "weights": str(model),
     }
-    with results_folder(output):
-        prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
+    prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
     suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
     for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
         suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}
