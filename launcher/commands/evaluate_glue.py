@@ -145,7 +145,7 @@ def _refuse_unknown(request: Request) -> None:
         starts = {name: TASKS[name].starts_from for name in request.tasks}
         known = [f"{source} for {name}" for name, source in starts.items() if source]
         hint = f"add {', '.join(known)} to --tasks" if known else "remove --transfer"
-        message = "--transfer has no effect: no task starts from another one of --tasks"
+        message = "has no effect: no task starts from another one of --tasks"
         raise ProjectError("glue-tasks", message, hint, "--transfer", EXIT_USAGE)
 
 

@@ -231,6 +231,15 @@ def test_files_without_texts_are_refused(tmp_path, settings):
         evaluate_blimp(tmp_path / "pairs.jsonl", settings, None)
 
 
+def test_a_text_of_blank_lines_does_not_block_the_output(tmp_path, settings):
+    blank, text = tmp_path / "blank.jsonl", tmp_path / "text.txt"
+    blank.write_text('{"text": " "}\n' * 2)
+    text.write_text("ba be bi")
+    with pytest.raises(ProjectError, match="holds no tokens"):
+        evaluate_texts(blank, None, "train", settings)
+    assert evaluate_texts(text, None, "train", settings)["tokens"] > 0
+
+
 def test_tokens_and_documents_weigh_differently():
     scores = np.array([[-10.0, 10], [-4.0, 2], [0.0, 0]])
     found = pseudo_perplexity(scores)

@@ -126,5 +126,11 @@ def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
     return found
 
 
+def discard(output: Path) -> None:
+    """Remove the scores of an evaluation that has no result, and their record."""
+    for file in (_record_of(output), output):
+        file.unlink(missing_ok=True)
+
+
 def _record_of(output: Path) -> Path:
     return output.with_suffix(".json")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from neobert.encoding.texts import open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.likelihood.job import Settings, score_all
+from neobert.evaluation.likelihood.job import Settings, discard, score_all
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
 from neobert.runfiles.model_folder import model_folder, weights_digest
@@ -33,6 +33,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         raise nothing
     scores = score_all(texts, {"texts": texts.identity()}, settings, texts.known_count())
     if not scores.values[:, 1].any():
+        discard(settings.output)  # the next text would be refused as another evaluation
         raise nothing
     found = pseudo_perplexity(scores.values)
     return {

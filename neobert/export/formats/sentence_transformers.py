@@ -15,6 +15,7 @@ from neobert.export.formats.writer import Writer, outputs
 from neobert.export.source import Source
 
 POOLING_FOLDER = "1_Pooling"
+SCORES_TEXTS = "ForSequenceClassification"
 MODES = {"cls": "pooling_mode_cls_token", "avg": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
 MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -27,7 +28,8 @@ def refusal(source: Source) -> str:
     if not source.is_neobert:
         return f"{type(source.model).__name__} does not define a pooling"
     if source.is_classifier:
-        return "the checkpoint is a classifier, not an embedding model: pass --to hf for CrossEncoder"
+        use = " for CrossEncoder" if type(source.model).__name__.endswith(SCORES_TEXTS) else ""
+        return f"the checkpoint is a classifier, not an embedding model: pass --to hf{use}"
     return ""
 
 
