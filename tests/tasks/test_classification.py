@@ -379,6 +379,20 @@ def test_rows_without_text_are_left_out_of_training_and_evaluation(make_run, run
         assert np.diff(store.offsets).min() > 2, "more than the two special tokens"
 
 
+def test_a_row_without_text_needs_no_label():
+    rows = LabelledTexts(from_dict({"task": "classification"})).rows
+    columns = {"text": "Text", "label": "Label"}
+    for text, label in ((None, None), ("", ""), (" ", None)):
+        assert rows.row({"Text": text, "Label": label}, columns, "a.csv:2")["label"] is None
+    assert rows.row({"Text": "", "Label": "1"}, columns, "a.csv:2")["label"] == 1
+    for text, label, problem in (
+        ("a text", "", "the row has no label"),
+        ("", "pos", "not the number of a class"),
+    ):
+        with pytest.raises(ProjectError, match=problem):
+            rows.row({"Text": text, "Label": label}, columns, "a.csv:2")
+
+
 def test_the_encoder_of_a_pretraining_run_is_taken_over(make_run, run, reviews):
     data = {"dataset": {**reviews, "path": str(Path(reviews["path"]) / "train.tsv")}}
     pretrained = make_run("pretrained", **data, trainer={"max_steps": 2, "save_steps": 0, "eval_steps": 0})

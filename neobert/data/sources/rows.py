@@ -139,16 +139,20 @@ class RowFormat:
         return replace(self, fields=tuple(fields))
 
     def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
-        """Select the fields from a table's row. Raises DAT011 for a text that is not a string."""
-        row: dict[str, Any] = {}
+        """Select the fields from a table's row. Raises DAT011 for a text that is not a string.
+
+        A row without any text has None for a cell that is null or empty: spreadsheets export empty rows.
+        """
+        row: dict[str, Any] = {
+            field.name: text_of(values[columns[field.name]], columns[field.name], place, field.setting)
+            for field in self.fields
+            if field.read is None
+        }
+        is_empty = bool(row) and not any(text.strip() for text in row.values())
         for field in self.fields:
-            column = columns[field.name]
-            value = values[column]
-            row[field.name] = (
-                text_of(value, column, place, field.setting)
-                if field.read is None
-                else field.read(value, place)
-            )
+            if field.read is not None:
+                value = values[columns[field.name]]
+                row[field.name] = None if is_empty and value in (None, "") else field.read(value, place)
         if self.check is not None:
             self.check(row, place)
         return row
