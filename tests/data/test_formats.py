@@ -124,6 +124,17 @@ def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
         assert f"delimiter={json.dumps(delimiter)}))' < {path} > " in error.hint
 
 
+def test_a_quote_that_is_not_closed_is_named_by_the_line_that_opens_it(tmp_path):
+    path = put(tmp_path / "a.tsv", b'id\ttext\n\n1\tx\n2\t"y\n3\tz\n4\t"z\n')
+    error = refused(path, "DAT001", "a quoted field runs to line 6: ")
+    assert error.place == f"{path}:4"
+    assert "\t" not in error.message
+    path = put(tmp_path / "b.csv", b'id,text\n1,"x\ny"\n2,"z\n3,z\n')
+    assert refused(path, "DAT001", "a quoted field runs to line 5: ").place == f"{path}:4"
+    path = put(tmp_path / "c.csv", b'id,text\n1,"x\ny",z\n')
+    assert refused(path, "DAT001", "3 fields").place == f"{path}:2"
+
+
 @pytest.mark.parametrize(
     ("name", "line", "hint"),
     [

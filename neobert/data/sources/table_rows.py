@@ -108,18 +108,24 @@ def csv_rows(pieces: Iterable[LinePiece], path: Path, delimiter: str, rows: RowF
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if has_quotes else csv.QUOTE_NONE
     lines = (line for _, line in whole_lines(pieces, path))
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
+    first = 1  # line of the row: a quote that is not closed fails many lines later
     try:
         header = _header(reader, path, delimiter) if rows.column_names is None else list(rows.column_names)
         rows.refuse_repeated(header, f"{path}:1")
-        for fields in filter(None, reader):
-            place = f"{path}:{reader.line_num}"
+        first = reader.line_num + 1
+        for fields in reader:
+            place, first = f"{path}:{first}", reader.line_num + 1
+            if not fields:
+                continue
             if len(fields) != len(header):
                 named = "the header" if rows.column_names is None else "dataset.column_names"
                 message = f"has {counted(len(fields), 'field')}, but {named} has {len(header)}"
                 raise unreadable(place, message, _COMPLETE if _is_cut_short(fields, header) else hint)
             yield place, dict(zip(header, fields, strict=True))
     except csv.Error as error:
-        raise unreadable(f"{path}:{reader.line_num}", f"is not CSV: {error}", hint) from error
+        reason = str(error).replace("\t", "\\t")
+        runs_on = f"a quoted field runs to line {reader.line_num}: " if reader.line_num > first else ""
+        raise unreadable(f"{path}:{first}", f"is not CSV: {runs_on}{reason}", hint) from error
 
 
 def _is_cut_short(fields: Sequence[str], header: Sequence[str]) -> bool:
