@@ -124,6 +124,16 @@ def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
         assert f"delimiter={json.dumps(delimiter)}))' < {path} > " in error.hint
 
 
+@pytest.mark.parametrize(
+    ("value", "key"),
+    [({"lang": "en", "content": "x"}, "content"), ({"id": 1, "body": "x"}, "body"), ({"id": 1}, "KEY")],
+)
+def test_the_hint_for_a_nested_text_names_its_key(tmp_path, value, key):
+    path = put(tmp_path / "a.jsonl", json.dumps({"text": value}).encode())
+    error = refused(path, "DAT011", "column 'text' holds an object with keys, not text")
+    assert f"write text.{key} to a column" in error.hint
+
+
 def test_a_quote_that_is_not_closed_is_named_by_the_line_that_opens_it(tmp_path):
     path = put(tmp_path / "a.tsv", b'id\ttext\n\n1\tx\n2\t"y\n3\tz\n4\t"z\n')
     error = refused(path, "DAT001", "a quoted field runs to line 6: ")

@@ -43,12 +43,17 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
         return ""
     if isinstance(value, str):
         return value
-    raise ProjectError(
-        "DAT011",
-        f"column {column!r} holds {type(value).__name__}, not text",
-        f"set {setting} to a column of strings",
-        place,
-    )
+    if isinstance(value, Mapping):
+        message = f"column {column!r} holds an object with keys, not text"
+        keys = [key for key, each in value.items() if isinstance(each, str)]
+        key = next((each for each in CANDIDATES if each in keys), keys[0] if keys else "KEY")
+        hint = (
+            f"write {column}.{key} to a column of its own, since nested keys are not read, and set {setting}"
+        )
+    else:
+        message = f"column {column!r} holds {type(value).__name__}, not text"
+        hint = f"set {setting} to a column of strings"
+    raise ProjectError("DAT011", message, hint, place)
 
 
 def _column_error(message: str, names: list[str], place: str, setting: str) -> ProjectError:
