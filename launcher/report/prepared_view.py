@@ -24,6 +24,7 @@ TOKENS = {
     "unknown": "unknown to the tokenizer",
     "special": "from text that spells a special token, such as [MASK]",
 }
+WORDS = {"without_token": "without a token", "cut": "cut off"}
 Report = Mapping[str, Any]
 Row = tuple[str, str]
 
@@ -46,9 +47,14 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
         for key, meaning in meanings.items():
             if counts.get(key):
                 yield "", f"{counted(counts[key], unit)} {meaning}"
-    for key in ("labels", "words"):
-        if counts.get(key):
-            yield "", f"{key} " + ", ".join(f"{label}: {number:,}" for label, number in counts[key].items())
+    if counts.get("labels"):
+        classes = ", ".join(f"{label}: {number:,}" for label, number in counts["labels"].items())
+        yield "", f"labels {classes}"
+    if words := counts.get("words"):
+        lost = {meaning: words[key] for key, meaning in WORDS.items() if words.get(key)}
+        named = [counted(words["total"], "labelled word"), *(f"{lost[each]:,} {each}" for each in lost)]
+        unused = f": labels of {sum(lost.values()):,} are not used" if lost else ""
+        yield "", ", ".join(named) + unused
 
 
 def _corpus_rows(corpora: Report) -> Iterator[Row]:

@@ -56,3 +56,14 @@ def test_a_stream_has_no_total() -> None:
     report = {"train": COUNTS, "microbatch": {"tokens": 1024, "reason": "16 documents"}}
     assert "microbatch       1,024 tokens" not in prepared_text(report)
     assert "microbatch     1,024 tokens\n" in prepared_text(report)
+
+
+def test_labelled_words_are_counted_in_words() -> None:
+    words = {"total": 1590, "without_token": 0, "cut": 0}
+    assert "                 1,590 labelled words\n" in prepared_text(
+        {"train": COUNTS, "eval": COUNTS | {"words": words}, "folder": "/cache/a"}
+    )
+    lost = words | {"without_token": 1, "cut": 2}
+    assert "1,590 labelled words, 1 without a token, 2 cut off: labels of 3 are not used" in prepared_text(
+        {"train": COUNTS | {"words": lost}}
+    )
