@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,11 @@ def require_model_folder(path: Path) -> None:
     if not path.is_dir():
         message = "is a file, not a model folder" if path.exists() else "no such folder"
     elif (path / RESOLVED).is_file():
-        message, hint = "the run has no checkpoint yet", "wait for its first checkpoint (trainer.save_steps)"
+        message = "the run has no checkpoint yet"
+        hint = (
+            f"see whether the run is alive: neobert-launch status {shlex.quote(str(path))}; "
+            "its first checkpoint is that of step trainer.save_steps"
+        )
     elif reason := why_no_model(path):
         message = f"is {reason}"
     else:

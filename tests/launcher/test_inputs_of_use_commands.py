@@ -12,6 +12,7 @@ from launcher.cli import app
 from launcher.commands import evaluate_glue, evaluation
 from launcher.process import json_child
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import require_model_folder
 
 COMMANDS = {
     "encode": ["encode", "FOLDER", "DATA", "-o", "out.npy"],
@@ -73,6 +74,12 @@ def test_a_folder_without_a_model_is_refused_at_once(
     command: str, folder: str, reason: str, begun_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert refused(command, folder, "texts.txt", capsys).endswith(f"{reason} [model-folder]")
+
+
+def test_a_run_without_a_checkpoint_may_have_failed(begun_run: Path) -> None:
+    with pytest.raises(ProjectError) as refusal:
+        require_model_folder(begun_run)
+    assert f"neobert-launch status {begun_run}" in refusal.value.hint
 
 
 @pytest.mark.parametrize("command", COMMANDS)
