@@ -407,6 +407,12 @@ def test_the_hint_for_a_small_text_leaves_a_step(judge_situation):
     assert judge_situation(streamed).status("DAT025") is Status.SKIP
 
 
+def test_a_mixture_is_not_called_remote_text(judge_situation):
+    mixed = {"config.dataset.path": None, "config.dataset.mixture": [{"path": "notes"}]}
+    result = judge_situation(SMALL_TEXT | mixed).checks["DAT025"]
+    assert (result.status, "DAT019" in result.message) == (Status.SKIP, True)
+
+
 @pytest.mark.parametrize(("keep_every", "nearest"), [(3, 2000), (5000, 4000), (9000, 8000), (9001, 10_000)])
 def test_steps_to_keep_are_moved_to_steps_that_are_saved(keep_every, nearest, judge_situation):
     saved = {"config.trainer.save_steps": 2000, "config.trainer.save_keep_every": keep_every}

@@ -272,6 +272,8 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why epochs are not estimated from file sizes, or an empty string."""
     dataset = run.config.dataset
+    if dataset.mixture:
+        return "a mixture is checked by DAT019, on the prepared text"
     if dataset.path is None or dataset.streaming:
         return "the text is not a local file or folder"
     if run.is_production:
