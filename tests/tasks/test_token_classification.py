@@ -140,6 +140,10 @@ def row(tokens, tags):
     [
         ("a.conll", "EU B-LOC\nago\n", "DAT001", ":2", "has 1 column (2 expected)"),
         ("a.conll", "\nEU\n", "DAT001", ":2", "a word and its label expected"),
+        ("a.conll", "\n# sent_id = 1\nEU B-LOC\n", "DAT001", ":2", "is a comment"),
+        ("a.conll", "EU B-LOC\n\n# sent_id = 2\nago O\n", "DAT001", ":3", "is a comment"),
+        ("a.conll", "EU\tB-LOC\n# a text\n", "DAT001", ":2", "is a comment"),
+        ("a.conll", "# O\nEU B-LOC\nago\n", "DAT001", ":3", "has 1 column (2 expected)"),
         (
             "a.conll",
             "EU B-LOC\n\nhe O\nago B-DAY\n",

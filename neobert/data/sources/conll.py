@@ -14,6 +14,7 @@ from neobert.plurals import counted
 WORDS, LABELS = "tokens", "tags"
 DOCUMENT_START = "-DOCSTART-"
 _HINT = "write a word and its label per line, separated by a tab or by spaces, and a blank line between texts"
+_COMMENTS = "remove the comment lines, such as: # sent_id = 1"
 _SPACE = re.compile("[ \t]+")
 
 
@@ -40,6 +41,11 @@ def conll_rows(
         fields = line.split("\t") if "\t" in line else _SPACE.split(line.strip(" "))
         width = width or len(fields)
         if len(fields) != width or width < 2:
+            # The first line of the file sets the number of columns: a comment there fails the next line.
+            follows_comment = bool(lines) and all(each[0].startswith("#") for each in lines)
+            if line.startswith("#") or follows_comment:
+                at = place if follows_comment else f"{path}:{number}"
+                raise unreadable(at, "is a comment, not a word with its label", _COMMENTS)
             of_file = f"{width} expected" if width > 1 else "a word and its label expected"
             raise unreadable(f"{path}:{number}", f"has {counted(len(fields), 'column')} ({of_file})", _HINT)
         size += len(line)
