@@ -62,11 +62,12 @@ def test_the_same_command_in_another_working_directory_finds_its_finished_run(
         return resolve_run("cpu-demo", (), keys)
 
     (tmp_path / "resolved.json").write_text(json.dumps(to_dict(resolved("notes.txt").config)), "utf-8")
-    (tmp_path / "manifest.json").write_text(json.dumps({"working_directory": "/work/project"}), "utf-8")
+    manifest = {"working_directory": str(tmp_path / "project")}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest), "utf-8")
     save(tmp_path, LAST)
-    monkeypatch.setattr("os.getcwd", lambda: "/work")
+    monkeypatch.chdir(tmp_path)
     assert is_finished(resolved("project/notes.txt"), tmp_path)
-    assert is_finished(resolved("/work/project/notes.txt"), tmp_path)
+    assert is_finished(resolved(str(tmp_path / "project" / "notes.txt")), tmp_path)
     assert is_finished(resolved("notes.txt"), tmp_path)  # the folder was moved, or the text is another one
     assert not is_finished(resolved("other/notes.txt"), tmp_path)
 
