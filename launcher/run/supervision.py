@@ -165,6 +165,10 @@ def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
         record_restart(launch.location, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
+    first = saved_step(launch.location) + 1
+    if failure.step > first:
+        # Their lines are the same, so the terminal stays silent until the run has passed them.
+        console.tell(f"steps {first:,} to {failure.step:,} are repeated, and not printed again")
 
 
 def conclude_session(

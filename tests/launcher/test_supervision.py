@@ -102,6 +102,19 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
     assert read_json(tmp_path / "outcome.json")["restarts"] == 1
 
 
+@pytest.mark.parametrize(("saved", "repeated"), [(0, "steps 1 to 1,194"), (150, "steps 151 to 1,194")])
+def test_steps_that_are_repeated_in_silence_are_announced(
+    launched: Callable[..., Summary], saved: int, repeated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched(
+        f"checkpoint = run / 'checkpoints' / '{saved}'\ncheckpoint.mkdir(parents=True, exist_ok=True)\n"
+        "(run / 'checkpoints' / 'latest').write_text(checkpoint.name)\n"
+        "if number == 0:\n    beat(1194)\n    os.kill(os.getpid(), signal.SIGKILL)\nend('finished', 0, 1200)"
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert f"{repeated} are repeated, and not printed again" in lines
+
+
 def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
     launched: Callable[..., Summary], monkeypatch: pytest.MonkeyPatch
 ) -> None:
