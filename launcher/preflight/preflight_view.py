@@ -19,7 +19,7 @@ from launcher.terminal.values import show_count, show_duration, show_mib, show_n
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
-from validators.finding import CheckResult, Status
+from validators.finding import CheckResult, Level, Status
 
 MEANING = {
     "pass": ("green", "all required checks passed"),
@@ -138,6 +138,8 @@ def _summary(examination: Examination) -> str:
     ended = Counter(check.status for check in checks)
     counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
     text = f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
+    if Level.HOST in examination.levels and Level.DATA not in examination.levels:
+        text += "; the data was not read (`neobert-launch preflight --level data` reads it)"
     return fold(text, console.width(), hanging=INDENT)
 
 
