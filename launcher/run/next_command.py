@@ -9,7 +9,8 @@ from pathlib import Path
 from launcher.rundir.directory import remove_halt
 from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
-from neobert.runfiles.run_dir import HALT, RESOLVED
+from neobert.runfiles.checkpoint.folders import BEST, follow
+from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
 from neobert.tasks import TASKS
 
 MODELING_CODE = "modeling_neobert.py"
@@ -17,8 +18,12 @@ MODELING_CODE = "modeling_neobert.py"
 
 
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
-    """Return the Python code that loads a finished run's model, else the command that resumes the run."""
+    """Return the Python code that loads a finished run's model, else the command that resumes the run.
+
+    The model is that of `checkpoints/best` where the run has one.
+    """
     if exit_code == EXIT_OK and checkpoint:
+        checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
         return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)

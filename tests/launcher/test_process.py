@@ -264,6 +264,18 @@ def test_a_checkpoint_that_was_refused_is_not_offered_again(
     assert "--resume auto" in failed.next_command
 
 
+def test_the_model_to_load_is_the_best_one_where_there_is_one(tmp_path: Path) -> None:
+    for step in (5, 10):
+        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+    (tmp_path / "checkpoints" / "latest").symlink_to("10")
+    leave(tmp_path, {"status": "finished", "exit_code": 0}, None)
+    for link, loaded in ((None, "10"), ("5", "5")):
+        if link:
+            (tmp_path / "checkpoints" / "best").symlink_to(link)
+        ending = conclude(tmp_path, 0, [], tmp_path / "error.json")
+        assert ending.next_command.endswith(f"from_pretrained('{tmp_path}/checkpoints/{loaded}')")
+
+
 def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
     (tmp_path / "error.json").write_text('{"code": "DAT', encoding="utf-8")
     assert conclude(tmp_path, 1, [], tmp_path / "error.json").exit_code == 4
