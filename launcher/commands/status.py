@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
+from launcher.run.summary import saved_step
 from launcher.rundir.directory import is_run_directory
 from launcher.rundir.run_status import DIED, RunStatus, read_status
 from launcher.terminal import console
@@ -89,8 +90,9 @@ def _heartbeat(age_s: float | None) -> str:
 def _checkpoint(status: RunStatus) -> str:
     """Format the age of the newest checkpoint; for a run that has ended, relative to its end."""
     has_ended = status.is_alive is False and not status.phase.startswith(DIED)
-    if status.minutes_at_risk is None:
-        return "checkpoint -"
+    if status.minutes_at_risk is None:  # the last session did not train, such as one that was refused
+        step = saved_step(Path(status.run))
+        return f"checkpoint of step {step}" if step else "checkpoint -"
     if status.minutes_since_checkpoint is None:
         return f"no checkpoint yet, {status.minutes_at_risk:.1f} min at risk"
     minutes = status.minutes_since_checkpoint

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from launcher.commands.status import line, read_status
+from launcher.commands.status import BETWEEN, line, read_status
 from launcher.run import progress_bar
 from launcher.run.live_view import PlainView, SteadyView, make_view
 from launcher.rundir.live_state import Watch, describe, phase_of
@@ -403,6 +403,15 @@ def test_status_of_a_run_that_ended(run_dir: Path) -> None:
     )
     assert "checkpoint 1.5 min before the end" in line(standing)
     assert "checkpoint 0.4 s before the end" in line(replace(standing, minutes_since_checkpoint=0.007))
+
+
+def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir: Path) -> None:
+    (run_dir / "outcome.json").write_text('{"status": "failed", "step": 12}', encoding="utf-8")
+    standing = replace(read_status(run_dir, datetime.now(UTC)), minutes_at_risk=None)
+    assert BETWEEN + "checkpoint -" + BETWEEN in line(standing)
+    (run_dir / "checkpoints" / "12").mkdir(parents=True)
+    (run_dir / "checkpoints" / "latest").symlink_to("12")
+    assert "checkpoint of step 12" in line(standing)
 
 
 @pytest.mark.parametrize(
