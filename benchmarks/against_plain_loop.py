@@ -18,10 +18,12 @@ from typing import Any
 
 from measurement import write_measurement
 from plain_loop import FORMS, SHARE
+from recipe_screen import BASE
 from trial_runner import compare
 from trials import (
     HERE,
     INTERVALS,
+    RECIPE,
     SEEDS,
     START_S,
     Trial,
@@ -49,13 +51,12 @@ ROWS = {"53M": 128, "245M": 128, "tiny": 2}
 """Of 512 tokens, in a step."""
 PLAIN_STEP_S = 0.15
 """Of the plain loop, at most: it computes the logits of all tokens."""
-BASE = {"optimizer": "adamw", "muon_lr": None, "lr": 1e-3, "weight_decay": 0.01, "shape": "cosine"}
-"""What the recipe of the other comparisons changes, as `recipe_screen.BASE` has it."""
 CONFIG = {"datacollator": {"mlm_probability": SHARE}}
 
 
 def own(chosen: argparse.Namespace, init: str, seed: int) -> Trial:
-    recipe = {**BASE, "init": init, "steps": chosen.steps, "seed": seed}
+    base = {name: BASE[name] for name in RECIPE}  # without what the recipe of the other comparisons changes
+    recipe = {**base, "init": init, "steps": chosen.steps, "seed": seed}
     title, rows = f"trainer-{init}-seed-{seed}", ROWS[chosen.size]
     return ours(chosen.work, title, [recipe], size=chosen.size, config=CONFIG, rows=rows)
 
