@@ -29,6 +29,7 @@ from trials import (
     Trial,
     column,
     difference,
+    options_of,
     ours,
     runs_of,
     summary,
@@ -63,17 +64,15 @@ def own(chosen: argparse.Namespace, init: str, seed: int) -> Trial:
 
 def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
     form = side if side in FORMS else PASSAGES
-    asked = {
+    settings = {
         "form": form,
         "init": init,
         "size": chosen.size,
         "rows": ROWS[chosen.size],
         "steps": chosen.steps,
     }
-    asked |= {SOFTCAP: {"softcap": 30.0}, SHORT: {"short-steps": chosen.steps // 4}}.get(side, {})
-    options = tuple(
-        word for name, value in {**asked, "seed": seed}.items() for word in (f"--{name}", str(value))
-    )
+    settings |= {SOFTCAP: {"softcap": 30.0}, SHORT: {"short-steps": chosen.steps // 4}}.get(side, {})
+    options = options_of({**settings, "seed": seed})
     command = (str(HERE / "plain_loop.py"), str(chosen.work), *options, "--output")
     most_s = START_S + PLAIN_STEP_S * chosen.steps
     return Trial(unique(f"plain-{side}-{init}-seed-{seed}", options), command, most_s)

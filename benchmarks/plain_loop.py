@@ -25,7 +25,7 @@ from held_out import PAD_ID, full_rows, held_out, padded_rows
 from model_sizes import SIZES
 from numpy.typing import NDArray
 from peer_trainer import IGNORED, ROW_LENGTH, VOCABULARY, Masking
-from recipe_screen import BASE
+from recipe_screen import BASE, shape_of
 from step_clock import StepClock
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
@@ -39,18 +39,8 @@ ASKED = ("form", "init", "size", "rows", "steps", "softcap", "short_steps", "see
 
 
 def build(size: str, init: str) -> NeoBERTLMHead:
-    layers, hidden = SIZES[size]
-    config = NeoBERTConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-        max_position_embeddings=ROW_LENGTH,
-        tie_word_embeddings=True,
-        init=init,
-    )
-    return NeoBERTLMHead(config)
+    of_text = {"vocab_size": VOCABULARY, "max_position_embeddings": ROW_LENGTH}
+    return NeoBERTLMHead(NeoBERTConfig(**shape_of(size), **of_text, init=init))
 
 
 def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[list[NDArray[np.int64]]]:

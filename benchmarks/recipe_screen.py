@@ -75,16 +75,23 @@ def run_config(work: Path, size: str, rows: int, trial: dict[str, Any], fixed: S
     return from_dict(sections | {"seed": trial["seed"]})
 
 
-def base_sections(work: Path, size: str, rows: int, trial: dict[str, Any]) -> Sections:
+def shape_of(size: str) -> dict[str, Any]:
+    """Return the keys of the model that its size determines."""
     layers, hidden = SIZES[size]
     return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": hidden // 64,
+        "intermediate_size": 4 * hidden,
+        "tie_word_embeddings": True,
+    }
+
+
+def base_sections(work: Path, size: str, rows: int, trial: dict[str, Any]) -> Sections:
+    return {
         "model": {
-            "num_hidden_layers": layers,
-            "hidden_size": hidden,
-            "num_attention_heads": hidden // 64,
-            "intermediate_size": 4 * hidden,
+            **shape_of(size),
             "max_position_embeddings": ROW_LENGTH,
-            "tie_word_embeddings": True,
             "kernel_backend": "torch" if size == "tiny" else KERNELS,
         },
         "tokenizer": {"path": str(work / "tokenizer"), "allow_special_token_rewrite": True},

@@ -85,7 +85,7 @@ def peer(
         "share": SHARE,
         "seed": seed,
     }
-    options = tuple(word for name, value in chosen.items() for word in (f"--{name}", str(value)))
+    options = options_of(chosen)
     command = (str(HERE / "peer_trainer.py"), str(work), *options, "--output")
     return Trial(unique(title, options), command, START_S + 10.0 + 0.056 * steps)
 
@@ -109,6 +109,11 @@ def ours(
     run_s = 6.0 + STEP_S[size] * rows / ROWS[size] * max(recipe["steps"] for recipe in chosen)
     command = (str(HERE / "recipe_screen.py"), str(work), *options, "--output")
     return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
+
+
+def options_of(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Return settings as options of a program."""
+    return tuple(word for name, value in settings.items() for word in (f"--{name}", str(value)))
 
 
 def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]] = ()) -> str:

@@ -37,7 +37,7 @@ SECTIONS = {
     },
 }
 Document = tuple[Tensor, Tensor]
-"""Input ids and labels [S] of a document; labels are -100 where there is no target."""
+"""Input ids and labels [S] of a document; positions without a target have the label -100."""
 
 
 def documents(batch: Microbatch) -> Iterator[Document]:
