@@ -38,13 +38,12 @@ from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.folder_lock import FolderInUseError, held
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
-from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder, require_model_folder
+from neobert.runfiles.model_folder import NEOBERT_FOLDER, WEIGHT_FILES, model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
 DEFAULT_TASKS = "glue"
-WEIGHT_FILES = "*.safetensors"
 
 
 def run(request: Request, output_format: str) -> int:
@@ -54,22 +53,20 @@ def run(request: Request, output_format: str) -> int:
     output: a run without a checkpoint yet looks like one that was stopped, and would be deleted.
     """
     _refuse_unknown(request)
-    require_source(request.data, "--data")
-    require_model_folder(request.folder.absolute())
     output = output_folder(request.output)
+    data, model = require_source(request.data, "--data"), model_folder(request.folder.absolute())
     try:
         with results_folder(output), held(output):
-            return _run_missing(request, output_format)
+            return _run_missing(_begin(request, data, model, output), output_format)
     except FolderInUseError:
         message = "another process is evaluating into this folder"
         hint = "wait until that process ends, or choose another --output"
         raise ProjectError("glue-running", message, hint, str(output)) from None
 
 
-def _run_missing(request: Request, output_format: str) -> int:
-    suite = _begin(request)
+def _run_missing(suite: Suite, output_format: str) -> int:
     _refuse_unusable_overrides(suite)
-    code = EXIT_OK
+    request, code = suite.request, EXIT_OK
     for number, (task, seed) in enumerate(request.order(), 1):
         point, parent = suite.point(task, seed), suite.parent(task, seed)
         if suite.is_finished(point):
@@ -94,9 +91,7 @@ def _run_missing(request: Request, output_format: str) -> int:
     return code
 
 
-def _begin(request: Request) -> Suite:
-    data = require_source(request.data, "--data")
-    model, output = model_folder(request.folder.absolute()), output_folder(request.output)
+def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
     settings = _config_of(model)
     if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
         message = f"is not a NeoBERT model: it has no weights ({WEIGHT_FILES})"

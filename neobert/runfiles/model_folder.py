@@ -16,6 +16,7 @@ from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, LATEST, RESOLVED
 CODE = "model-folder"
 NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 ADAPTER_CONFIG = "adapter_config.json"
+WEIGHT_FILES = "*.safetensors"
 
 
 def model_folder(path: Path) -> Path:
@@ -94,4 +95,4 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
 
 def weights_digest(folder: Path) -> str:
     """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces."""
-    return " ".join(file_sha256(file) for file in sorted(folder.glob("*.safetensors")))
+    return " ".join(file_sha256(file) for file in sorted(folder.glob(WEIGHT_FILES)))

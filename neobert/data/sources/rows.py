@@ -148,16 +148,17 @@ class RowFormat:
 
         A row without any text has None for a cell that is null or empty: spreadsheets export empty rows.
         """
-        row: dict[str, Any] = {
+        texts = {
             field.name: text_of(values[columns[field.name]], columns[field.name], place, field.setting)
             for field in self.fields
             if field.read is None
         }
-        is_empty = bool(row) and not any(text.strip() for text in row.values())
+        row: dict[str, Any] = dict(texts)
         for field in self.fields:
             if field.read is not None:
                 value = values[columns[field.name]]
-                row[field.name] = None if is_empty and value in (None, "") else field.read(value, place)
+                is_left_out = value in (None, "") and texts and not any(map(str.strip, texts.values()))
+                row[field.name] = None if is_left_out else field.read(value, place)
         if self.check is not None:
             self.check(row, place)
         return row
