@@ -16,6 +16,7 @@ from neobert.evaluation.glue.summary import averages, notes, task_summary
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.plurals import counted
 
+TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
 ARMS, SIDES, OTHERS = ("ours", "random", "peer"), ("ours", "peer"), ("peer", "random")
 FINE_TUNING = {
     "batch": BATCH_SIZE,
@@ -118,7 +119,7 @@ def missing_of(arms: Mapping[str, Mapping[str, Any]], files: Mapping[str, Any]) 
 def report(
     results: Path, output: Path | None, rates: Sequence[float], files: Mapping[str, Mapping[str, Any]]
 ) -> str:
-    """Return a table, and write glue-small.json; incomplete as long as a job is missing."""
+    """Return a table, and write its figure; incomplete as long as a job is missing."""
     arms = {arm: arm_of(results, arm, rates, files) for arm in ARMS}
     above, missing = margins(arms, files), list(missing_of(arms, files))
     begun = {name: task for found in arms.values() for name, task in found["tasks"].items()}
@@ -136,8 +137,14 @@ def report(
         of_all = above["peer"]["all"]
         value = None if of_all is None else round(of_all["points"], 2)
         unit = "points of the mean of the tasks above the peer"
-        write_measurement(output / "glue-small.json", value, unit, 0.0, detail, is_complete=not missing)
+        write_measurement(output / f"{figure(files)}.json", value, unit, 0.0, detail, is_complete=not missing)
     return "\n".join(lines)
+
+
+def figure(tasks: Iterable[str]) -> str:
+    """Return the name of the measurement: a comparison of other tasks is not the one of all."""
+    names = list(tasks)
+    return "glue-small" if names == list(TASK_NAMES) else "-".join(["glue-small", *names])
 
 
 def table(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from glue_report import ARMS, SIDES, best_rate, job_name, report
+from glue_report import ARMS, SIDES, TASK_NAMES, best_rate, job_name, report
 from step_clock import UNTIMED
 from trial_runner import TrialsFailed, parse, priced_parser_of, run_twice, visible_gpus
 from trials import HERE, SEEDS, Trial, result
@@ -34,7 +34,6 @@ from neobert.evaluation.glue.tasks import TASKS
 
 SETTINGS = ("size", "pretraining", "batch_rows", "rows", "pairs")
 """Settings that all jobs in a folder of results share."""
-TASK_NAMES = ("cola", "sst2", "mrpc", "stsb", "rte", "qnli")
 RATES = (5e-5, 2e-4)
 START_S, STEP_S, BLIMP_S, COMPILE_S, MARGIN = 30.0, 0.03, 120.0, 90.0, 1.2
 """Prices before the first job of a kind has ended, for an H100 that few jobs share; then its time counts."""
@@ -118,7 +117,8 @@ def model(chosen: argparse.Namespace, arm: str) -> Path:
 def points(chosen: argparse.Namespace, arm: str, task: str) -> list[tuple[float, int]]:
     """Return rates and seeds of a task that can be known by now."""
     first = [(rate, SEEDS[0]) for rate in chosen.rates]
-    best = best_rate(chosen.results, arm, task, chosen.rates)
+    is_only = len(chosen.rates) == 1
+    best = chosen.rates[0] if is_only else best_rate(chosen.results, arm, task, chosen.rates)
     return first if best is None else [*first, *((best, seed) for seed in SEEDS[1:])]
 
 

@@ -106,6 +106,13 @@ def test_other_seeds_wait_for_the_best_rate(chosen, files):
     assert sorted(of_cola)[1:] == [f"ours-cola-lr-0.0005-seed-{seed}" for seed in range(3)]
 
 
+def test_a_single_rate_is_not_waited_for(chosen, files):
+    chosen.rates = RATES[:1]
+    pretrained(chosen, "ours")
+    of_cola = [name for name in names(chosen, files) if name.startswith("ours-cola")]
+    assert sorted(of_cola) == [f"ours-cola-lr-0.0001-seed-{seed}" for seed in range(3)]
+
+
 @pytest.mark.parametrize(
     ("scores", "best"), [((0.2, 0.3), 1), ((0.3, 0.2), 0), ((None, -0.5), 1), ((None, None), 0)]
 )
@@ -236,7 +243,7 @@ def test_a_margin_compares_the_tasks_and_seeds_that_both_arms_have(chosen, files
 
     def found():
         table = glue_report.report(chosen.results, chosen.results, chosen.rates, files)
-        measurement = json.loads((chosen.results / "glue-small.json").read_text())
+        measurement = json.loads((chosen.results / "glue-small-cola-rte.json").read_text())
         return table, measurement["value"], measurement["detail"]["margins"]
 
     table, value, margins = found()
@@ -278,7 +285,7 @@ def test_the_report_names_what_is_missing(chosen, files):
 
     def written():
         tables.append(glue_report.report(chosen.results, chosen.results, RATES, files))
-        return json.loads((chosen.results / "glue-small.json").read_text())
+        return json.loads((chosen.results / "glue-small-cola-rte.json").read_text())
 
     partial = written()
     assert partial["detail"]["missing"] == ["peer, rte: 2 of 3 seeds"]
