@@ -164,6 +164,18 @@ def test_the_table_of_small_encoders_is_the_one_that_was_measured() -> None:
     assert f"**{points(above[0]['all'])}** | {points(above[1]['all'])} of five |" in page
 
 
+def test_the_row_of_all_texts_is_the_one_that_was_measured() -> None:
+    detail = json.loads((ROOT / "docs/measurements/glue-small-sst2.json").read_text("utf-8"))["detail"]
+    arms = [detail["arms"][arm] for arm in ("ours", "random", "peer")]
+    scores = [arm["tasks"]["sst2"]["score"] for arm in arms]
+    means = " | ".join(f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores)
+    page = " ".join(PAGES["evaluation.md"].split())
+    assert f"| SST-2, all of its texts | {means} | {points(detail['margins']['peer']['all'])} |" in page
+    assert detail["not_comparable"] == []
+    ours, peer = (100 * arms[place]["blimp"]["accuracy"] for place in (0, 2))
+    assert f"({ours:.1f} and {peer:.1f} in the third)" in page
+
+
 def test_the_readme_has_the_scores_of_small_encoders() -> None:
     detail = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]
     ours, peer = (detail["arms"][arm] for arm in ("ours", "peer"))
