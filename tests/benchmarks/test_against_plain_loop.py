@@ -74,7 +74,7 @@ def test_a_difference_is_that_of_three_seeds(tmp_path):
         side = each.name.removeprefix("plain-").split("-")[0]
         if "published" not in each.name or side != "passages":
             line = {"loss": losses[side], "seconds": 1.0, "tokens": 10}
-            result_path(tmp_path, each.name).write_text(json.dumps(line) + "\n")
+            result_path(tmp_path, each.name).write_text(each.num_runs * (json.dumps(line) + "\n"))
     text = against_plain_loop.report(chosen)
     assert "scaled, trainer: -0.100 (-0.100 to -0.100)" in text
     assert "scaled, isolation: -0.200 (-0.200 to -0.200)" in text
