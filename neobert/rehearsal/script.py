@@ -82,6 +82,7 @@ def stand_ins(
         "trainer.max_steps": script.planned,
         "trainer.max_epochs": None,  # the plan's estimate is in max_steps
         "trainer.batch_size_warmup_steps": 0,  # the time of whole steps is measured
+        "trainer.sequence_length_warmup_steps": min(1, config.trainer.sequence_length_warmup_steps),
         "trainer.early_stopping_patience": None,
         "trainer.profile_steps": None,
         "trainer.memory_snapshot_step": None,

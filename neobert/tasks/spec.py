@@ -29,6 +29,7 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
     return {
         **dict.fromkeys(MASKING_KEYS, unmasked),
         "trainer.z_loss": "its loss does not use vocabulary logits",
+        "trainer.sequence_length_warmup_steps": "a label belongs to a whole text",
         "trainer.cuda_graphs": "the shapes of its rows vary",
         "dataset.min_length": "labelled texts of any length are kept",
     }

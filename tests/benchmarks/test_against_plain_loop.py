@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 
 import against_plain_loop
 import held_out
@@ -82,3 +83,16 @@ def test_a_difference_is_that_of_three_seeds(tmp_path):
     assert "published, passages: not run" in text
     written = json.loads((tmp_path / "out" / "plain-loop.json").read_text())
     assert (written["value"], written["is_complete"]) == (None, False)
+
+
+def test_the_page_has_the_runs_that_are_kept():
+    root = Path(__file__).parents[2]
+    kept = root / "docs" / "measurements" / "learning-runs"
+    page = " ".join((root / "docs" / "learning.md").read_text("utf-8").split())
+    chosen = argparse.Namespace(work=root, results=kept, size="53M", steps=600)
+    for found in against_plain_loop.judge(chosen).values():
+        for runs in found["runs"].values():
+            assert ", ".join(f"{run['loss']:.3f}" for run in runs) in page
+        for each in filter(None, found["differences"].values()):
+            low, high = each["interval"]
+            assert f"{each['mean']:+.3f} ({low:+.3f} to {high:+.3f})" in page

@@ -4,13 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
+from neobert.config.schema import (
+    DataCollatorConfig,
+    DatasetConfig,
+    RunConfig,
+    TokenizerConfig,
+    TrainerConfig,
+)
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler
-from neobert.data.batches.shape import batch_shape, segment_length
+from neobert.data.batches.shape import batch_shape, segment_length, with_cuts
 from neobert.data.batches.windows import Cursor, PreparedWindows
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.families.table import longest_row
@@ -40,6 +47,32 @@ def test_every_microbatch_of_any_text_fits_its_slots(groups, rows, seed):
     assert sum(batch.num_tokens for batch in batches) == lengths.sum()
     assert {batch.cu_seqlens.shape for batch in batches} == {(shape.num_slots + 1,)}
     assert max(int(batch.cu_seqlens.diff().max()) for batch in batches) <= 64
+
+
+@given(st.lists(st.integers(3, 64), min_size=1, max_size=60), st.integers(1, 3), st.integers(1, 70))
+def test_pieces_are_the_documents_cut_at_every_length(lengths, rows, length):
+    """Of any text, in any microbatch: same tokens and labels, one shape, and no slot missing."""
+    store = store_of(np.array(lengths))
+    warmup = TrainerConfig(sequence_length_warmup_steps=1, sequence_length_warmup_length=length)
+    shape = with_cuts(batch_shape(CONFIG, rows, store.statistics), warmup).value
+    assembler = Assembler(shape, RULE, 0, 0, len(RULE.is_maskable))
+    window = PreparedWindows(store, shape, 0).load(Cursor())
+    for index in range(len(window)):
+        whole = assembler.build(store, window.members(index), 0, 0, Cursor())
+        cut = whole.in_pieces(length)
+        expected = [piece for n in store.lengths(window.members(index)) for piece in pieces_of(n, length)]
+        assert cut.cu_seqlens.diff()[: cut.num_segments].tolist() == expected
+        assert cut.cu_seqlens.shape == whole.cu_seqlens.shape == (shape.num_slots + 1,)
+        assert (cut.cu_seqlens[0], cut.cu_seqlens[-1]) == (0, shape.capacity)
+        assert cut.cu_seqlens.diff().max() <= min(length, 64)
+        positions = np.concatenate([np.arange(piece) for piece in expected])
+        assert cut.position_ids[: cut.num_tokens].tolist() == positions.tolist()
+        assert torch.equal(cut.input_ids, whole.input_ids)
+        assert torch.equal(cut.labels, whole.labels)
+
+
+def pieces_of(num_tokens, length):
+    return [min(length, num_tokens - start) for start in range(0, num_tokens, length)]
 
 
 def test_slots_are_tight_for_a_usual_mix():

@@ -87,6 +87,12 @@ def test_larger_steps_of_a_batch_size_warmup_have_a_speed_of_their_own(observe):
     assert observe(slow, gradient_accumulation_steps=4, batch_size_warmup_steps=20) == {SLOW: 1}
 
 
+def test_steps_of_short_pieces_have_a_speed_of_their_own(observe):
+    lines = speeds(*[150.0] * 20, *[100.0] * 20)
+    assert observe(lines) == {SLOW: 1}
+    assert observe(lines, sequence_length_warmup_steps=20) == {}
+
+
 def test_the_first_lines_of_a_session_are_compared_with_none(observe):
     assert observe(speeds(20, 60, 50, *[100.0] * 20)) == {}
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from neobert.config.schedules import microbatches_at
+from neobert.data.batches.microbatch import Microbatch
 from neobert.training.loop import steps
 from tests.killed_run import killed_before
 
@@ -23,7 +24,11 @@ RECIPES: dict[str, dict[str, Any]] = {
         "optimizer": {"name": "muon", "muon_split": "heads"},
     },
     "a warm-up": {
-        "trainer": {"z_loss": 1e-3},
+        "trainer": {
+            "z_loss": 1e-3,
+            "sequence_length_warmup_steps": 9,
+            "sequence_length_warmup_length": 8,
+        },
         "scheduler": {"name": "sqrt", "warmup_steps": 9, "final_lr_ratio": 0.0},
         "optimizer": {"name": "muon", "muon_split": "projections"},
     },
@@ -85,3 +90,31 @@ def test_a_growing_batch_reads_more_in_every_stage(make_run, run, metrics):
     tokens = [after - before for before, after in pairwise([0, *totals])]
     for step, microbatches in enumerate([1, 1, 1, 2, 2, 2, 4, 4, 4, 6, 6, 6]):
         assert 0.7 * microbatches < tokens[step] / (4 * 32) <= microbatches
+
+
+def test_short_pieces_are_the_same_text_until_the_warm_up_ends(make_run, run, metrics, monkeypatch):
+    """The first steps see other context and the same tokens; evaluations see whole documents."""
+    cut, in_pieces = [], Microbatch.in_pieces
+    monkeypatch.setattr(Microbatch, "in_pieces", lambda *of: cut.append(of[1]) or in_pieces(*of))
+    lines = {}
+    for steps_in_pieces in (0, 4):
+        warmup = {"sequence_length_warmup_steps": steps_in_pieces, "sequence_length_warmup_length": 8}
+        single = {"logging_steps": 1, "gradient_accumulation_steps": 1}
+        folder = make_run(f"cut-{steps_in_pieces}", trainer=warmup | single)
+        assert run(folder) == 0
+        lines[steps_in_pieces] = [line for line in metrics(folder) if "train/loss" in line]
+    assert cut == [8] * 4
+    for whole, pieces in zip(*lines.values(), strict=True):
+        assert whole["train/tokens_total"] == pieces["train/tokens_total"]
+        assert whole["train/loss"] != pieces["train/loss"]
+
+
+def test_padded_rows_are_not_cut(make_run, run, metrics):
+    losses = []
+    for steps_in_pieces in (0, 4):
+        warmup = {"sequence_length_warmup_steps": steps_in_pieces, "sequence_length_warmup_length": 8}
+        padded = {"datacollator": {"pack_sequences": False}, "trainer": {**warmup, "max_steps": 4}}
+        folder = make_run(f"padded-{steps_in_pieces}", **padded)
+        assert run(folder) == 0
+        losses.append([line["train/loss"] for line in metrics(folder) if "train/loss" in line])
+    assert losses[0] == losses[1] != []

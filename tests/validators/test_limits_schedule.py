@@ -79,6 +79,19 @@ def test_a_batch_that_never_is_whole(steps: int, severities: list[Severity | Non
     assert [one.severity for one in found("SCH001", run) if "batch-size" in one.message] == severities
 
 
+def test_pieces_until_the_end_of_a_run() -> None:
+    run = run_of(
+        "trainer.max_steps=1000", "scheduler.warmup_steps=0", "trainer.sequence_length_warmup_steps=501"
+    )
+    (violation,) = [one for one in found("SCH001", run) if "sequence-length" in one.message]
+    assert (violation.path, violation.severity) == (
+        "trainer.sequence_length_warmup_steps",
+        Severity.WARN,
+    )
+    assert violation.message.startswith("the sequence-length warm-up takes 501 of 1,000 steps")
+    assert violation.hint == "set trainer.sequence_length_warmup_steps to 50"
+
+
 @pytest.mark.parametrize(
     ("optimizer", "width", "rate", "count"),
     [

@@ -10,7 +10,7 @@ from neobert.config import RunConfig, all_keys, to_dict
 from neobert.config.canonical import flatten
 from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
-from neobert.families.table import requested_kernels
+from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan
 from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
@@ -38,6 +38,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in `model.attn_backend`
     without packing, `trainer.batch_size_warmup_steps` with one microbatch per step,
+    `trainer.sequence_length_warmup_steps` if no document is longer than a piece or rows are padded,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one compiled graph,
     `dataset.revision` if the data does not come from the Hub,
@@ -81,6 +82,7 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if trainer.batch_size_warmup_steps and trainer.gradient_accumulation_steps == 1:
         path = "trainer.batch_size_warmup_steps"
         yield path, "a step has one microbatch", "raise trainer.gradient_accumulation_steps"
+    yield from _of_pieces(config)
     if trainer.gradient_checkpointing_every_n > 1 and not trainer.gradient_checkpointing:
         path = "trainer.gradient_checkpointing_every_n"
         yield path, "trainer.gradient_checkpointing is false", "set trainer.gradient_checkpointing to true"
@@ -97,6 +99,17 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
     if dataset.validation_split is not None and dataset.eval_samples is not None:
         path = "dataset.validation_split"
         yield path, "dataset.eval_samples is set and takes precedence", "set dataset.eval_samples to null"
+
+
+def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    trainer, longest = config.trainer, longest_row(config)
+    steps, length = (f"trainer.sequence_length_warmup_{name}" for name in ("steps", "length"))
+    if not trainer.sequence_length_warmup_steps:
+        return
+    if not config.datacollator.pack_sequences:
+        yield steps, "padded rows are not cut", "set datacollator.pack_sequences to true"
+    elif trainer.sequence_length_warmup_length >= longest:
+        yield steps, f"no document is longer than {longest:,} tokens", f"lower {length} below {longest:,}"
 
 
 def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:

@@ -20,6 +20,11 @@ HIGHEST_FLOOR = 0.1
 ZERO_FLOOR = 1e-3
 """Share of the peak. Below it, a step has no visible effect on the loss."""
 
+OTHER_WARMUPS = {
+    "batch_size_warmup_steps": "batch-size",
+    "sequence_length_warmup_steps": "sequence-length",
+}
+"""Keys of `trainer` that count the steps of another warm-up than that of the rate."""
 MOST_PROFILED = 100
 """Steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
 
@@ -32,9 +37,9 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     Fails if the warm-up does not end before the run, if warm-up and decay overlap, if the decay ends after
     the last step, and if a floor below a thousandth of the peak lasts more than 1 % of the steps. Warns if
     the warm-up takes more than half of the run, and if a higher floor lasts more than 10 % of it. The limits
-    of the warm-up also apply to `trainer.batch_size_warmup_steps`. The message gives the learning rate at the
-    first, middle and last step. Also warns about percentages below 1, which look like fractions; a number of
-    steps is unambiguous.
+    of the warm-up also apply to those of batch size and sequence length. The message gives the learning rate
+    at the first, middle and last step. Also warns about percentages below 1, which look like fractions; a
+    number of steps is unambiguous.
 
     ## Why is this bad?
     With a warm-up of 10,000 steps, a run of 500 never reaches its peak rate, and only its poor loss shows
@@ -64,7 +69,7 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         *_percent_violations(run, plan),
         *_warmup_violations(run, plan),
         *_decay_violations(plan),
-        *_batch_warmup_violations(run.config.trainer, plan.max_steps.value),
+        *_other_warmup_violations(run.config.trainer, plan.max_steps.value),
     ):
         yield replace(violation, message=f"{violation.message}; {rates}")
 
@@ -101,15 +106,16 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
         yield Violation(path, message, f"lower {path} or {way_out}")
 
 
-def _batch_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violations:
-    steps, path = trainer.batch_size_warmup_steps, "trainer.batch_size_warmup_steps"
-    if steps > LONGEST_WARMUP * max_steps:
-        yield Violation(
-            path,
-            f"the batch-size warm-up takes {steps:,} of {max_steps:,} steps",
-            f"set {path} to {max_steps * USUAL_WARMUP_PERCENT // 100}",
-            None if steps >= max_steps else Severity.WARN,
-        )
+def _other_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violations:
+    for key, name in OTHER_WARMUPS.items():
+        steps, path = getattr(trainer, key), f"trainer.{key}"
+        if steps > LONGEST_WARMUP * max_steps:
+            yield Violation(
+                path,
+                f"the {name} warm-up takes {steps:,} of {max_steps:,} steps",
+                f"set {path} to {max_steps * USUAL_WARMUP_PERCENT // 100}",
+                None if steps >= max_steps else Severity.WARN,
+            )
 
 
 def _decay_violations(plan: Plan) -> Violations:

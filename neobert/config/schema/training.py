@@ -158,6 +158,15 @@ class TrainerConfig:
         "gradient_accumulation_steps. The learning rate depends on the step alone.",
         affects="data",
     )
+    sequence_length_warmup_steps: NonNegativeInt = key(
+        0,
+        "Sequence-length warm-up: first steps in which packed documents are cut into pieces of "
+        "sequence_length_warmup_length tokens, which do not attend to each other.",
+        affects="data",
+    )
+    sequence_length_warmup_length: PositiveInt = key(
+        128, "Tokens of a piece during the sequence-length warm-up.", affects="data"
+    )
     global_batch_size: PositiveInt | None = key(
         None,
         "Expected rows per step over all devices; only checked against the product of the other keys.",

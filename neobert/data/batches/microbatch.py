@@ -64,6 +64,21 @@ class Microbatch:
         """Copy the tensors to pinned memory."""
         return self._map(lambda tensor: tensor.pin_memory())
 
+    def in_pieces(self, length: int) -> Microbatch:
+        """Cut the segments of a packed microbatch into pieces of `length` tokens, isolated like segments.
+
+        Tokens and labels stay; a piece's positions start at 0, and `sample_ids` are still those of documents.
+        """
+        assert self.cu_seqlens is not None
+        positions = self.position_ids % length
+        starts = torch.nonzero(positions == 0)[:, 0]
+        bounds = torch.full_like(self.cu_seqlens, len(positions))
+        assert len(starts) < len(bounds), "the shape bounds the cuts"
+        bounds[: len(starts)] = starts
+        num_segments = int((starts < self.num_tokens).sum())
+        cut = replace(self, position_ids=positions, cu_seqlens=bounds, num_segments=num_segments)
+        return cut.pin_memory() if self.position_ids.is_pinned() else cut
+
     def _map(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         changed: dict[str, Any] = {n: change(t) for n, t in values.items() if isinstance(t, Tensor)}

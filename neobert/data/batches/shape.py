@@ -9,7 +9,7 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
@@ -27,12 +27,17 @@ NEARLY_AS_FEW = 0.995
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Size of a microbatch: `rows` padded rows, or up to `max_segments` segments in `capacity` tokens."""
+    """Size of a microbatch: `rows` padded rows, or up to `max_segments` segments in `capacity` tokens.
+
+    Attributes:
+        cuts: places at which the sequence-length warm-up may cut segments.
+    """
 
     rows: int
     row_length: int
     max_segments: int
     is_packed: bool
+    cuts: int = 0
 
     @property
     def capacity(self) -> int:
@@ -41,8 +46,8 @@ class BatchShape:
 
     @property
     def num_slots(self) -> int:
-        """Number of segments in `cu_seqlens`: documents, and pieces of the padding at the end."""
-        return self.max_segments + self.rows
+        """Number of segments in `cu_seqlens`: documents, their pieces, and those of padding at the end."""
+        return self.max_segments + self.rows + self.cuts
 
 
 def segment_length(config: RunConfig) -> int:
@@ -65,6 +70,14 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
         f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "
         f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
     )
+
+
+def with_cuts(shape: Derived[BatchShape], trainer: TrainerConfig) -> Derived[BatchShape]:
+    """Add the slots that pieces of a sequence-length warm-up need, for all steps: the shape is static."""
+    if not shape.value.is_packed or not trainer.sequence_length_warmup_steps:
+        return shape
+    cuts = shape.value.capacity // trainer.sequence_length_warmup_length
+    return Derived(replace(shape.value, cuts=cuts), f"{shape.reason}; plus {cuts} for pieces of documents")
 
 
 def with_enough_slots(

@@ -22,7 +22,7 @@ from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
 from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, pack_evenly
 from neobert.data.batches.prefetch import WorkerThreads
-from neobert.data.batches.shape import BatchShape, batch_shape, with_enough_slots
+from neobert.data.batches.shape import BatchShape, batch_shape, with_cuts, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
@@ -143,9 +143,9 @@ def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_P
     """Derive the microbatch shape for a training text and a packer of `PACKERS`."""
     shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
-    if packer < FIRST_WITH_ENOUGH_SLOTS or keeps_order or not shape.value.is_packed:
-        return shape
-    return with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
+    if packer >= FIRST_WITH_ENOUGH_SLOTS and not keeps_order and shape.value.is_packed:
+        shape = with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
+    return with_cuts(shape, config.trainer)
 
 
 class WindowSource(Protocol):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neobert.config.schedules import microbatches_at
+from neobert.config.schedules import microbatches_at, piece_length_at
 from neobert.metric_names import PACE, TRAIN_LOSS
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
@@ -45,7 +45,7 @@ class HealthWatch:
 
     def __init__(self) -> None:
         self._num_lines = 0
-        self._num_microbatches = 0
+        self._kind_of_step: tuple[int, int | None] = (0, None)
         self._speeds: deque[float] = deque(maxlen=REFERENCE_LINES)
         self._side, self._outside = "", list[float]()
         self._reserved: int | None = None
@@ -54,16 +54,17 @@ class HealthWatch:
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Log a warning for each problem in the step's metrics."""
-        self._restart_at(microbatches_at(report.step - 1, trainer.config.trainer))
+        step, config = report.step - 1, trainer.config.trainer
+        self._restart_at((microbatches_at(step, config), piece_length_at(step, config)))
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
         has_evaluated = trainer.state.evaluation_s > 0
         for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):
             trainer.state.warn(name, message)
 
-    def _restart_at(self, num_microbatches: int) -> None:
-        """Forget the usual speed if a step has another size than at the last line (batch-size warm-up)."""
-        if num_microbatches != self._num_microbatches:
-            self._num_microbatches = num_microbatches
+    def _restart_at(self, kind_of_step: tuple[int, int | None]) -> None:
+        """Forget the usual speed if steps have other microbatches or pieces than at the last line."""
+        if kind_of_step != self._kind_of_step:
+            self._kind_of_step = kind_of_step
             self._speeds.clear()
             self._side, self._outside = "", []
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
-from neobert.config.schedules import microbatches_at
+from neobert.config.schedules import microbatches_at, piece_length_at
 from neobert.metric_names import EVAL, on_source
 from neobert.optim import step_unless
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
@@ -91,12 +91,14 @@ def run_step(trainer: Trainer) -> None:
 
 def fetch(trainer: Trainer) -> list[Batch]:
     """Fetch the microbatches of a step; an empty list if a stop was requested before they were ready."""
-    count = microbatches_at(trainer.progress.step, trainer.config.trainer)
+    step, config = trainer.progress.step, trainer.config.trainer
     try:
         with trainer.signals.interrupting():
-            return [next(trainer.batches) for _ in range(count)]
+            batches = [next(trainer.batches) for _ in range(microbatches_at(step, config))]
     except StopRequested:
         return []
+    length, cut = piece_length_at(step, config), trainer.task.in_pieces
+    return batches if length is None or cut is None else [cut(batch, length) for batch in batches]
 
 
 def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
