@@ -222,7 +222,7 @@ def line_of(row: dict[str, Any]) -> str:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ablation-steps", type=int, default=800)
-    keys = sorted({arm.key for arm in ARMS.values()} | {BATCH_WARMUP_KEY})
+    keys = sorted({arm.key for arm in ARMS.values()} | {BATCH_WARMUP_KEY, LENGTH_WARMUP_KEY})
     parser.add_argument("--keys", nargs="+", choices=keys, help="arms to run; default: all")
 
 
