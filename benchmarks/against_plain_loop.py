@@ -6,8 +6,8 @@ WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished r
 initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial), and `plain_loop.py` over
 passages and over concatenated rows. The first difference says what the trainer itself does to learning, the
 second what isolated passages do, and the loss in full rows what the evaluation does. Seeds draw other
-weights and masks on the two sides. Two more arms are candidates for keys: logits with a soft cap, and short
-rows in the first quarter of the steps, each against the loop over passages with scaled weights.
+weights and masks on the two sides. Two more arms change the loop over passages with scaled weights: logits
+with a soft cap, and short rows in the first quarter of the steps.
 """
 
 from __future__ import annotations

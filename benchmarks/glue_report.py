@@ -143,8 +143,8 @@ def report(
 
 def figure(tasks: Iterable[str]) -> str:
     """Return the name of the measurement: a comparison of other tasks is not the one of all."""
-    names = list(tasks)
-    return "glue-small" if names == list(TASK_NAMES) else "-".join(["glue-small", *names])
+    names = sorted(tasks)
+    return "glue-small" if names == sorted(TASK_NAMES) else "-".join(["glue-small", *names])
 
 
 def table(

@@ -6,8 +6,9 @@ WORK holds what `passages.py` wrote. Rows are whole passages, one in each and pa
 to another passage; or they are full, cut from concatenated passages as in `peer_trainer.py`. A step has as
 many tokens in both forms, and as many as one of `recipe_screen.py` with the same `--rows`. Model, optimizer
 and schedule are those of its base trial, the masks those of the peer. Besides the loss of the passages that
-are held out, each a row, there is that of the same tokens in full rows. This trainer has neither `--softcap`,
-which limits logits by a hyperbolic tangent, nor `--short-steps`, which cuts the rows of the first steps.
+are held out, each a row, there is that of the same tokens in full rows. `--softcap` limits logits by a
+hyperbolic tangent; this trainer has no such key. `--short-steps` cuts the rows of the first steps, as its
+`trainer.sequence_length_warmup_steps` does.
 """
 
 from __future__ import annotations

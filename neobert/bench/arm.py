@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -44,11 +45,19 @@ log = logging.getLogger("neobert.bench")
 REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 
+def of_whole_steps(config: RunConfig) -> RunConfig:
+    """Return a config whose steps after the first are those after the warm-ups of batch size and length."""
+    pieces = min(1, config.trainer.sequence_length_warmup_steps)  # one, so that the shape has slots for them
+    trainer = replace(config.trainer, batch_size_warmup_steps=0, sequence_length_warmup_steps=pieces)
+    return replace(config, trainer=trainer)
+
+
 class Arm:
     """Trainer of one benchmarked config. The public methods with a dict result are the requests."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         use_all_cores()
+        config = of_whole_steps(config)
         self._world = World(config.trainer.mixed_precision, config.distributed.mode)
         refuse_other_world(config, self._world)
         make_reproducible(config, self._world)

@@ -1,4 +1,4 @@
-"""Schedules of learning rate, batch size and pieces as pure functions of the step, and the masking rates.
+"""Schedules of learning rate and batch size as pure functions of the step, and the masking rates.
 
 A resume therefore needs no scheduler state. The plan, the rules and the trainer call the same functions.
 """
@@ -109,12 +109,6 @@ def _doublings(trainer: TrainerConfig) -> int:
     if trainer.batch_size_warmup_steps == 0:
         return 0
     return (trainer.gradient_accumulation_steps - 1).bit_length()
-
-
-def piece_length_at(step: int, trainer: TrainerConfig) -> int | None:
-    """Return the tokens of the pieces that documents are cut into in a step; None after the warm-up."""
-    is_warming_up = step < trainer.sequence_length_warmup_steps
-    return trainer.sequence_length_warmup_length if is_warming_up else None
 
 
 class MaskingRates(NamedTuple):

@@ -90,8 +90,8 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Flatten a config to dotted keys, and add the number of microbatches per step over all ranks.
 
     That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,
-    because it has no weights. A key that an older version lacks has its default value; one that was removed
-    counts if the run had set it.
+    because it has no weights, and so is the length of pieces that no step is cut into. A key that an older
+    version lacks has its default value; one that was removed counts if the run had set it.
     """
     flat = DEFAULTS | flatten(without_removed(config, keep_set=True))
     if flat.get("model.rope", True):
@@ -101,6 +101,8 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     factors = [flat.get(factor, 1) for factor in FACTORS]
     product = math.prod(factors) if all(type(factor) is int for factor in factors) else ABSENT
     # The first steps have one microbatch per rank: another split of the same product has other steps.
+    if not flat.get("trainer.sequence_length_warmup_steps"):
+        flat.pop("trainer.sequence_length_warmup_length", None)
     ranks = factors[1:] if flat.get("trainer.batch_size_warmup_steps") else None
     return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}
 

@@ -20,6 +20,8 @@ MASKING_KEYS = (
 )
 """Keys that only a task with masked tokens reads."""
 
+PIECE_KEYS = ("trainer.sequence_length_warmup_steps", "trainer.sequence_length_warmup_length")
+
 
 def unread_with_labels(unmasked: str) -> dict[str, str]:
     """Return the keys that tasks with labels ignore, each with the reason.
@@ -29,7 +31,7 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
     return {
         **dict.fromkeys(MASKING_KEYS, unmasked),
         "trainer.z_loss": "its loss does not use vocabulary logits",
-        "trainer.sequence_length_warmup_steps": "a label belongs to a whole text",
+        **dict.fromkeys(PIECE_KEYS, "labelled texts are not cut"),
         "trainer.cuda_graphs": "the shapes of its rows vary",
         "dataset.min_length": "labelled texts of any length are kept",
     }

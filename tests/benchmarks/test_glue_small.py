@@ -299,3 +299,9 @@ def test_the_report_names_what_is_missing(chosen, files):
     assert cola["score"]["std"] == pytest.approx(0.01)
     assert (cola["rate"], cola["first_seed_by_rate"]["0.0005"]) == (RATES[0], {"mcc": pytest.approx(0.3)})
     assert "61.0 ± 1.0" in tables[-1]
+
+
+def test_the_figure_of_all_tasks_has_its_name_in_any_order():
+    names = list(glue_report.TASK_NAMES)
+    assert glue_report.figure(names) == glue_report.figure(reversed(names)) == "glue-small"
+    assert glue_report.figure(["sst2"]) == "glue-small-sst2"

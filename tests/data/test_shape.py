@@ -8,13 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neobert.config.schema import (
-    DataCollatorConfig,
-    DatasetConfig,
-    RunConfig,
-    TokenizerConfig,
-    TrainerConfig,
-)
+from neobert.config.schema import DataCollatorConfig, DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import batch_shape, segment_length, with_cuts
@@ -53,8 +47,7 @@ def test_every_microbatch_of_any_text_fits_its_slots(groups, rows, seed):
 def test_pieces_are_the_documents_cut_at_every_length(lengths, rows, length):
     """Of any text, in any microbatch: same tokens and labels, one shape, and no slot missing."""
     store = store_of(np.array(lengths))
-    warmup = TrainerConfig(sequence_length_warmup_steps=1, sequence_length_warmup_length=length)
-    shape = with_cuts(batch_shape(CONFIG, rows, store.statistics), warmup).value
+    shape = with_cuts(batch_shape(CONFIG, rows, store.statistics), length).value
     assembler = Assembler(shape, RULE, 0, 0, len(RULE.is_maskable))
     window = PreparedWindows(store, shape, 0).load(Cursor())
     for index in range(len(window)):

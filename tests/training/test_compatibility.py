@@ -106,6 +106,16 @@ def test_a_batch_size_warm_up_keeps_the_number_of_ranks():
     assert (difference.key, difference.saved, difference.current) == (WARMED_UP_BY, [1, 1], [2, 1])
 
 
+def test_the_length_of_pieces_counts_in_a_run_that_has_some():
+    length, steps = (f"trainer.sequence_length_warmup_{name}" for name in ("length", "steps"))
+    assert structural_differences(SAVED, changed(length, 64)) == ()
+    cut = changed(steps, 9)
+    (difference,) = structural_differences(
+        cut, cut | {"trainer": cut["trainer"] | {length.split(".")[1]: 64}}
+    )
+    assert (difference.key, difference.saved, difference.current) == (length, 128, 64)
+
+
 def test_equal_configs_differ_in_nothing():
     assert structural_differences(SAVED, SAVED) == runtime_differences(SAVED, SAVED) == ()
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from neobert.config.schema import TrainerConfig
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.training.guards import health
 from neobert.training.guards.health import (
     CREEP,
@@ -34,7 +34,7 @@ def observe(monkeypatch):
     def run(lines, **sizes):
         progress = SimpleNamespace(step=0)
         trainer = SimpleNamespace(
-            config=SimpleNamespace(trainer=TrainerConfig(**sizes)),
+            config=RunConfig(trainer=TrainerConfig(**sizes)),
             state=TrainState(progress=progress),
             world=SimpleNamespace(device=torch.device("cpu")),
             progress=progress,

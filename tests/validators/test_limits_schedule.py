@@ -89,7 +89,7 @@ def test_pieces_until_the_end_of_a_run() -> None:
         Severity.WARN,
     )
     assert violation.message.startswith("the sequence-length warm-up takes 501 of 1,000 steps")
-    assert violation.hint == "set trainer.sequence_length_warmup_steps to 50"
+    assert violation.hint == "set trainer.sequence_length_warmup_steps to 250"
 
 
 @pytest.mark.parametrize(
@@ -198,3 +198,13 @@ def test_lion_has_no_second_moment() -> None:
     assert found("OPT007", run_of("optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500"))
     lion = ("optimizer.name=lion", "optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500")
     assert found("OPT007", run_of(*lion)) == []
+
+
+def test_steps_that_cut_nothing_may_be_as_many_as_one_likes() -> None:
+    padded = run_of(
+        "trainer.max_steps=1000",
+        "scheduler.warmup_steps=0",
+        "trainer.sequence_length_warmup_steps=1000",
+        "datacollator.pack_sequences=false",
+    )
+    assert [one for one in found("SCH001", padded) if "sequence-length" in one.message] == []

@@ -76,6 +76,14 @@ def test_a_key_that_the_task_does_not_read(override: str, count: int) -> None:
     assert [each.path for each in said] == ["datacollator.mask_all"] * count
 
 
+def test_a_key_that_the_task_does_not_read_is_named_once() -> None:
+    """Enabling it, such as by packing, would not make the task read it."""
+    run = run_of("trainer.sequence_length_warmup_steps=9", "trainer.cuda_graphs=true", profile="cpu-classify")
+    said = {each.path: each.message for each in found("CFG013", run)}
+    assert len(said) == len(found("CFG013", run)) == 2
+    assert all("in task classification" in message for message in said.values())
+
+
 COMPILED = ("trainer.cuda_graphs=true", "trainer.torch_compile=true", "datacollator.pack_sequences=true")
 
 

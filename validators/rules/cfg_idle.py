@@ -11,7 +11,7 @@ from neobert.config.canonical import flatten
 from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
-from neobert.plan import Plan
+from neobert.plan import Plan, pieces
 from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs
@@ -39,6 +39,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Reports `datacollator.pad_to_multiple_of` with packing, a packed-attention kernel in `model.attn_backend`
     without packing, `trainer.batch_size_warmup_steps` with one microbatch per step,
     `trainer.sequence_length_warmup_steps` if no document is longer than a piece or rows are padded,
+    `trainer.sequence_length_warmup_length` without such steps,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
     `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one compiled graph,
     `dataset.revision` if the data does not come from the Hub,
@@ -62,9 +63,11 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       validation_split: 0.02
     ```
     """
+    unread = spec_of(run.config).unread
     for path, reason, fix in _ineffective(run.config):
-        yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
-    for path, reason in spec_of(run.config).unread.items():
+        if path not in unread:
+            yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
+    for path, reason in unread.items():
         if run.origin(path).kind != "default" and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
@@ -102,14 +105,15 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    trainer, longest = config.trainer, longest_row(config)
-    steps, length = (f"trainer.sequence_length_warmup_{name}" for name in ("steps", "length"))
-    if not trainer.sequence_length_warmup_steps:
-        return
-    if not config.datacollator.pack_sequences:
-        yield steps, "padded rows are not cut", "set datacollator.pack_sequences to true"
-    elif trainer.sequence_length_warmup_length >= longest:
-        yield steps, f"no document is longer than {longest:,} tokens", f"lower {length} below {longest:,}"
+    steps, length = config.trainer.sequence_length_warmup_steps, config.trainer.sequence_length_warmup_length
+    longest = longest_row(config)
+    if not steps and length != DEFAULTS.trainer.sequence_length_warmup_length:
+        yield pieces.LENGTH, f"{pieces.STEPS} is 0", f"raise {pieces.STEPS}"
+    elif steps and not config.datacollator.pack_sequences:
+        yield pieces.STEPS, "padded rows are not cut", "set datacollator.pack_sequences to true"
+    elif steps and length >= longest:
+        reason = f"no document is longer than {longest:,} tokens"
+        yield pieces.STEPS, reason, f"lower {pieces.LENGTH} below {longest:,}"
 
 
 def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:

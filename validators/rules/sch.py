@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.config.schema import TrainerConfig
-from neobert.plan import Plan
+from neobert.config.schema import RunConfig
+from neobert.plan import Plan, pieces
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -20,11 +20,8 @@ HIGHEST_FLOOR = 0.1
 ZERO_FLOOR = 1e-3
 """Share of the peak. Below it, a step has no visible effect on the loss."""
 
-OTHER_WARMUPS = {
-    "batch_size_warmup_steps": "batch-size",
-    "sequence_length_warmup_steps": "sequence-length",
-}
-"""Keys of `trainer` that count the steps of another warm-up than that of the rate."""
+USUAL_PIECES_PERCENT = 25
+"""Steps with pieces of documents: the share that was measured."""
 MOST_PROFILED = 100
 """Steps; each has thousands of events, and viewers cannot open traces of gigabytes."""
 
@@ -69,7 +66,7 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         *_percent_violations(run, plan),
         *_warmup_violations(run, plan),
         *_decay_violations(plan),
-        *_other_warmup_violations(run.config.trainer, plan.max_steps.value),
+        *_batch_warmup_violations(run.config, plan.max_steps.value),
     ):
         yield replace(violation, message=f"{violation.message}; {rates}")
 
@@ -106,14 +103,18 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
         yield Violation(path, message, f"lower {path} or {way_out}")
 
 
-def _other_warmup_violations(trainer: TrainerConfig, max_steps: int) -> Violations:
-    for key, name in OTHER_WARMUPS.items():
-        steps, path = getattr(trainer, key), f"trainer.{key}"
+def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
+    """Judge the warm-ups of what a step reads: batch size and sequence length."""
+    warmups = [("batch_size", USUAL_WARMUP_PERCENT)]
+    if pieces.piece_length(config) is not None:
+        warmups.append(("sequence_length", USUAL_PIECES_PERCENT))
+    for name, usual in warmups:
+        steps, path = getattr(config.trainer, f"{name}_warmup_steps"), f"trainer.{name}_warmup_steps"
         if steps > LONGEST_WARMUP * max_steps:
             yield Violation(
                 path,
-                f"the {name} warm-up takes {steps:,} of {max_steps:,} steps",
-                f"set {path} to {max_steps * USUAL_WARMUP_PERCENT // 100}",
+                f"the {name.replace('_', '-')} warm-up takes {steps:,} of {max_steps:,} steps",
+                f"set {path} to {max_steps * usual // 100}",
                 None if steps >= max_steps else Severity.WARN,
             )
 

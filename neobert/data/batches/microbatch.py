@@ -37,8 +37,8 @@ class Microbatch:
         max_seqlen: upper bound of the segment lengths in tokens, the same for every microbatch.
         num_tokens: number of tokens without padding.
         num_targets: number of tokens or segments to predict; may be zero.
-        num_segments: number of documents, or pieces of split documents.
-        sample_ids: int64 [num_segments], see `Assembler.build`.
+        num_segments: number of documents, or pieces of split documents; after `in_pieces`, of its pieces.
+        sample_ids: int64, one for each segment as it was built, see `Assembler.build`.
         cursor: position in the data after every rank has used its microbatch of this round.
         collate_ms: time to build this microbatch in milliseconds, pinning included.
     """

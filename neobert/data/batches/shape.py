@@ -9,7 +9,7 @@ from math import ceil, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
@@ -72,11 +72,11 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     )
 
 
-def with_cuts(shape: Derived[BatchShape], trainer: TrainerConfig) -> Derived[BatchShape]:
-    """Add the slots that pieces of a sequence-length warm-up need, for all steps: the shape is static."""
-    if not shape.value.is_packed or not trainer.sequence_length_warmup_steps:
+def with_cuts(shape: Derived[BatchShape], length: int | None) -> Derived[BatchShape]:
+    """Add the slots that pieces of `length` tokens need, in all steps: the shape is static. None: none."""
+    if length is None:
         return shape
-    cuts = shape.value.capacity // trainer.sequence_length_warmup_length
+    cuts = shape.value.capacity // length
     return Derived(replace(shape.value, cuts=cuts), f"{shape.reason}; plus {cuts} for pieces of documents")
 
 

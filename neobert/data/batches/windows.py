@@ -27,6 +27,7 @@ from neobert.data.batches.stateless_random import permuted, stream_key
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.plan.derived import Derived
+from neobert.plan.pieces import piece_length
 
 WINDOW_SEGMENTS = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
@@ -145,7 +146,7 @@ def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_P
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
     if packer >= FIRST_WITH_ENOUGH_SLOTS and not keeps_order and shape.value.is_packed:
         shape = with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
-    return with_cuts(shape, config.trainer)
+    return with_cuts(shape, piece_length(config))
 
 
 class WindowSource(Protocol):

@@ -83,7 +83,7 @@ def build(
         num_classes=vocab_size,
         targets_per_token=rates.training,
         read_retries=data.read_retries,
-        in_pieces=Microbatch.in_pieces if config.datacollator.pack_sequences else None,
+        in_pieces=Microbatch.in_pieces,
         overlaps_exchange=built.overlaps_exchange,
     )
 

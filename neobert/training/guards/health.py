@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neobert.config.schedules import microbatches_at, piece_length_at
+from neobert.config.schedules import microbatches_at
 from neobert.metric_names import PACE, TRAIN_LOSS
+from neobert.plan.pieces import piece_length_at
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import gpu_bytes
@@ -54,8 +55,8 @@ class HealthWatch:
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Log a warning for each problem in the step's metrics."""
-        step, config = report.step - 1, trainer.config.trainer
-        self._restart_at((microbatches_at(step, config), piece_length_at(step, config)))
+        step, config = report.step - 1, trainer.config
+        self._restart_at((microbatches_at(step, config.trainer), piece_length_at(step, config)))
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
         has_evaluated = trainer.state.evaluation_s > 0
         for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):

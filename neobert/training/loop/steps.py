@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils import clip_grads_with_norm_
 
-from neobert.config.schedules import microbatches_at, piece_length_at
+from neobert.config.schedules import microbatches_at
 from neobert.metric_names import EVAL, on_source
 from neobert.optim import step_unless
+from neobert.plan.pieces import piece_length_at
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
@@ -90,11 +91,14 @@ def run_step(trainer: Trainer) -> None:
 
 
 def fetch(trainer: Trainer) -> list[Batch]:
-    """Fetch the microbatches of a step; an empty list if a stop was requested before they were ready."""
-    step, config = trainer.progress.step, trainer.config.trainer
+    """Fetch the microbatches of a step, in pieces during the sequence-length warm-up.
+
+    Returns an empty list if a stop was requested before they were ready.
+    """
+    step, config = trainer.progress.step, trainer.config
     try:
         with trainer.signals.interrupting():
-            batches = [next(trainer.batches) for _ in range(microbatches_at(step, config))]
+            batches = [next(trainer.batches) for _ in range(microbatches_at(step, config.trainer))]
     except StopRequested:
         return []
     length, cut = piece_length_at(step, config), trainer.task.in_pieces

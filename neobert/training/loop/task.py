@@ -143,7 +143,7 @@ class Task:
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
         in_pieces: cuts the documents of a microbatch into pieces of a number of tokens, during the
-            sequence-length warm-up; None if rows are not cut.
+            sequence-length warm-up; None: the task does not read its keys.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
         overlaps_exchange: True if the gradient all-reduce overlaps the backward pass, False if it follows it.
     """

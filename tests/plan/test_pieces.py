@@ -1,0 +1,40 @@
+"""Which runs cut documents into pieces, in which steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from neobert.bench.arm import of_whole_steps
+from neobert.config import from_dict
+from neobert.plan.pieces import piece_length, piece_length_at
+
+WARMUP = {"trainer": {"sequence_length_warmup_steps": 9, "sequence_length_warmup_length": 64}}
+
+
+def test_the_first_steps_are_cut():
+    config = from_dict(WARMUP)
+    assert [piece_length_at(step, config) for step in (0, 8, 9, 100)] == [64, 64, None, None]
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        WARMUP | {"datacollator": {"pack_sequences": False}},
+        WARMUP | {"datacollator": {"max_length": 64}},
+        WARMUP | {"task": "classification"},
+        {"trainer": {"sequence_length_warmup_length": 64}},
+    ],
+)
+def test_nothing_is_cut_where_it_would_change_nothing(sections):
+    config = from_dict(sections)
+    assert piece_length(config) is piece_length_at(0, config) is None
+
+
+def test_a_benchmark_measures_the_steps_after_the_warm_ups():
+    growing = {"gradient_accumulation_steps": 4, "batch_size_warmup_steps": 9}
+    config = of_whole_steps(from_dict({"trainer": WARMUP["trainer"] | growing}))
+    assert (config.trainer.batch_size_warmup_steps, config.trainer.gradient_accumulation_steps) == (0, 4)
+    assert [piece_length_at(step, config) for step in (0, 1)] == [64, None]
+    assert piece_length(config) == 64  # its slots are those of the run
+    assert of_whole_steps(from_dict({})) == from_dict({})
