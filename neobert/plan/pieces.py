@@ -1,4 +1,4 @@
-"""Sequence-length warm-up: in which steps packed documents are cut, and into pieces of how many tokens."""
+"""Sequence-length warm-up: steps in which packed documents are cut, and the length of their pieces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which runs cut documents into pieces, in which steps."""
+"""Runs that cut documents into pieces, and the steps in which they do."""
 
 from __future__ import annotations
 
