@@ -42,6 +42,7 @@ IGNORED = {
     ("torch.serialization", "_get_layout"),
     ("pathlib", "PosixPath"),
     ("pathlib._local", "PosixPath"),  # Python 3.13
+    ("builtins", "getattr"),  # member of an enum, in Python 3.11.0 to 3.11.3; never the real function
 }
 DTYPES = {
     str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)
