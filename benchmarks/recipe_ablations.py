@@ -88,7 +88,12 @@ ARMS = {
 }
 BATCH_WARMUP = "half the batch in the first quarter"
 BATCH_WARMUP_KEY = "trainer.batch_size_warmup_steps"
-LENGTH_WARMUP = "pieces of 128 tokens in the first quarter"
+LENGTH_WARMUPS = {
+    "pieces of 128 tokens in the first quarter": (128, 4),
+    "pieces of 64 tokens in the first quarter": (64, 4),
+    "pieces of 128 tokens in the first half": (128, 2),
+}
+"""Tokens of a piece, and the part of the steps that has them: one over this number."""
 LENGTH_WARMUP_KEY = "trainer.sequence_length_warmup_steps"
 
 
@@ -97,11 +102,15 @@ def arms(chosen: argparse.Namespace) -> dict[str, Arm]:
     halves = {"per_device_train_batch_size": ROWS[chosen.size] // 2, "gradient_accumulation_steps": 2}
     warmup = halves | {"batch_size_warmup_steps": chosen.ablation_steps // 4}
     steps = steps_of(2 * chosen.ablation_steps, TrainerConfig(**warmup))
-    pieces = {"trainer": {"sequence_length_warmup_steps": chosen.ablation_steps // 4}}
     found = ARMS | {
-        BATCH_WARMUP: Arm(BATCH_WARMUP_KEY, True, {"steps": steps}, {"trainer": warmup}, costs=True),
-        LENGTH_WARMUP: Arm(LENGTH_WARMUP_KEY, True, config=pieces, costs=True),
+        BATCH_WARMUP: Arm(BATCH_WARMUP_KEY, True, {"steps": steps}, {"trainer": warmup}, costs=True)
     }
+    for title, (length, part) in LENGTH_WARMUPS.items():
+        pieces = {
+            "sequence_length_warmup_steps": chosen.ablation_steps // part,
+            "sequence_length_warmup_length": length,
+        }
+        found[title] = Arm(LENGTH_WARMUP_KEY, True, config={"trainer": pieces}, costs=True)
     return {title: arm for title, arm in found.items() if not chosen.keys or arm.key in chosen.keys}
 
 
