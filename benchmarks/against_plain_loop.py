@@ -3,11 +3,11 @@
     python benchmarks/against_plain_loop.py WORK RESULTS [--seconds 560] [--output DIR]
 
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Both
-initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial), and `plain_loop.py` over
-passages and over concatenated rows. The first difference says what the trainer itself does to learning, the
-second what isolated passages do, and the loss in full rows what the evaluation does. Seeds draw other
-weights and masks on the two sides. Two more arms change the loop over passages with scaled weights: logits
-with a soft cap, and short rows in the first quarter of the steps.
+initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial) with its own kernels and with
+torch's, and `plain_loop.py` over passages and over concatenated rows. The first difference says what the
+trainer does to learning, the second what its kernels do, the third what isolated passages do, and the loss in
+full rows what the evaluation does. Seeds draw other weights and masks on the two sides. One more arm caps the
+logits of the loop over passages with scaled weights.
 """
 
 from __future__ import annotations
@@ -36,32 +36,33 @@ from trials import (
     unique,
 )
 
-OURS, (PASSAGES, CONCATENATED) = "trainer", FORMS
-SOFTCAP, SHORT = "softcap", "short-rows"
+OURS, TORCH, (PASSAGES, CONCATENATED) = "trainer", "trainer-torch", FORMS
+SOFTCAP = "softcap"
 SIDES = {
-    "scaled": (OURS, PASSAGES, CONCATENATED, SOFTCAP, SHORT),
-    "published": (OURS, PASSAGES, CONCATENATED),
+    "scaled": (OURS, TORCH, PASSAGES, CONCATENATED, SOFTCAP),
+    "published": (OURS, TORCH, PASSAGES, CONCATENATED),
 }
 PAIRS = {
     "trainer": (OURS, PASSAGES),
+    "kernels": (OURS, TORCH),
     "isolation": (PASSAGES, CONCATENATED),
     SOFTCAP: (SOFTCAP, PASSAGES),
-    SHORT: (SHORT, PASSAGES),
 }
+KERNELS = {OURS: "auto", TORCH: "torch"}
+"""The fused kernels do not take the feed-forward width of the base trial."""
 ROWS = {"53M": 128, "245M": 128, "tiny": 2}
 """Of 512 tokens, in a step."""
 PLAIN_STEP_S = 0.15
 """Of the plain loop, at most: it computes the logits of all tokens."""
-CONFIG = {"model": {"kernel_backend": "auto"}, "datacollator": {"mlm_probability": SHARE}}
-"""The fused kernels do not take the feed-forward width of the base trial."""
 
 
-def own(chosen: argparse.Namespace, init: str) -> Trial:
+def own(chosen: argparse.Namespace, side: str, init: str) -> Trial:
     """Describe the runs of all seeds, which share a compiled step."""
     base = {name: BASE[name] for name in RECIPE}  # without what the recipe of the other comparisons changes
     recipes = [{**base, "init": init, "steps": chosen.steps, "seed": seed} for seed in SEEDS]
     rows = ROWS[chosen.size]
-    return ours(chosen.work, f"trainer-{init}", recipes, size=chosen.size, config=CONFIG, rows=rows)
+    config = {"model": {"kernel_backend": KERNELS[side]}, "datacollator": {"mlm_probability": SHARE}}
+    return ours(chosen.work, f"{side}-{init}", recipes, size=chosen.size, config=config, rows=rows)
 
 
 def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
@@ -73,7 +74,7 @@ def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
         "rows": ROWS[chosen.size],
         "steps": chosen.steps,
     }
-    settings |= {SOFTCAP: {"softcap": 30.0}, SHORT: {"short-steps": chosen.steps // 4}}.get(side, {})
+    settings |= {"softcap": 30.0} if side == SOFTCAP else {}
     options = options_of({**settings, "seed": seed})
     command = (str(HERE / "plain_loop.py"), str(chosen.work), *options, "--output")
     most_s = START_S + PLAIN_STEP_S * chosen.steps
@@ -82,7 +83,9 @@ def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
 
 def trials_of(chosen: argparse.Namespace, side: str, init: str) -> list[Trial]:
     """Return the trials of a side, with its runs in the order of seeds."""
-    return [own(chosen, init)] if side == OURS else [plain(chosen, side, init, seed) for seed in SEEDS]
+    if side in KERNELS:
+        return [own(chosen, side, init)]
+    return [plain(chosen, side, init, seed) for seed in SEEDS]
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
@@ -141,4 +144,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    compare(__doc__, add_options, wanted, report)
+    compare(__doc__, add_options, wanted, report, per_gpu=2)  # no seconds are compared

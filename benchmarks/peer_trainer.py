@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from held_out import MASK_ID, NUM_SPECIAL, full_rows, held_out
+from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, full_rows, held_out
 from model_sizes import SIZES
 from step_clock import StepClock
 from torch.utils.data import Dataset
@@ -46,14 +46,14 @@ class Rows(Dataset):
 
 
 class Masking:
-    """Chooses a share of the tokens, none of them markers: 80 % become [MASK], 10 % a random token."""
+    """Chooses a share of the tokens, padding not counted and no markers: 80 % become [MASK], 10 % random."""
 
     def __init__(self, share: float) -> None:
         self.share = share
 
     def __call__(self, rows: list[np.ndarray]) -> dict[str, torch.Tensor]:
         labels = torch.from_numpy(np.stack(rows))
-        flat, count = labels.flatten(), int(self.share * labels.numel())
+        flat, count = labels.flatten(), int(self.share * int((labels != PAD_ID).sum()))
         places = (flat >= NUM_SPECIAL).nonzero().squeeze(1)
         chosen = places[torch.randperm(len(places))[:count]]
         targets = torch.full_like(flat, IGNORED)

@@ -7,8 +7,7 @@ to another passage; or they are full, cut from concatenated passages as in `peer
 many tokens in both forms, and as many as one of `recipe_screen.py` with the same `--rows`. Model, optimizer
 and schedule are those of its base trial, the masks those of the peer. Besides the loss of the passages that
 are held out, each a row, there is that of the same tokens in full rows. `--softcap` limits logits by a
-hyperbolic tangent; this trainer has no such key. `--short-steps` cuts the rows of the first steps, as its
-`trainer.sequence_length_warmup_steps` does.
+hyperbolic tangent; this trainer has no such key.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from transformers import get_cosine_schedule_with_warmup
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 FORMS = {"passages": padded_rows, "concatenated": full_rows}
-SHARE, SHORT_LENGTH = 0.2, 128
-ASKED = ("form", "init", "size", "rows", "steps", "softcap", "short_steps", "seed")
+SHARE = 0.2
+ASKED = ("form", "init", "size", "rows", "steps", "softcap", "seed")
 
 
 def build(size: str, init: str) -> NeoBERTLMHead:
@@ -51,12 +50,6 @@ def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[li
         order = draw.permutation(len(rows))
         for first in range(0, len(rows) - count + 1, count):
             yield list(rows[order[first : first + count]])
-
-
-def short(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """Cut rows into pieces, and leave out those without tokens."""
-    pieces = np.stack(rows).reshape(-1, SHORT_LENGTH)
-    return list(pieces[(pieces != PAD_ID).any(1)])
 
 
 def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
@@ -83,8 +76,7 @@ def train(chosen: argparse.Namespace, device: str) -> tuple[nn.Module, dict[str,
     loss_of = torch.compile(masked_loss) if device == "cuda" else masked_loss
     losses, num_tokens = [], 0
     for step in range(1, chosen.steps + 1):
-        drawn = next(rows)
-        batch = masking(short(drawn) if step <= chosen.short_steps else drawn)
+        batch = masking(next(rows))
         num_tokens += int((batch["input_ids"] != PAD_ID).sum())
         ids, labels = (batch[name].to(device) for name in ("input_ids", "labels"))
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
@@ -122,7 +114,6 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
     parser.add_argument("--steps", type=int, default=BASE["steps"], help="a multiple of 20")
     parser.add_argument("--softcap", type=float, help="limit of the logits; default: none")
-    parser.add_argument("--short-steps", type=int, default=0, help="first steps, with pieces of 128 tokens")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()

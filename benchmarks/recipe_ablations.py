@@ -1,7 +1,7 @@
 """Value of each key of the recipe: changes of the held-out loss and of the time to it, three seeds each.
 
     python benchmarks/recipe_ablations.py WORK RESULTS [--ablation-steps 800] [--seconds 560] [--output DIR]
-        [--size 245M] [--keys optimizer.name ...]
+        [--size 245M] [--keys optimizer.name ...] [--name short-pieces]
 
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Each
 arm differs from the recipe in one thing and sees as many tokens, with the same seeds. A change of loss
@@ -91,7 +91,9 @@ BATCH_WARMUP_KEY = "trainer.batch_size_warmup_steps"
 LENGTH_WARMUPS = {
     "pieces of 128 tokens in the first quarter": (128, 4),
     "pieces of 64 tokens in the first quarter": (64, 4),
+    "pieces of 32 tokens in the first quarter": (32, 4),
     "pieces of 128 tokens in the first half": (128, 2),
+    "pieces of 64 tokens in the first half": (64, 2),
 }
 """Tokens of a piece, and the part of the steps that has them: one over this number."""
 LENGTH_WARMUP_KEY = "trainer.sequence_length_warmup_steps"
@@ -211,7 +213,7 @@ def report(chosen: argparse.Namespace) -> str:
             "arms": rows,
         }
         write_measurement(
-            chosen.output / f"recipe-ablations{'' if chosen.size == MAIN_SIZE else '-' + chosen.size}.json",
+            chosen.output / f"{chosen.name}{'' if chosen.size == MAIN_SIZE else '-' + chosen.size}.json",
             round(max(changes), 4) if changes else None,
             "nats, the dearest key to leave out",
             None,
@@ -233,6 +235,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ablation-steps", type=int, default=800)
     keys = sorted({arm.key for arm in ARMS.values()} | {BATCH_WARMUP_KEY, LENGTH_WARMUP_KEY})
     parser.add_argument("--keys", nargs="+", choices=keys, help="arms to run; default: all")
+    parser.add_argument("--name", default="recipe-ablations", help="of the JSON file, without the size")
 
 
 if __name__ == "__main__":
