@@ -5,14 +5,16 @@
 WORK holds what `passages.py` wrote. Rows are whole passages, one in each and padded, so that no token attends
 to another passage; or they are full, cut from concatenated passages as in `peer_trainer.py`. A step has as
 many tokens in both forms, and as many as one of `recipe_screen.py` with the same `--rows`. Model, optimizer
-and schedule are those of its base trial, the masks those of the peer. Besides the loss of the passages that
-are held out, each a row, there is that of the same tokens in full rows. `--softcap` limits logits by a
-hyperbolic tangent; this trainer has no such key.
+and schedule are those of its base trial, the masks those of the peer. With `--form microbatches`, passages
+and masks of each step are this trainer's, a passage in each row. Besides the loss of the passages that are
+held out, each a row, there is that of the same tokens in full rows. `--softcap` limits logits by a hyperbolic
+tangent; this trainer has no such key.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,15 +27,20 @@ from held_out import PAD_ID, full_rows, held_out, padded_rows
 from model_sizes import SIZES
 from numpy.typing import NDArray
 from peer_trainer import IGNORED, ROW_LENGTH, VOCABULARY, Masking
-from recipe_screen import BASE, shape_of
+from recipe_screen import BASE, run_config, shape_of
 from step_clock import StepClock
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 from transformers import get_cosine_schedule_with_warmup
 
+from neobert.data.batches.streams import TrainStream
+from neobert.data.store.prepare import prepare
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 FORMS = {"passages": padded_rows, "concatenated": full_rows}
+MICROBATCHES = "microbatches"
+MORE_ROWS = 1.2
+"""Rows of a step, a passage in each, over `--rows`: one shape for all steps."""
 SHARE = 0.2
 ASKED = ("form", "init", "size", "rows", "steps", "softcap", "seed")
 
@@ -52,6 +59,38 @@ def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[li
             yield list(rows[order[first : first + count]])
 
 
+def batches(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield ids and labels [N, S] of each step."""
+    if chosen.form == MICROBATCHES:
+        yield from of_trainer(chosen)
+    masking = Masking(SHARE)
+    rows = FORMS[chosen.form](chosen.work / "passages.npz", "train")
+    for drawn in shuffled(rows, chosen.rows * ROW_LENGTH, chosen.seed):
+        batch = masking(drawn)
+        yield batch["input_ids"], batch["labels"]
+
+
+def of_trainer(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the microbatches of this trainer, each passage in a row; a filler row has a marker only."""
+    section = {"datacollator": {"mlm_probability": SHARE}}
+    config = run_config(chosen.work, "tiny", chosen.rows, {**BASE, "seed": chosen.seed}, section)
+    prepared = prepare(config)
+    stream = TrainStream(prepared, config, prepared.tokenizer)
+    try:
+        while True:
+            batch = next(stream)
+            bounds = batch.cu_seqlens[: batch.num_segments + 1].tolist()
+            ids = torch.full((max(len(bounds), round(MORE_ROWS * chosen.rows)), ROW_LENGTH), PAD_ID)
+            labels = torch.full_like(ids, IGNORED)
+            ids[:, 0] = batch.input_ids[0]
+            for row, (first, last) in enumerate(itertools.pairwise(bounds)):
+                ids[row, : last - first] = batch.input_ids[first:last]
+                labels[row, : last - first] = batch.labels[first:last]
+            yield ids, labels
+    finally:
+        stream.close()
+
+
 def optimizer_of(model: nn.Module) -> torch.optim.AdamW:
     """Build AdamW; vectors and the embedding do not decay."""
     embedding = model.get_input_embeddings().weight
@@ -68,17 +107,14 @@ def train(chosen: argparse.Namespace, device: str) -> tuple[nn.Module, dict[str,
     """Train; return the model and what was measured on the way."""
     torch.manual_seed(chosen.seed)
     model = build(chosen.size, chosen.init).to(device).train()
-    optimizer, clock, masking = optimizer_of(model), StepClock(chosen.steps), Masking(SHARE)
+    optimizer, clock, drawn = optimizer_of(model), StepClock(chosen.steps), batches(chosen)
     schedule = get_cosine_schedule_with_warmup(optimizer, round(BASE["warmup"] * chosen.steps), chosen.steps)
-    rows = shuffled(
-        FORMS[chosen.form](chosen.work / "passages.npz", "train"), chosen.rows * ROW_LENGTH, chosen.seed
-    )
     loss_of = torch.compile(masked_loss) if device == "cuda" else masked_loss
     losses, num_tokens = [], 0
     for step in range(1, chosen.steps + 1):
-        batch = masking(next(rows))
-        num_tokens += int((batch["input_ids"] != PAD_ID).sum())
-        ids, labels = (batch[name].to(device) for name in ("input_ids", "labels"))
+        ids, labels = next(drawn)
+        num_tokens += int((ids != PAD_ID).sum())
+        ids, labels = ids.to(device), labels.to(device)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             loss = loss_of(model, ids, labels, chosen.softcap)
         loss.backward()
@@ -108,7 +144,7 @@ def capped(logits: Tensor, softcap: float | None) -> Tensor:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
-    parser.add_argument("--form", choices=list(FORMS), required=True)
+    parser.add_argument("--form", choices=[*FORMS, MICROBATCHES], required=True)
     parser.add_argument("--init", choices=("published", "scaled"), required=True)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=128, help="of 512 tokens, in a step")
