@@ -2,12 +2,12 @@
 
     python benchmarks/against_plain_loop.py WORK RESULTS [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). Both
-initial weights, three seeds: this trainer (`recipe_screen.py`, its base trial) with its own kernels and with
-torch's, and `plain_loop.py` over passages and over concatenated rows. The first difference says what the
-trainer does to learning, the second what its kernels do, the third what isolated passages do, and the loss in
-full rows what the evaluation does. Seeds draw other weights and masks on the two sides. One more arm caps the
-logits of the loop over passages with scaled weights.
+WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`).
+Sides, with both initial weights: this trainer (`recipe_screen.py`, its base trial) with its own kernels and
+with torch's; `plain_loop.py` over passages, over concatenated rows, over this trainer's microbatches, and
+with a cap on the logits. The differences say what the trainer does to learning, and which part of it: its
+kernels, its batches and masks, or its arithmetic; and what isolated passages do. Seeds draw other weights and
+masks on the two sides.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from measurement import write_measurement
-from plain_loop import FORMS, SHARE
+from plain_loop import FORMS, MICROBATCHES, SHARE
 from recipe_screen import BASE
 from trial_runner import compare
 from trials import (
@@ -39,12 +39,15 @@ from trials import (
 OURS, TORCH, (PASSAGES, CONCATENATED) = "trainer", "trainer-torch", FORMS
 SOFTCAP = "softcap"
 SIDES = {
-    "scaled": (OURS, TORCH, PASSAGES, CONCATENATED, SOFTCAP),
-    "published": (OURS, TORCH, PASSAGES, CONCATENATED),
+    "scaled": {OURS: 3, TORCH: 3, PASSAGES: 3, CONCATENATED: 3, SOFTCAP: 3},
+    "published": {OURS: 6, TORCH: 3, PASSAGES: 6, CONCATENATED: 3, MICROBATCHES: 6},
 }
+"""Numbers of seeds: a process of this trainer runs three. Runs of published weights differ more."""
 PAIRS = {
     "trainer": (OURS, PASSAGES),
     "kernels": (OURS, TORCH),
+    "batches": (MICROBATCHES, PASSAGES),
+    "arithmetic": (OURS, MICROBATCHES),
     "isolation": (PASSAGES, CONCATENATED),
     SOFTCAP: (SOFTCAP, PASSAGES),
 }
@@ -56,17 +59,18 @@ PLAIN_STEP_S = 0.15
 """Of the plain loop, at most: it computes the logits of all tokens."""
 
 
-def own(chosen: argparse.Namespace, side: str, init: str) -> Trial:
-    """Describe the runs of all seeds, which share a compiled step."""
+def own(chosen: argparse.Namespace, side: str, init: str, seeds: range) -> Trial:
+    """Describe the runs of some seeds, which share a compiled step."""
     base = {name: BASE[name] for name in RECIPE}  # without what the recipe of the other comparisons changes
-    recipes = [{**base, "init": init, "steps": chosen.steps, "seed": seed} for seed in SEEDS]
-    rows = ROWS[chosen.size]
+    recipes = [{**base, "init": init, "steps": chosen.steps, "seed": seed} for seed in seeds]
     config = {"model": {"kernel_backend": KERNELS[side]}, "datacollator": {"mlm_probability": SHARE}}
-    return ours(chosen.work, f"{side}-{init}", recipes, size=chosen.size, config=config, rows=rows)
+    return ours(
+        chosen.work, f"{side}-{init}", recipes, size=chosen.size, config=config, rows=ROWS[chosen.size]
+    )
 
 
 def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
-    form = side if side in FORMS else PASSAGES
+    form = PASSAGES if side == SOFTCAP else side
     settings = {
         "form": form,
         "init": init,
@@ -83,9 +87,11 @@ def plain(chosen: argparse.Namespace, side: str, init: str, seed: int) -> Trial:
 
 def trials_of(chosen: argparse.Namespace, side: str, init: str) -> list[Trial]:
     """Return the trials of a side, with its runs in the order of seeds."""
-    if side in KERNELS:
-        return [own(chosen, side, init)]
-    return [plain(chosen, side, init, seed) for seed in SEEDS]
+    count = SIDES[init][side]
+    if side not in KERNELS:
+        return [plain(chosen, side, init, seed) for seed in range(count)]
+    parts = range(0, count, len(SEEDS))
+    return [own(chosen, side, init, range(first, first + len(SEEDS))) for first in parts]
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
@@ -97,22 +103,29 @@ def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
 def judge(chosen: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the sides by initial weights and their differences; None where seeds are missing."""
     found: dict[str, dict[str, Any]] = {}
-    for init, names in SIDES.items():
+    for init, counts in SIDES.items():
         runs = {
             side: [
                 run for trial in trials_of(chosen, side, init) for run in runs_of(chosen.results, trial.name)
             ]
-            for side in names
+            for side in counts
         }
-        sides = {side: summary(lines) for side, lines in runs.items()}
-        pairs = {name: pair for name, pair in PAIRS.items() if pair[0] in sides}
-        differences = {name: apart(sides[one], sides[other]) for name, (one, other) in pairs.items()}
+        sides = {side: summary(runs[side], range(count)) for side, count in counts.items()}
+        differences = {
+            name: apart(sides[one], sides[other])
+            for name, (one, other) in PAIRS.items()
+            if one in counts and other in counts
+        }
         found[init] = {"runs": runs, "sides": sides, "differences": differences}
     return found
 
 
 def apart(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if one is None or other is None else difference(column(one, "loss"), column(other, "loss"))
+    """Return the difference of two sides over the seeds that both have; None where some are missing."""
+    if one is None or other is None:
+        return None
+    count = min(len(one["runs"]), len(other["runs"]))
+    return difference(column(one, "loss")[:count], column(other, "loss")[:count])
 
 
 def report(chosen: argparse.Namespace) -> str:

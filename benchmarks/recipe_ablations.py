@@ -56,7 +56,7 @@ class Arm:
         adds: whether the arm sets a key that the recipe leaves alone; else it takes one away.
         recipe: keys of a trial of `recipe_screen.py`, which share a compiled step.
         config: sections of the run file, which need a compiled step of their own.
-        costs: whether its steps do other work, so that their seconds count; those of other arms are noise.
+        costs: whether its steps do more work, so that their seconds count; those of other arms are noise.
     """
 
     key: str
@@ -112,8 +112,12 @@ def arms(chosen: argparse.Namespace) -> dict[str, Arm]:
             "sequence_length_warmup_steps": chosen.ablation_steps // part,
             "sequence_length_warmup_length": length,
         }
-        found[title] = Arm(LENGTH_WARMUP_KEY, True, config={"trainer": pieces}, costs=True)
-    return {title: arm for title, arm in found.items() if not chosen.keys or arm.key in chosen.keys}
+        found[title] = Arm(LENGTH_WARMUP_KEY, True, config={"trainer": pieces})  # its steps take no longer
+    return {
+        title: arm
+        for title, arm in found.items()
+        if (not chosen.keys or arm.key in chosen.keys) and (not chosen.arms or title in chosen.arms)
+    }
 
 
 def without_own_step(chosen: argparse.Namespace) -> dict[str, Arm]:
@@ -215,7 +219,7 @@ def report(chosen: argparse.Namespace) -> str:
         write_measurement(
             chosen.output / f"{chosen.name}{'' if chosen.size == MAIN_SIZE else '-' + chosen.size}.json",
             round(max(changes), 4) if changes else None,
-            "nats, the dearest key to leave out",
+            "nats, the largest change of an arm",
             None,
             detail,
             is_complete=len(rows) == num_arms,
@@ -235,6 +239,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ablation-steps", type=int, default=800)
     keys = sorted({arm.key for arm in ARMS.values()} | {BATCH_WARMUP_KEY, LENGTH_WARMUP_KEY})
     parser.add_argument("--keys", nargs="+", choices=keys, help="arms to run; default: all")
+    parser.add_argument("--arms", nargs="+", help="titles of the arms to run; default: all of the keys")
     parser.add_argument("--name", default="recipe-ablations", help="of the JSON file, without the size")
 
 

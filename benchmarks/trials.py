@@ -20,9 +20,9 @@ Run = Mapping[str, Any]
 """A line of results: loss, seconds and tokens of a run, with what it was a run of."""
 
 SEEDS = range(3)
-T_95 = 4.303
-"""Student's t for a 95 % interval of the mean of three: two degrees of freedom."""
-INTERVALS = "95 %, Student's t over three seeds; of ratios, on their logarithms"
+T_95 = {3: 4.303, 6: 2.571}
+"""Student's t for a 95 % interval of the mean, by the number of seeds: one degree of freedom less."""
+INTERVALS = "95 %, Student's t over the seeds; of ratios, on their logarithms"
 
 START_S = 60.0
 """Of a process on a GPU until its first step, at most: imports, text, compilation."""
@@ -152,10 +152,10 @@ def finite(run: Run, key: str = "loss") -> float | None:
 
 
 def interval(values: Sequence[float]) -> list[float]:
-    """Return the ends of the 95 % interval of the mean of three values."""
-    if len(values) != len(SEEDS):
-        raise ValueError(f"{len(values)} values: the interval is for one of each of {len(SEEDS)} seeds")
-    half = T_95 * stdev(values) / math.sqrt(len(values))
+    """Return the ends of the 95 % interval of the mean of values, one of each seed."""
+    if len(values) not in T_95:
+        raise ValueError(f"{len(values)} values: the interval is for {' or '.join(map(str, T_95))} seeds")
+    half = T_95[len(values)] * stdev(values) / math.sqrt(len(values))
     return [fmean(values) - half, fmean(values) + half]
 
 
@@ -174,13 +174,13 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def summary(runs: Sequence[Run]) -> dict[str, Any] | None:
+def summary(runs: Sequence[Run], seeds: range = SEEDS) -> dict[str, Any] | None:
     """Return means, intervals and the runs of all seeds; None before all are there, or if one diverged."""
-    if len(runs) < len(SEEDS) or None in map(finite, runs):
+    if len(runs) < len(seeds) or None in map(finite, runs):
         return None
     losses, seconds = ([run[key] for run in runs] for key in ("loss", "seconds"))
     return {
-        "seeds": list(SEEDS),
+        "seeds": list(seeds),
         "loss": fmean(losses),
         "loss_interval": interval(losses),
         "seconds": fmean(seconds),

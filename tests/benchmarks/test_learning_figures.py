@@ -32,6 +32,7 @@ def chosen(tmp_path):
         rate=1e-3,
         ablation_steps=16,
         keys=None,
+        arms=None,
         name="recipe-ablations",
     )
 

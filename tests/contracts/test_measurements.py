@@ -194,7 +194,9 @@ def effect(arm: dict[str, Any]) -> str:
     return "| {:+.3f} ({:.3f} to {:.3f}) | {:.2f} ({:.2f} to {:.2f}) |".format(*nats, *time)
 
 
-@pytest.mark.parametrize("name", ["recipe-ablations", "recipe-ablations-245M"])
+@pytest.mark.parametrize(
+    "name", ["recipe-ablations", "recipe-ablations-245M", "short-pieces", "short-pieces-245M"]
+)
 def test_the_ablations_on_the_page_are_those_that_were_measured(name: str) -> None:
     arms = json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]["arms"]
     page = " ".join(PAGES["learning.md"].split())

@@ -108,12 +108,12 @@ def test_a_batch_size_warm_up_keeps_the_number_of_ranks():
 
 def test_the_length_of_pieces_counts_in_a_run_that_has_some():
     length, steps = (f"trainer.sequence_length_warmup_{name}" for name in ("length", "steps"))
-    assert structural_differences(SAVED, changed(length, 64)) == ()
+    assert structural_differences(SAVED, changed(length, 32)) == ()
     cut = changed(steps, 9)
     (difference,) = structural_differences(
-        cut, cut | {"trainer": cut["trainer"] | {length.split(".")[1]: 64}}
+        cut, cut | {"trainer": cut["trainer"] | {length.split(".")[1]: 32}}
     )
-    assert (difference.key, difference.saved, difference.current) == (length, 128, 64)
+    assert (difference.key, difference.saved, difference.current) == (length, 64, 32)
 
 
 def test_equal_configs_differ_in_nothing():

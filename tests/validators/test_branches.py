@@ -124,7 +124,7 @@ ROWS: list[Row] = [
      "config.trainer.sequence_length_warmup_length", 1024, 1023, "no document is longer than 1,024 tokens"),
     ("CFG013", {"config.trainer.sequence_length_warmup_steps": 9},
      "config.datacollator.pack_sequences", False, True, "padded rows are not cut"),
-    ("CFG013", FAST, "config.trainer.sequence_length_warmup_length", 64, 128,
+    ("CFG013", FAST, "config.trainer.sequence_length_warmup_length", 128, 64,
      "trainer.sequence_length_warmup_steps is 0"),
     ("CFG013", {"config.model.attn_backend": "torch_varlen"},
      "config.datacollator.pack_sequences", False, True, "padded rows use sdpa"),

@@ -165,7 +165,7 @@ class TrainerConfig:
         affects="data",
     )
     sequence_length_warmup_length: PositiveInt = key(
-        128, "Tokens of a piece during the sequence-length warm-up.", affects="data"
+        64, "Tokens of a piece during the sequence-length warm-up.", affects="data"
     )
     global_batch_size: PositiveInt | None = key(
         None,
