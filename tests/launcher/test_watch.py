@@ -93,11 +93,11 @@ def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path: P
 def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
     append(tmp_path / "metrics.jsonl", {"step": 0, "train/loss": 1.0})
     shown: list[str] = []
-    view = PlainView(Watch(tmp_path, -1), shown.append)
+    view = PlainView(Watch(tmp_path, -1, max_steps=40), shown.append)
     view.refresh()
     append(tmp_path / "metrics.jsonl", {"step": 5, "train/loss": 2.0})
     view.close()
-    assert [words.split()[1] for words in shown] == ["5/?"]
+    assert [words.split()[1] for words in shown] == ["5/40"]
 
 
 def test_a_line_in_words() -> None:
@@ -114,7 +114,10 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
     )
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    view = progress_bar.ProgressView(Watch(tmp_path, -1, max_steps=40))
+    append(tmp_path / "metrics.jsonl", {"step": 5, "eval/loss": 4.0})
+    view.refresh()
+    assert "step 5/40  eval loss 4.0000" in out.getvalue()
     append(tmp_path / "metrics.jsonl", ROW)
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
     view.close()
