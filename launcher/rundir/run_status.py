@@ -61,6 +61,8 @@ class RunStatus:
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
         best: None also if the metrics file is too long to be read and no best checkpoint is linked.
+        minutes_since_checkpoint: None before the first checkpoint, and while a session starts.
+        minutes_at_risk: training time since the last checkpoint, or since the start before the first one.
         restarts: number of restarts in the latest launch.
         is_alive: None if the trainer runs on another host, or its host is not known.
         hostname: host of the launch; empty if manifest.json is missing or damaged.
@@ -124,8 +126,9 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
     has_ended = (folder / OUTCOME).exists()
     manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
     alive = False if has_ended else is_alive(manifest)
-    at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
     is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
+    # A session that starts has no work to lose yet: the time since the earlier session does not count.
+    at_risk_min = None if is_starting else _at_risk_min(beat, 0.0 if has_ended else age_s)
     history = history or History.of(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(

@@ -448,7 +448,7 @@ def test_status_of_a_run_that_died(run_dir: Path) -> None:
 
 
 def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> None:
-    """The newest heartbeat is that of the session before, whose phase and ETA are over."""
+    """The newest heartbeat is that of the session before, whose phase, ETA and risk are over."""
     import os
     import socket
 
@@ -461,12 +461,14 @@ def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> N
         "trainer_started_after_boot_s": started_s,
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    states = []
+    states, at_risk = [], []
     for beat_s in (started_s - 5, started_s + 5):
         append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"boot_id": boot_id(), "boot_s": beat_s})
         status = read_status(tmp_path, datetime.now(UTC))
         states.append((status.state, status.phase, status.eta_s, status.step))
+        at_risk.append((status.minutes_since_checkpoint is None, status.minutes_at_risk is None))
     assert states == [("starting", "starting", None, 10), ("running", "train", 90.0, 10)]
+    assert at_risk == [(True, True), (False, False)]
 
 
 def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:
