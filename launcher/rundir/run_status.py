@@ -19,6 +19,7 @@ from launcher.rundir.records import (
     metrics_of,
     read_json,
     read_outcome,
+    state_outcome,
 )
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
@@ -122,9 +123,10 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
 
     `history`: metrics that were already read; None to read them from the file.
     """
-    beat, outcome = last_beat(folder, 0), read_outcome(folder)
-    has_ended = (folder / OUTCOME).exists()
-    manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
+    manifest, config = read_json(folder / MANIFEST), read_json(folder / RESOLVED)
+    outcome, has_ended = state_outcome(read_outcome(folder), manifest), (folder / OUTCOME).exists()
+    beat = last_beat(folder, 0)
+    age_s = age_of(beat, now)
     alive = False if has_ended else is_alive(manifest)
     is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
     # A session that starts has no work to lose yet: the time since the earlier session does not count.

@@ -418,6 +418,29 @@ def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ((("finished", ""), ("failed", "CKP007")), "finished"),
+        ((("finished", ""), ("failed", "CKP007"), ("failed", "CKP007")), "finished"),
+        ((("finished", ""), ("failed", "DAT004")), "failed"),
+        ((("preempted", ""), ("failed", "CKP007")), "failed"),
+        ((("finished", ""), ("preempted", ""), ("failed", "CKP007")), "failed"),
+        ((("failed", "CKP007"),), "failed"),
+        (((7, ""), ("failed", "CKP007")), "failed"),
+    ],
+)
+def test_a_refused_resume_leaves_a_run_finished(
+    outcomes: tuple[tuple[object, str], ...], state: str, run_dir: Path
+) -> None:
+    *earlier, newest = ({"status": status, "code": code, "step": 40} for status, code in outcomes)
+    manifest = {"earlier": [3, {"outcome": None}, *({"outcome": each} for each in earlier)]}
+    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (run_dir / "outcome.json").write_text(json.dumps(newest), encoding="utf-8")
+    standing = read_status(run_dir, datetime.now(UTC))
+    assert (standing.state, standing.phase, standing.step) == (state, state, 40)
+
+
+@pytest.mark.parametrize(
     "left",
     [
         "", "garbage", '{"status": "fini', "[1]", "{}", "[" * 200_000, "\udcff", '{"status": 3}',
