@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +33,8 @@ from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RE
 from neobert.tasks import TASKS, Metric, known_metrics
 
 DIED = "died while in "
+DISK_FULL = " (disk full, see logs/ for the reason)"
+FULL_BELOW_BYTES = 64 * 1024
 TAIL_BYTES = 2**20
 """About 1,300 lines of metrics."""
 MOST_EVALUATIONS = 1000
@@ -136,7 +140,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
     return RunStatus(
         run=str(folder),
         state=_state(outcome, alive, age_s, has_ended=has_ended, is_starting=is_starting),
-        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended),
+        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended, folder=folder),
         step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
@@ -246,13 +250,20 @@ def _state(
     return "starting" if is_starting else "running"
 
 
-def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool) -> str:
+def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool, folder: Path) -> str:
     if outcome:
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
     if has_ended:
         return f"ended, {OUTCOME} is damaged, last phase: {phase}"
-    return f"{DIED}{phase}" if alive is False else phase
+    return f"{DIED}{phase}{_if_disk_full(folder)}" if alive is False else phase
+
+
+def _if_disk_full(folder: Path) -> str:
+    """Return a note if the run's disk has no room for an outcome, which the run may have tried to write."""
+    with suppress(OSError):
+        return DISK_FULL if shutil.disk_usage(folder).free < FULL_BELOW_BYTES else ""
+    return ""
 
 
 def _at_risk_min(beat: Record, age_s: float | None) -> float | None:

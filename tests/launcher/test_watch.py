@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -460,13 +462,17 @@ def test_status_of_a_run_whose_outcome_is_damaged(
     assert read_outcome(run_dir) == {}
 
 
-def test_status_of_a_run_that_died(run_dir: Path) -> None:
+def test_status_of_a_run_that_died(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
     (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train"
+    assert "checkpoint 2.5 min ago" in line(standing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    assert standing.phase == "died while in train (disk full, see logs/ for the reason)"
     assert "checkpoint 2.5 min ago" in line(standing)
 
 
