@@ -1,4 +1,4 @@
-"""Formatting of counts with plurals, and of lists, in messages."""
+"""Formatting of counts with plurals, of lists, and of shares in percent, in messages."""
 
 from __future__ import annotations
 
@@ -14,3 +14,11 @@ def listed(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     """Join the first `most` names, and append the number of further names, such as "a, b and 3 more"."""
     rest = f" and {len(names) - most:,} more" if len(names) > most else ""
     return f"{separator.join(names[:most])}{rest}"
+
+
+def percent(share: float) -> str:
+    """Format a share in percent with one decimal; only 0 is shown as 0%, and only 1 as 100%."""
+    text = f"{share:.1%}"
+    if text == "100.0%" and share < 1:
+        return "more than 99.9%"
+    return "less than 0.1%" if text == "0.0%" and share > 0 else text

@@ -13,7 +13,7 @@ from launcher.io.files import expanded, require_source, require_writable
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from neobert.errors import EXIT_OK
-from neobert.plurals import counted
+from neobert.plurals import counted, percent
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.encoding"
@@ -60,6 +60,6 @@ def warn_of_lost_text(report: Mapping[str, Any]) -> None:
         console.tell(
             f"warning: {truncated:,} of {counted(report['texts'], 'text')} "
             f"{'exceeds' if truncated == 1 else 'exceed'} {report['max_length']:,} tokens; "
-            f"{share:.1%} of all tokens were cut off"
+            f"{percent(share)} of all tokens were cut off"
         )
         console.tell("  = hint: split long texts into passages, one per line or row")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -176,13 +176,13 @@ def _refuse_unusable_overrides(suite: Suite) -> None:
     """Raise `ProjectError` for an override with an unknown key or a wrong value, once for all runs."""
     if suite.request.overrides:
         task, seed = next(suite.request.order())
-        _selection(suite.point(task, seed), suite.request.overrides).resolve()
+        _selection(suite.point(task, seed), suite.request).resolve()
 
 
 def _train(point: Point, request: Request) -> int:
     """Train one run and return its exit code. Its summary goes to standard error, the table to stdout."""
     launch = train.Request(
-        _selection(point, request.overrides),
+        _selection(point, request),
         Topology(),
         dry_run=False,
         strict=False,
@@ -191,10 +191,15 @@ def _train(point: Point, request: Request) -> int:
     return train_point(launch, "json")
 
 
-def _selection(point: Point, overrides: Sequence[str]) -> Selection:
+def _selection(point: Point, request: Request) -> Selection:
     make_folder(point.file.parent)
     write_json(point.file, point.settings)
-    return Selection(None, (point.file,), tuple(overrides))
+    data = ("dataset", *(f"dataset.{name}" for name in ("path", "train_split", "validation_split")))
+    model = [f"{name}.{key}" for name in ("model", "tokenizer") for key in point.settings[name]]
+    if point.start.tasks:  # its weights are those of another run
+        model.remove("model.pretrained_checkpoint")
+    arguments = dict.fromkeys(data, f"--data {request.data}") | dict.fromkeys(model, str(request.folder))
+    return Selection(None, (point.file,), request.overrides, arguments)
 
 
 def _record(suite: Suite, point: Point) -> None:

@@ -13,11 +13,13 @@ from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.plurals import listed
 from validators.finding import Severity
 from validators.rule import RULES, Rule
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Code prefixes of errors at run time, which have no rule and no page."""
+MOST_MEANT = 10
 
 
 def run(code: str | None, output_format: str, *, every: bool) -> int:
@@ -59,7 +61,11 @@ def _meant(code: str, names: list[str]) -> str:
     families = {*ERROR_FAMILIES, *(known[:3] for known in RULES)}
     if len(code) == 6 and code[3:].isdigit() and code.upper()[:3] in families:
         return "codes of errors have no page; `neobert-launch rule --all` lists the rules"
-    near = get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
+    starts = (code.upper(), code.lower())
+    begun = [known for known in sorted((*RULES, *names)) if code and known.startswith(starts)]
+    if len(begun) > 1:
+        return f"did you mean one of {listed(begun, MOST_MEANT)}?"
+    near = begun or get_close_matches(code.upper(), RULES, n=1) or get_close_matches(code.lower(), names, n=1)
     return f"did you mean {near[0]}?" if near else "`neobert-launch rule --all` lists the rules"
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neobert.errors import EXIT_USAGE, ProjectError
 
 if TYPE_CHECKING:
+    from neobert.config import Origin
     from profiles.registry import ResolvedRun
 
 VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
@@ -18,11 +19,16 @@ VISIBLE_ENV = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Profile, run files and overrides of the command line, before any file is read."""
+    """Profile, run files and overrides of the command line, before any file is read.
+
+    Attributes:
+        arguments: for a run file that a command has generated, the argument that determines a key.
+    """
 
     profile: str | None
     files: tuple[Path, ...]
     overrides: tuple[str, ...]
+    arguments: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -42,11 +48,17 @@ class Selection:
         from profiles.registry import resolve_run
 
         try:
-            return resolve_run(self.profile, self.files, self.overrides)
+            run = resolve_run(self.profile, self.files, self.overrides)
         except ConfigError as error:
             from launcher.report.partial_checks import judged_as_read
 
             raise judged_as_read(error, self.profile, self.files, self.overrides) from None
+        return replace(run, origins={key: self._origin(key, origin) for key, origin in run.origins.items()})
+
+    def _origin(self, key: str, origin: Origin) -> Origin:
+        """Return the origin for findings: the user has not written the lines of a generated file."""
+        is_generated = origin.kind == "file" and key in self.arguments
+        return replace(origin, file=self.arguments[key], line=0, column=0) if is_generated else origin
 
     def require(self) -> ResolvedRun:
         """Resolve the selected run. Raises ProjectError if the selection is empty or invalid."""

@@ -16,7 +16,7 @@ from launcher.preflight.examination import judge_dry_run
 from launcher.report.formats.text import render
 from launcher.run.next_command import resume_command
 from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
-from launcher.run.summary import Summary, conclude
+from launcher.run.summary import Summary, already_finished, conclude
 from launcher.run.sweep_points import Point, expand, parse_axes
 from launcher.rundir.directory import is_finished, run_directory
 from launcher.rundir.records import stamp
@@ -48,12 +48,13 @@ STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point of the sweep with its resolved run."""
+    """A point of the sweep with its resolved run, and whether an earlier command has finished it."""
 
     point: Point
     selection: Selection
     run: ResolvedRun
     plan: Plan
+    is_finished: bool
 
     @property
     def folder(self) -> Path:
@@ -107,13 +108,22 @@ def run(
 
 
 def check(request: train.Request, candidates: Sequence[Candidate], output_format: str) -> int:
-    """Print all points with their predicted cost, check each, return the first exit code that is not 0."""
+    """Print all points with their predicted cost, check each, return the first exit code that is not 0.
+
+    With JSON output the points are printed only if none is trained: else the results are the one object.
+    """
     _refuse_several_nodes(candidates)
     if output_format == "text":
         console.write(_listing(candidates))
     if note := _note_on_evaluation(candidates):
         console.tell(note)
-    return _judge(request, candidates)
+    code = _judge(request, candidates)
+    if output_format == "json" and (code != EXIT_OK or request.dry_run):
+        results = [
+            Result(each, already_finished(each.folder) if each.is_finished else None) for each in candidates
+        ]
+        console.write(result_json(_as_json(results)))
+    return code
 
 
 def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
@@ -126,7 +136,8 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
     ]
     chosen = replace(selection, overrides=tuple(own))
     resolved = chosen.resolve()
-    return Candidate(point, chosen, resolved, plan_run(resolved))
+    is_over = is_finished(resolved, run_directory(resolved))
+    return Candidate(point, chosen, resolved, plan_run(resolved), is_over)
 
 
 def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
@@ -172,15 +183,17 @@ def _listing(candidates: Sequence[Candidate]) -> str:
             [
                 printable(candidate.point.label),
                 show_count(plan.total_tokens.value),
-                show_duration(plan.eta_s.value),
+                "finished" if candidate.is_finished else show_duration(plan.eta_s.value),
                 show_mib(plan.memory_mib.value),
-                _cost(plan.cost.value),
+                _cost(None if candidate.is_finished else plan.cost.value),
             ]
         )
-    total_s = sum(candidate.plan.eta_s.value for candidate in candidates)
-    costs = [cost for candidate in candidates if (cost := candidate.plan.cost.value) is not None]
-    price = f", cost {_cost(sum(costs))}" if len(costs) == len(candidates) else ""
-    return f"{columns(rows)}\n{counted(len(candidates), 'point')}, {show_duration(total_s)}{price}"
+    left = [candidate.plan for candidate in candidates if not candidate.is_finished]
+    costs = [cost for plan in left if (cost := plan.cost.value) is not None]
+    price = f", cost {_cost(sum(costs))}" if left and len(costs) == len(left) else ""
+    finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
+    total = show_duration(sum(plan.eta_s.value for plan in left))
+    return f"{columns(rows)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
 
 
 def _cost(cost: float | None) -> str:
@@ -194,7 +207,7 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
     """
     code, shown = EXIT_OK, set[tuple[str, str]]()
     for candidate in candidates:
-        if is_finished(candidate.run, candidate.folder):
+        if candidate.is_finished:
             continue
         report = judge_dry_run(candidate.run, candidate.folder, leads=True, strict=request.strict)
         if report.exit_code != EXIT_OK and not request.unguarded:

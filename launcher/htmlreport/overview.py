@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from launcher.htmlreport.markup import mapping, muted, number, records, table, text, utc
 from launcher.htmlreport.run_record import RunRecord
-from launcher.rundir.records import Record, list_in, reason_of
+from launcher.rundir.records import Record, list_in, reason_of, state_outcome
 from launcher.terminal.values import show_count, show_duration, show_number
 from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.plurals import counted
@@ -75,7 +75,7 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     tokens = number(history.last.get(TOKENS))
     seconds = history.clock.step_seconds
     pace = (tokens - history.clock.start_tokens) / seconds if tokens and seconds else None
-    yield "status", str(run.outcome.get("status") or _phase(run))
+    yield "status", str(state_outcome(run.outcome, run.last_launch).get("status") or _phase(run))
     yield "step", f"{run.last_step:,}" + (f" of {max_steps:,}" if isinstance(max_steps, int) else "")
     yield "tokens", show_count(tokens)
     yield "training loss", show_number(number(history.last.get(TRAIN_LOSS)))

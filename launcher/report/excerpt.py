@@ -11,6 +11,7 @@ from neobert.printable import printable
 
 MAX_WIDTH = 120
 CUT = "..."
+BLANKS = re.compile(r"\s+")
 KEY = re.compile(r"""["']?[\w.<-]+["']?(?=\s*(?::(?:\s|$)|=))""")
 QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'""")
 COMMENT = re.compile(r"\s+#.*")
@@ -42,8 +43,8 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
 
 
 def end_of(source: str, start: int) -> int:
-    """Return the index after the key or value that starts at index `start` of a line."""
-    for pattern in (KEY, QUOTED):
+    """Return the index after the key, value or white space that starts at index `start` of a line."""
+    for pattern in (BLANKS, KEY, QUOTED):
         if found := pattern.match(source, start):
             return found.end()
     opener = source[start : start + 1]

@@ -13,6 +13,7 @@ from neobert.config.corpora import corpora_of, token_shares
 from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
+from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks import metrics_of
 from profiles.registry import ResolvedRun
@@ -75,7 +76,7 @@ def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
     """Yield the tokens of each corpus of a mixture. Its epochs are known only after `data prepare`."""
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
-            text = f"{share:.1%} = {show_count(share * plan.total_tokens.value)} tokens"
+            text = f"{percent(share)} = {show_count(share * plan.total_tokens.value)} tokens"
             yield f"corpus {corpus.path or corpus.name}", text, "weight of the corpus / sum of all weights"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_number
-from neobert.plurals import counted
+from neobert.plurals import counted, percent
 
 SPLITS = {"train": "training text", "eval": "evaluation text"}
 DOCUMENTS = {
@@ -59,14 +59,14 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
 
 def _corpus_rows(corpora: Report) -> Iterator[Row]:
     for name, corpus in corpora.items():
-        yield f"corpus {name}", f"{corpus['tokens']:,} tokens, {corpus['share']:.1%} of the run's tokens"
+        yield f"corpus {name}", f"{corpus['tokens']:,} tokens, {percent(corpus['share'])} of the run's tokens"
         yield "", f"the run reads {corpus['tokens_read']:,} tokens, {show_number(corpus['epochs'], 3)} epochs"
 
 
 def _shape_rows(report: Report) -> Iterator[Row]:
     if "microbatch" in report:
         shape = report["microbatch"]
-        fill = f", {shape['fill']:.1%} of them used" if "fill" in shape else ""
+        fill = f", {percent(shape['fill'])} of them used" if "fill" in shape else ""
         yield "microbatch", f"{shape['tokens']:,} tokens{fill}"
         yield "", shape["reason"]
     if "epochs" in report:

@@ -39,7 +39,7 @@ class PlainView:
             console.tell(message)
         self._show_progress(beat.get("phase_doing"))
         for row in self.watch.metrics.read_new():
-            self.write(describe(row, beat))
+            self.write(describe(row, beat, self.watch.max_steps))
 
     def _show_progress(self, doing: str | None) -> None:
         """Print the progress of a long start, at most once every `LOG_INTERVAL_S` seconds."""

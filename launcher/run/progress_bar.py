@@ -71,7 +71,7 @@ class ProgressView:
         for message in self.watch.new_warnings(beat):
             console.tell(message)
         for row in self.watch.metrics.read_new():
-            if line := describe_evaluation(row, beat):
+            if line := describe_evaluation(row, beat, self.watch.max_steps):
                 text = fold(line, self.progress.console.width, BETWEEN)
                 self.progress.console.print(text, highlight=False, markup=False)
             if row.get(TRAIN_LOSS) is not None:

@@ -10,6 +10,7 @@ from launcher.terminal.fold import fold
 from launcher.terminal.metric_text import label_of, metric_text, value_text
 from launcher.terminal.values import show_count
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_DO_NOT_REQUEUE, EXIT_OK
+from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.runfiles.run_dir import LOGS, MANIFEST
 
@@ -26,7 +27,7 @@ def summary_text(ending: Summary, *, keeps_checkpoints: bool = True) -> str:
     lines = [printable(f"{ending.status} at step {ending.step}{of}{tokens} (exit {ending.exit_code})")]
     lines += _evaluations(ending, names_checkpoints=names_checkpoints)
     if ending.corpus_shares:
-        shares = ", ".join(f"{name} {share:.1%}" for name, share in ending.corpus_shares.items())
+        shares = ", ".join(f"{name} {percent(share)}" for name, share in ending.corpus_shares.items())
         lines.append(printable(f"tokens by corpus: {shares}"))
     if ending.restarts:
         lines.append(f"restarts: {ending.restarts}, see {MANIFEST} and {LOGS}/ in the run directory")

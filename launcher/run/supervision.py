@@ -183,7 +183,11 @@ def conclude_session(
         has_begun=session.has_begun,
         verdict=outcome_of(launch, session) if verdict is None else verdict,
     )
-    if ending.restarts and launch.owns_run:
+    # A trainer that found the disk full, or failed before its session, has written no outcome.
+    is_missing = verdict is None and launch.location.is_dir() and not (launch.location / OUTCOME).exists()
+    if launch.owns_run and is_missing:
+        _write_verdict(launch, _known_outcome(launch, ending))
+    elif launch.owns_run and ending.restarts:
         _amend_outcome(launch, ending)
     if launch.location != launch.folder and ending.exit_code != EXIT_OK:
         back = shlex.join(["mv", str(launch.location), str(launch.folder)])
@@ -221,11 +225,19 @@ def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
         write_json(launch.location / OUTCOME, outcome)
 
 
+def _known_outcome(launch: Launch, ending: Summary) -> Record:
+    """Return the outcome of a session that wrote none: its summary, and the error that it reported."""
+    error, problem = read_error(launch.error_file), {"message": ending.message.partition("\n")[0]}
+    if error is not None:
+        problem = {"message": error.message, "code": error.code, "hint": error.hint}
+    known = {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
+    return {**known, **problem, "restarts": ending.restarts}
+
+
 def _amend_outcome(launch: Launch, ending: Summary) -> None:
-    outcome = read_outcome(launch.location)
-    known = outcome or {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
+    outcome = read_outcome(launch.location) or _known_outcome(launch, ending)
     with tolerating_full_disk("the restarts to outcome.json"):
-        write_json(launch.location / OUTCOME, {**known, "restarts": ending.restarts})
+        write_json(launch.location / OUTCOME, {**outcome, "restarts": ending.restarts})
 
 
 def _was_stopped(forwarder: Forwarder) -> bool:

@@ -16,7 +16,9 @@ import psutil
 
 from launcher.io.files import absolute, make_folder
 from launcher.rundir.records import Record, read_json, read_outcome
+from launcher.terminal import console
 from launcher.terminal.activity import announce
+from launcher.terminal.values import show_duration
 from neobert.clock import boot_id
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -24,6 +26,7 @@ from neobert.config.keys import path_keys, without_effects
 from neobert.config.nodes import join
 from neobert.config.removed_keys import without_removed
 from neobert.errors import ProjectError
+from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, NEVER, NEWEST, RESOLVED
@@ -128,24 +131,32 @@ def _is_still(descriptor: int, folder: Path) -> bool:
 
 def _lock(descriptor: int, folder: Path) -> None:
     """Lock the folder, with retries: a launch that was just stopped may still be saving."""
-    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    start_s, is_waiting = time.monotonic(), False
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            if time.monotonic() > start_s + LOCK_TIMEOUT_S:
                 raise _occupied(folder) from None
+            if not is_waiting:
+                is_waiting = True
+                wait = f"waiting up to {show_duration(LOCK_TIMEOUT_S)} for it to end"
+                console.tell(printable(f"{_holder(folder)} uses {folder}: {wait}"))
             time.sleep(0.2)
         except OSError:
             return None  # a file system without locks: the checks of the directory's content still hold
 
 
+def _holder(folder: Path) -> str:
+    """Name the process that has the lock: the trainer, or before its start another command."""
+    manifest = read_json(folder / MANIFEST)
+    return f"process {manifest['trainer_pid']}" if is_alive(manifest) else "another command"
+
+
 def _occupied(folder: Path) -> ProjectError:
-    pid = read_json(folder / MANIFEST).get("trainer_pid")
-    who = f"process {pid}" if pid else "another process"
     return ProjectError(
         code="run-in-progress",
-        message=f"{who} is still training in this directory",
+        message=f"{_holder(folder)} still uses this directory",
         hint=f"see `neobert-launch status {folder}`; stop that run, or choose another trainer.output_dir",
         place=str(folder),
     )

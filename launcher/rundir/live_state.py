@@ -54,9 +54,12 @@ def _is_earlier(beat: Record, before: Record) -> bool:
     return beat == before or (seq is not None and newest_seq is not None and seq <= newest_seq)
 
 
-def describe(row: Record, beat: Record) -> str:
-    """Format a line of metrics with the latest heartbeat, the losses first."""
-    words = [_step_of(row, beat)]
+def describe(row: Record, beat: Record, max_steps: int | None = None) -> str:
+    """Format a line of metrics with the latest heartbeat, the losses first.
+
+    `max_steps` is shown while there is no heartbeat, as after a restart.
+    """
+    words = [_step_of(row, beat, max_steps)]
     if row.get(TRAIN_LOSS) is not None:
         words.append(f"loss {row[TRAIN_LOSS]:.4f}")
     words += _evaluation_of(row)
@@ -68,14 +71,14 @@ def describe(row: Record, beat: Record) -> str:
     return printable("  ".join(words))
 
 
-def describe_evaluation(row: Record, beat: Record) -> str:
-    """Format the evaluation in a line of metrics; empty if there is none."""
+def describe_evaluation(row: Record, beat: Record, max_steps: int | None = None) -> str:
+    """Format the evaluation in a line of metrics; empty if there is none. `max_steps`: see `describe`."""
     words = _evaluation_of(row)
-    return printable("  ".join([_step_of(row, beat), *words])) if words else ""
+    return printable("  ".join([_step_of(row, beat, max_steps), *words])) if words else ""
 
 
-def _step_of(row: Record, beat: Record) -> str:
-    return f"step {row['step']}/{beat.get('max_steps') or '?'}"
+def _step_of(row: Record, beat: Record, max_steps: int | None) -> str:
+    return f"step {row['step']}/{beat.get('max_steps') or max_steps or '?'}"
 
 
 def _evaluation_of(row: Record) -> list[str]:

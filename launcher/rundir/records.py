@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from launcher.io.files import open_regular
+from neobert.runfiles.checkpoint.refusal import CODE as BROKEN_RESUME
 from neobert.runfiles.json_values import is_count, is_number, is_text, is_texts, parse_object
 from neobert.runfiles.run_dir import OUTCOME, heartbeat_path
 
@@ -117,6 +118,19 @@ def read_outcome(folder: Path) -> Record:
     """Read the outcome of a session; empty if there is none, or if it is damaged."""
     outcome = read_json(folder / OUTCOME)
     return outcome if sound_values(outcome, OUTCOME_VALUES) == outcome else {}
+
+
+def state_outcome(outcome: Record, manifest: Record) -> Record:
+    """Return the outcome that determines the state of a run: a refused resume leaves it finished.
+
+    Args:
+        outcome: outcome of the last session.
+        manifest: content of manifest.json, which has the outcomes of earlier launches.
+    """
+    launches = [launch for launch in list_in(manifest, "earlier") if isinstance(launch, dict)]
+    earlier = [each for launch in reversed(launches) if isinstance(each := launch.get("outcome"), dict)]
+    trained = next((each for each in (outcome, *earlier) if each.get("code") != BROKEN_RESUME), {})
+    return sound_values(trained, OUTCOME_VALUES) if trained.get("status") == "finished" else outcome
 
 
 def reason_of(outcome: Record) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +21,7 @@ from launcher.rundir.records import (
     metrics_of,
     read_json,
     read_outcome,
+    state_outcome,
 )
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
@@ -30,6 +33,8 @@ from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RE
 from neobert.tasks import TASKS, Metric, known_metrics
 
 DIED = "died while in "
+DISK_FULL = " (disk full, see logs/ for the reason)"
+FULL_BELOW_BYTES = 64 * 1024
 TAIL_BYTES = 2**20
 """About 1,300 lines of metrics."""
 MOST_EVALUATIONS = 1000
@@ -61,6 +66,8 @@ class RunStatus:
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
         best: None also if the metrics file is too long to be read and no best checkpoint is linked.
+        minutes_since_checkpoint: None before the first checkpoint, and while a session starts.
+        minutes_at_risk: training time since the last checkpoint, or since the start before the first one.
         restarts: number of restarts in the latest launch.
         is_alive: None if the trainer runs on another host, or its host is not known.
         hostname: host of the launch; empty if manifest.json is missing or damaged.
@@ -120,18 +127,20 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
 
     `history`: metrics that were already read; None to read them from the file.
     """
-    beat, outcome = last_beat(folder, 0), read_outcome(folder)
-    has_ended = (folder / OUTCOME).exists()
-    manifest, config, age_s = read_json(folder / MANIFEST), read_json(folder / RESOLVED), age_of(beat, now)
+    manifest, config = read_json(folder / MANIFEST), read_json(folder / RESOLVED)
+    outcome, has_ended = state_outcome(read_outcome(folder), manifest), (folder / OUTCOME).exists()
+    beat = last_beat(folder, 0)
+    age_s = age_of(beat, now)
     alive = False if has_ended else is_alive(manifest)
-    at_risk_min = _at_risk_min(beat, 0.0 if has_ended else age_s)
     is_starting = not beat or (alive is True and is_of_earlier_session(beat, manifest))
+    # A session that starts has no work to lose yet: the time since the earlier session does not count.
+    at_risk_min = None if is_starting else _at_risk_min(beat, 0.0 if has_ended else age_s)
     history = history or History.of(folder / METRICS)
     newest = history.evaluations[-1] if history.evaluations else {}
     return RunStatus(
         run=str(folder),
         state=_state(outcome, alive, age_s, has_ended=has_ended, is_starting=is_starting),
-        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended),
+        phase=_phase({} if is_starting else beat, outcome, alive, has_ended=has_ended, folder=folder),
         step=int(outcome.get("step") or beat.get("step") or history.trained.get("step") or 0),
         max_steps=beat.get("max_steps"),
         tokens_total=beat.get("tokens_total"),
@@ -241,13 +250,20 @@ def _state(
     return "starting" if is_starting else "running"
 
 
-def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool) -> str:
+def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool, folder: Path) -> str:
     if outcome:
         return str(outcome.get("status", "ended"))
     phase = str(beat.get("phase", "starting"))
     if has_ended:
         return f"ended, {OUTCOME} is damaged, last phase: {phase}"
-    return f"{DIED}{phase}" if alive is False else phase
+    return f"{DIED}{phase}{_if_disk_full(folder)}" if alive is False else phase
+
+
+def _if_disk_full(folder: Path) -> str:
+    """Return a note if the run's disk has no room for an outcome, which the run may have tried to write."""
+    with suppress(OSError):
+        return DISK_FULL if shutil.disk_usage(folder).free < FULL_BELOW_BYTES else ""
+    return ""
 
 
 def _at_risk_min(beat: Record, age_s: float | None) -> float | None:

@@ -28,7 +28,7 @@ def origin_text(origin: Origin) -> str:
         return "default"
     if origin.kind == "override":
         return f"command line, argument {origin.line}" if origin.line else "command line"
-    return f"{origin.file}:{origin.line}"
+    return f"{origin.file}:{origin.line}" if origin.line else origin.file
 
 
 def show_duration(seconds: float | None) -> str:

@@ -77,9 +77,8 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
     except yaml.MarkedYAMLError as error:
         mark = _place(text, error)
         line, column = (mark.line + 1, mark.column + 1) if mark else (0, 0)
-        raise UnreadableError(
-            f"YAML: {error.problem}", _syntax_hint(str(error.problem)), line, column
-        ) from None
+        hint = _syntax_hint(str(error.problem), "".join(text.splitlines()[line - 1 : line]))
+        raise UnreadableError(f"YAML: {error.problem}", hint, line, column) from None
     except yaml.reader.ReaderError as error:
         # The C parser counts bytes here, so the character is searched for.
         line, column = _position(text, text.find(chr(error.character)))
@@ -95,14 +94,17 @@ def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list
 def _place(text: str, error: MarkedYAMLError) -> Mark | None:
     """Return the position of a syntax error; for an unclosed construct, the position where it begins."""
     problem, context = error.problem_mark, error.context_mark
-    lines = text.rstrip().splitlines() or [""]
+    lines = text.rstrip(" \r\n").splitlines() or [""]  # a tab in the last line is the problem itself
     end = len(lines) - 1, len(lines[-1])
     if problem and context and (problem.line, problem.column) >= end:
         return context
     return problem or context
 
 
-def _syntax_hint(problem: str) -> str:
+def _syntax_hint(problem: str, source_line: str) -> str:
+    indentation = source_line[: len(source_line) - len(source_line.lstrip())]
+    if "\t" in indentation or "tab character" in problem:
+        return "indent with spaces, not tabs"
     if "cannot start any token" in problem:
         return "indent with spaces, not tabs, and put text that starts with @, ` or % in quotes"
     if "mapping values are not allowed" in problem:

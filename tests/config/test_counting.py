@@ -1,10 +1,10 @@
-"""One thread, two threads."""
+"""One thread, two threads; shares in percent."""
 
 from __future__ import annotations
 
 import pytest
 
-from neobert.plurals import counted
+from neobert.plurals import counted, percent
 
 
 @pytest.mark.parametrize(
@@ -12,3 +12,19 @@ from neobert.plurals import counted
 )
 def test_one_is_singular(number: int, words: str) -> None:
     assert counted(number, "thread") == words
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0.0%"),
+        (0.0004, "less than 0.1%"),
+        (0.0006, "0.1%"),
+        (0.123, "12.3%"),
+        (0.9994, "99.9%"),
+        (0.9995, "more than 99.9%"),
+        (1.0, "100.0%"),
+    ],
+)
+def test_only_all_is_a_hundred_percent(share: float, text: str) -> None:
+    assert percent(share) == text

@@ -61,6 +61,23 @@ def test_the_place_of_a_syntax_error_is_named(content: bytes, line: int, column:
     assert (issue.line, issue.column) == (line, column)
 
 
+@pytest.mark.parametrize(
+    ("content", "line", "column"),
+    [
+        (b"trainer:\n  max_steps: 5\n\tsave_steps: 5\n", 3, 1),
+        (b"trainer:\n  max_steps: 5\n  \tsave_steps: 5\n", 3, 3),
+        (b"trainer:\n  max_steps: 5\n\t\n", 3, 1),
+        (b"trainer:\n  max_steps: 5\n\t", 3, 1),
+        (b"seed: 1\n \ttask: mlm\n", 2, 7),
+    ],
+)
+def test_a_tab_in_the_indentation_is_named(content: bytes, line: int, column: int, write) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_document(write(content))
+    (issue,) = caught.value.issues
+    assert (issue.line, issue.column, issue.hint) == (line, column, "indent with spaces, not tabs")
+
+
 def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     for path, words in ((tmp_path / "none.yaml", "none.yaml does not exist"), (tmp_path, "is a directory")):
         with pytest.raises(ConfigError, match=words) as caught:

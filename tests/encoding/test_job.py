@@ -271,6 +271,8 @@ def test_the_warning_of_lost_text_counts_in_english(
     report = {"truncated": truncated, "texts": texts, "max_length": 4, "tokens_lost": 9, "tokens": 4}
     encode.warn_of_lost_text(report)
     assert expected in capsys.readouterr().err
+    encode.warn_of_lost_text(report | {"tokens_lost": 9996})
+    assert "more than 99.9% of all tokens were cut off" in capsys.readouterr().err
 
 
 def test_a_name_on_the_hub_without_a_connection_is_one_error(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ import pytest
 
 from launcher.cli import app
 from launcher.commands import evaluate_glue
+from launcher.terminal.values import origin_text
 from neobert.errors import EXIT_PREEMPTED, EXIT_TRAINING_FAILED
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import Start, run_settings
@@ -224,6 +225,26 @@ def test_random_weights_are_named(trained, evaluate):
         "random weights",
         ["random weights"],
     )
+
+
+def test_findings_point_at_the_arguments_and_not_at_the_generated_file(
+    trained, evaluate, monkeypatch, model_folder, glue_data
+):
+    runs = []
+
+    def refuse(request: evaluate_glue.train.Request, output_format: str) -> int:
+        runs.append(request.selection.require())
+        return 1
+
+    monkeypatch.setattr(evaluate_glue.train, "run", refuse)
+    evaluate("--tasks", "cola", "--seeds", "1", "--set", "model.tie_word_embeddings=true", code=1)
+    (run,) = runs
+    keys = ("dataset", "dataset.path", "model.hidden_size", "tokenizer.path", "model.tie_word_embeddings")
+    data, model = f"--data {glue_data}", str(model_folder)
+    assert [run.place(key).file for key in keys] == [data, data, model, model, "<command line>"]
+    assert (run.place("dataset.path").line, run.place("dataset.path").column) == (0, 0)
+    assert run.place("trainer.max_steps").file.endswith("cola-seed-0.json")
+    assert origin_text(run.origin("dataset.path")) == data
 
 
 @pytest.mark.parametrize("override", ["optimizer.lrr=1", "optimizer.lr=fast", "optimizer.lr"])

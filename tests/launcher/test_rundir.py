@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -32,10 +33,26 @@ from validators.finding import Level
 
 def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
-    with claimed(tmp_path), pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
+    with claimed(tmp_path), pytest.raises(ProjectError, match="still uses"), claimed(tmp_path):
         pass
     with claimed(tmp_path):
         pass
+
+
+def test_a_launch_that_waits_for_another_names_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
+    with claimed(tmp_path), pytest.raises(ProjectError, match="another command still uses"):
+        claimed(tmp_path).__enter__()
+    write_manifest(tmp_path, {"hostname": socket.gethostname()}, {})
+    record_trainer(tmp_path, os.getpid())
+    with claimed(tmp_path), pytest.raises(ProjectError, match=f"process {os.getpid()} still uses"):
+        claimed(tmp_path).__enter__()
+    out, err = capsys.readouterr()
+    wait = f"uses {tmp_path}: waiting up to 0.3 s for it to end"
+    assert not out
+    assert err.splitlines() == [f"another command {wait}", f"process {os.getpid()} {wait}"]
 
 
 @pytest.mark.child
@@ -45,7 +62,7 @@ def test_a_child_that_keeps_the_descriptor_keeps_the_hold(
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
     with claimed(tmp_path) as held:
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], pass_fds=(held,))
-    with pytest.raises(ProjectError, match="still training"), claimed(tmp_path):
+    with pytest.raises(ProjectError, match="still uses"), claimed(tmp_path):
         pass
     child.kill()
     child.wait()

@@ -170,6 +170,37 @@ def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Summa
     assert "same failure twice" in ending.message
 
 
+WITHOUT_OUTCOME = (
+    "beat(5)\n(run / 'error.json').write_text(json.dumps({'code': 'CKP004', 'message': 'full',"
+    " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nsys.exit(4)"
+)
+
+
+def test_the_launcher_writes_the_outcome_that_the_trainer_could_not(
+    launched: Callable[..., Summary], tmp_path: Path
+) -> None:
+    assert launched(WITHOUT_OUTCOME).exit_code == 4
+    outcome = read_json(tmp_path / "outcome.json")
+    assert outcome == {
+        "status": "failed", "exit_code": 4, "step": 5, "restarts": 0, "message": "full", "code": "CKP004",
+        "hint": "make room",
+    }  # fmt: skip
+    (tmp_path / "error.json").unlink()
+    (tmp_path / "outcome.json").unlink()
+    launched("beat(0, 'start')\nsys.exit(3)")
+    message = "the trainer exited with code 3 and wrote no outcome"
+    assert read_json(tmp_path / "outcome.json")["message"] == message
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_an_outcome_that_nobody_could_write_is_reported(
+    launched: Callable[..., Summary], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ending = launched(WITHOUT_OUTCOME)
+    assert (ending.status, ending.exit_code, ending.step) == ("failed", 4, 5)
+    assert capsys.readouterr().err.count("could not write the outcome to outcome.json") == 1
+
+
 def test_the_hint_of_an_error_is_kept(launched: Callable[..., Summary], tmp_path: Path) -> None:
     error = {"code": "SPK001", "message": "loss spike", "hint": "lower optimizer.lr", "exit_code": 4}
     ending = launched(

@@ -16,7 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.run.sweep_points import Axis, expand, parse_axes
+from neobert.config import to_dict
 from neobert.errors import ProjectError
+from profiles.registry import resolve_run
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=sweep")
 SWEEP = (*TRAIN, "--sweep", "optimizer.lr=1e-3,2e-3")
@@ -89,6 +91,25 @@ def test_a_sweep_is_listed_and_nothing_is_written(command: Callable[..., Any]) -
         [f"lr={rate}", f"seed={seed}"] for rate in ("1e-3", "2e-3") for seed in (0, 1)
     ]
     assert not Path("sweep").exists()
+
+
+def test_a_finished_point_is_listed_as_finished(command: Callable[..., Any]) -> None:
+    folder = Path("sweep/lr=1e-3").absolute()
+    folder.mkdir(parents=True)
+    run = resolve_run("cpu-demo", (), ("optimizer.lr=1e-3", f"trainer.output_dir={folder}"))
+    (folder / "resolved.json").write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
+    (folder / "outcome.json").write_text('{"status": "finished", "step": 700}', encoding="utf-8")
+    _, done, left, total = command(*SWEEP, "--dry-run").out.splitlines()
+    assert done.split()[2] == "finished"
+    assert "finished" not in left
+    assert total == f"2 points (1 finished), {' '.join(left.split()[2:4])}"
+    points = command(*SWEEP, "--dry-run", "--output-format", "json").json["points"]
+    assert [(point["result"] or {}).get("status") for point in points] == ["finished", None]
+
+
+def test_a_sweep_that_fails_its_checks_has_json_output(command: Callable[..., Any]) -> None:
+    answer = command(*TRAIN, "--sweep", "scheduler.warmup_steps=20,9000", "--output-format", "json")
+    assert (answer.code, [point["result"] for point in answer.json["points"]]) == (1, [None, None])
 
 
 def test_one_bad_point_and_none_is_started(command: Callable[..., Any]) -> None:

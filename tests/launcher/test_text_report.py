@@ -35,6 +35,7 @@ BAD = "profile: cpu-demo\ntrainer:\n  save_every: 5\n  max_steps: -1  # all\n"
         ('  "lr": 0.1', '"lr"', '"lr"'),
         ("$key: 1", "$", "$key: 1"),
         ("x: @", "@", "@"),
+        ("\t\tsave_steps: 5", "\t", "\t\t"),
     ],
 )
 def test_the_whole_key_or_value_is_underlined(line: str, start: str, underlined: str) -> None:

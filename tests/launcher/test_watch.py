@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,11 +95,11 @@ def test_a_file_that_is_cut_back_shows_no_step_twice_and_misses_none(tmp_path: P
 def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
     append(tmp_path / "metrics.jsonl", {"step": 0, "train/loss": 1.0})
     shown: list[str] = []
-    view = PlainView(Watch(tmp_path, -1), shown.append)
+    view = PlainView(Watch(tmp_path, -1, max_steps=40), shown.append)
     view.refresh()
     append(tmp_path / "metrics.jsonl", {"step": 5, "train/loss": 2.0})
     view.close()
-    assert [words.split()[1] for words in shown] == ["5/?"]
+    assert [words.split()[1] for words in shown] == ["5/40"]
 
 
 def test_a_line_in_words() -> None:
@@ -114,7 +116,10 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(
         progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
     )
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
+    view = progress_bar.ProgressView(Watch(tmp_path, -1, max_steps=40))
+    append(tmp_path / "metrics.jsonl", {"step": 5, "eval/loss": 4.0})
+    view.refresh()
+    assert "step 5/40  eval loss 4.0000" in out.getvalue()
     append(tmp_path / "metrics.jsonl", ROW)
     append(tmp_path / "heartbeat_rank0.jsonl", BEAT)
     view.close()
@@ -415,6 +420,29 @@ def test_a_refused_resume_does_not_hide_the_checkpoint(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("outcomes", "state"),
+    [
+        ((("finished", ""), ("failed", "CKP007")), "finished"),
+        ((("finished", ""), ("failed", "CKP007"), ("failed", "CKP007")), "finished"),
+        ((("finished", ""), ("failed", "DAT004")), "failed"),
+        ((("preempted", ""), ("failed", "CKP007")), "failed"),
+        ((("finished", ""), ("preempted", ""), ("failed", "CKP007")), "failed"),
+        ((("failed", "CKP007"),), "failed"),
+        (((7, ""), ("failed", "CKP007")), "failed"),
+    ],
+)
+def test_a_refused_resume_leaves_a_run_finished(
+    outcomes: tuple[tuple[object, str], ...], state: str, run_dir: Path
+) -> None:
+    *earlier, newest = ({"status": status, "code": code, "step": 40} for status, code in outcomes)
+    manifest = {"earlier": [3, {"outcome": None}, *({"outcome": each} for each in earlier)]}
+    (run_dir / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    (run_dir / "outcome.json").write_text(json.dumps(newest), encoding="utf-8")
+    standing = read_status(run_dir, datetime.now(UTC))
+    assert (standing.state, standing.phase, standing.step) == (state, state, 40)
+
+
+@pytest.mark.parametrize(
     "left",
     [
         "", "garbage", '{"status": "fini', "[1]", "{}", "[" * 200_000, "\udcff", '{"status": 3}',
@@ -434,7 +462,7 @@ def test_status_of_a_run_whose_outcome_is_damaged(
     assert read_outcome(run_dir) == {}
 
 
-def test_status_of_a_run_that_died(run_dir: Path) -> None:
+def test_status_of_a_run_that_died(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
 
     manifest = {"hostname": socket.gethostname(), "trainer_pid": 2**22 + 1, "trainer_started": 1.0}
@@ -442,10 +470,14 @@ def test_status_of_a_run_that_died(run_dir: Path) -> None:
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train"
     assert "checkpoint 2.5 min ago" in line(standing)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    assert standing.phase == "died while in train (disk full, see logs/ for the reason)"
+    assert "checkpoint 2.5 min ago" in line(standing)
 
 
 def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> None:
-    """The newest heartbeat is that of the session before, whose phase and ETA are over."""
+    """The newest heartbeat is that of the session before, whose phase, ETA and risk are over."""
     import os
     import socket
 
@@ -458,12 +490,14 @@ def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> N
         "trainer_started_after_boot_s": started_s,
     }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    states = []
+    states, at_risk = [], []
     for beat_s in (started_s - 5, started_s + 5):
         append(tmp_path / "heartbeat_rank0.jsonl", BEAT | {"boot_id": boot_id(), "boot_s": beat_s})
         status = read_status(tmp_path, datetime.now(UTC))
         states.append((status.state, status.phase, status.eta_s, status.step))
+        at_risk.append((status.minutes_since_checkpoint is None, status.minutes_at_risk is None))
     assert states == [("starting", "starting", None, 10), ("running", "train", 90.0, 10)]
+    assert at_risk == [(True, True), (False, False)]
 
 
 def test_status_before_the_first_heartbeat(tmp_path: Path, command: Callable[..., Any]) -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
+from neobert.plurals import percent
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -62,7 +63,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     if overlap.shared_share > MOST_SHARED:
         yield Violation(
             "dataset",
-            f"{overlap.shared_share:.1%} of the evaluation's tokens also occur in training documents "
+            f"{percent(overlap.shared_share)} of the evaluation's tokens also occur in training documents "
             f"({overlap.eval_documents:,} documents compared with {overlap.train_documents:,})",
             "set dataset.validation_split, or dataset.eval_split to a separate split",
         )
@@ -262,7 +263,7 @@ def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     for corpus in prepared_of(facts).corpora:
         if corpus.epochs > HARMLESS_EPOCHS:
-            share = f"{corpus.share:.1%} of the tokens are drawn from {corpus.tokens:,}"
+            share = f"{percent(corpus.share)} of the tokens are drawn from {corpus.tokens:,}"
             yield Violation(
                 "dataset.mixture",
                 f"{corpus.label} is read {corpus.epochs:,.1f} times: {share}",

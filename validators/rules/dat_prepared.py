@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.families.table import family_of, initial_weights, requested_rows
 from neobert.plan import Plan
-from neobert.plurals import counted
+from neobert.plurals import counted, percent
 from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -279,13 +279,13 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     prepared = prepared_of(facts)
     if prepared.fill is not None and prepared.fill < LEAST_FILL:
-        message = f"only {prepared.fill:.1%} of a microbatch is text; {_lengths(prepared)}"
+        message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
         yield Violation("datacollator.pack_sequences", message, _way_to_fill(run))
     if prepared.truncation_share > MOST_LOST:
-        message = f"truncation loses {prepared.truncation_share:.1%} of the tokens; {_lengths(prepared)}"
+        message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, _way_to_keep(run))
     if prepared.dropped_share > MOST_LOST:
-        message = f"{prepared.dropped_share:.1%} of the documents are dropped; {_lengths(prepared)}"
+        message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
         keep = _way_to_keep(run)
         hint = (
             keep

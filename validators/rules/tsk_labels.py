@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schema import ClassificationConfig, RunConfig
 from neobert.plan import Plan
-from neobert.plurals import listed
+from neobert.plurals import listed, percent
 from neobert.printable import printable
 from neobert.tasks import TASKS, metrics_of, spec_of
 from neobert.tasks.spec import Labels
@@ -290,7 +290,7 @@ def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         better = next(name for name in FOR_RARE_CLASSES if name in reported)
         yield Violation(
             "trainer.metric_for_best_model",
-            f"{share:.1%} of the evaluation's {labels.unit}s have label {printable(largest)}: a model that "
-            "always predicts this label has that accuracy",
+            f"{percent(share)} of the evaluation's {labels.unit}s have label {printable(largest)}: a model "
+            "that always predicts this label has that accuracy",
             f"set trainer.metric_for_best_model to {better}",
         )
