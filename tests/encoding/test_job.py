@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,8 +18,10 @@ import pytest
 
 from launcher.cli import app
 from launcher.commands import encode
+from neobert.atomic_write import write_atomically
 from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
+from neobert.encoding import shards as shards_module
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.job import run
 from neobert.encoding.request import Request
@@ -125,6 +128,43 @@ def test_a_job_that_wrote_no_shard_leaves_nothing_to_continue(request_of, monkey
     folder.mkdir()  # as a job leaves it that was killed
     (folder / "manifest.json").write_text('{"texts": "another"}')
     assert run(request_of)["texts"] == 30
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "00002.npy", "out.npy", "out.parquet"])
+@pytest.mark.parametrize(
+    ("number", "message", "way"),
+    [(errno.ENOSPC, "the disk is full", "free disk space"),
+     (errno.EROFS, f"cannot be written: {os.strerror(errno.EROFS)}", "fix the cause")],
+)  # fmt: skip
+def test_a_failed_write_names_the_file_and_the_same_command_continues(
+    request_of, tmp_path, monkeypatch, name, number, message, way
+):
+    if name.startswith("out"):
+        request_of = replace(request_of, output=str(tmp_path / name))
+
+    def fail(path, content, *_):
+        if isinstance(content, list) or path.name == name:  # a merge is given the shards
+            raise OSError(number, os.strerror(number))
+        write_atomically(path, content)
+
+    for writer in ("write_atomically", "_write_npy", "_write_parquet"):
+        monkeypatch.setattr(shards_module, writer, fail)
+    with pytest.raises(ProjectError) as caught:
+        run(request_of)
+    error, folder = caught.value, Shards(Path(request_of.output)).folder
+    assert error.message == message
+    assert error.place == (request_of.output if name.startswith("out") else str(folder / name))
+    assert error.hint == f"{way}; the same command then continues the job"
+    assert folder.exists() == (name != "manifest.json")
+    kept = len(list(folder.glob("*.npy")))
+    monkeypatch.undo()
+    num_encoded = []
+    right = Encoder.encode
+    monkeypatch.setattr(
+        Encoder, "encode", lambda self, texts, *more: num_encoded.append(1) or right(self, texts, *more)
+    )
+    assert run(request_of)["texts"] == 30
+    assert len(num_encoded) + kept == 5
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{"])
