@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.export_formats import FORMATS, unknown
+from neobert.export_formats import CONVERSION, FORMATS, unknown
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders, newest
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
@@ -104,16 +105,30 @@ def _require_usable_results(arguments: Arguments) -> None:
 
 
 def require_free(output: Path, names: Sequence[str]) -> None:
-    """Raise `ProjectError` if the output folder of a format exists, because its files may be in use."""
-    for name in names:
-        if (output / name).exists():
-            raise ProjectError(
-                "occupied-folder",
-                "the folder already exists",
-                "choose a new --output",
-                str(output / name),
-                EXIT_USAGE,
-            )
+    """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
+
+    The formats that an earlier export did not finish are named, because the same command cannot continue it.
+    """
+    existing = [name for name in names if (output / name).exists()]
+    if existing:
+        missing = ",".join(name for name in names if name not in existing)
+        way = f"export the missing formats with --to {missing}, or " if missing else ""
+        raise ProjectError(
+            "occupied-folder",
+            f"already contains {listed([f'{name}{_finished(output / name)}' for name in existing])}",
+            f"{way}choose a new --output",
+            str(output),
+            EXIT_USAGE,
+        )
+
+
+def _finished(folder: Path) -> str:
+    """Return a note with the step of the export in a folder; an empty text without a record."""
+    try:
+        source = json.loads((folder / CONVERSION).read_text(encoding="utf-8"))["source"]
+        return f" (finished export, step {_steps(source)})"
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
