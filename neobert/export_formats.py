@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import NamedTuple
 
+CONVERSION = "conversion.json"
+"""Record in the folder of each format, which is a finished and verified export."""
+
 
 class ExportFormat(NamedTuple):
     """Export format: a folder that another library reads.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +14,18 @@ from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.export_formats import FORMATS, unknown
+from neobert.export_formats import CONVERSION, FORMATS, unknown
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders, newest
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.model_folder import why_no_model
-from neobert.runfiles.run_dir import AUTO, RESOLVED
+from neobert.runfiles.run_dir import RESOLVED
 
 MODULE = "neobert.export"
 HINT = "see the output above; if memory ran out, use a machine with more memory"
 CONFIG, WEIGHTS = "config.json", "*.safetensors"
 MAX_DIGITS = 19
-HEAD = ("format", "folder", "largest difference", "read with")
+HEAD = ("format", "folder", "step", "largest difference", "read with")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,16 +105,30 @@ def _require_usable_results(arguments: Arguments) -> None:
 
 
 def require_free(output: Path, names: Sequence[str]) -> None:
-    """Raise `ProjectError` if the output folder of a format exists, because its files may be in use."""
-    for name in names:
-        if (output / name).exists():
-            raise ProjectError(
-                "occupied-folder",
-                "the folder already exists",
-                "choose a new --output",
-                str(output / name),
-                EXIT_USAGE,
-            )
+    """Raise `ProjectError` if the output folder of a format exists, because its files may be in use.
+
+    The formats that an earlier export did not finish are named, because the same command cannot continue it.
+    """
+    existing = [name for name in names if (output / name).exists()]
+    if existing:
+        missing = ",".join(name for name in names if name not in existing)
+        way = f"export the missing formats with --to {missing}, or " if missing else ""
+        raise ProjectError(
+            "occupied-folder",
+            f"already contains {listed([f'{name}{_finished(output / name)}' for name in existing])}",
+            f"{way}choose a new --output",
+            str(output),
+            EXIT_USAGE,
+        )
+
+
+def _finished(folder: Path) -> str:
+    """Return a note with the step of the export in a folder; an empty text without a record."""
+    try:
+        source = json.loads((folder / CONVERSION).read_text(encoding="utf-8"))["source"]
+        return f" (finished export, step {_steps(source)})"
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
@@ -130,9 +145,7 @@ def choose_folders(source: Path, average: str) -> list[Path]:
             raise _unusable(source, "--average needs a run directory with checkpoints")
         return [_verified(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
-        found = find(root, AUTO)
-        assert found is not None
-        return [found[0]]
+        return [newest(root)]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHTS)) and not (source / FILE_NAME).exists():
         return [source]
     if not (source / FILE_NAME).exists():
@@ -199,4 +212,11 @@ def export_text(report: Mapping[str, Any], output: Path) -> str:
 def _row(name: str, report: Mapping[str, Any], output: Path) -> tuple[str, ...]:
     largest = max(report["max_difference"].values())
     package, version = next(iter(report["read_with"].items()))
-    return name, str(output / name), f"{largest:.1e} (limit {report['limit']:g})", f"{package} {version}"
+    difference = f"{largest:.1e} (limit {report['limit']:g})"
+    return name, str(output / name), _steps(report["source"]), difference, f"{package} {version}"
+
+
+def _steps(source: Sequence[Mapping[str, Any]]) -> str:
+    """Return the step of the exported checkpoint, or of all that were averaged; `-` for a model without."""
+    steps = ", ".join("-" if each["step"] is None else str(each["step"]) for each in source)
+    return f"mean of {steps}" if len(source) > 1 else steps

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import IO, Any
 
 from launcher.io.files import write_json
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.process_tree import kill_all, tree_of
-from launcher.process.termination import signal_name
+from launcher.process.termination import TerminatedError, signal_name
 from launcher.process.trainer_process import child_environment
 from launcher.terminal import console
 from launcher.terminal.activity import activity, show_progress
@@ -70,19 +70,28 @@ def ask(
 
 @contextmanager
 def passed_on(output: IO[bytes]) -> Iterator[None]:
-    """Print a child's standard error while the `with` block runs, and the remaining lines afterwards."""
-    reader = Thread(target=_print_lines, args=(output,), daemon=True)
+    """Print a child's standard error while the `with` block runs, and the remaining lines afterwards.
+
+    After an exception, such as Ctrl-C, nothing is awaited: the child still runs, and its last lines are
+    dropped, which are tracebacks of its stop.
+    """
+    is_stopping = Event()
+    reader = Thread(target=_print_lines, args=(output, is_stopping), daemon=True)
     reader.start()
     try:
         yield
-    finally:
-        reader.join(LAST_LINES_S)  # a descendant of the child may keep the pipe open forever
+    except BaseException:
+        is_stopping.set()
+        raise
+    reader.join(LAST_LINES_S)  # a descendant of the child may keep the pipe open forever
 
 
-def _print_lines(output: IO[bytes]) -> None:
+def _print_lines(output: IO[bytes], is_stopping: Event) -> None:
     logged_s = -LOG_INTERVAL_S
     with io.TextIOWrapper(output, encoding="utf-8", errors="replace") as lines:
         for line in lines:
+            if is_stopping.is_set():
+                continue
             text, is_progress = line.rstrip("\n").removeprefix(MARK), line.startswith(MARK)
             if is_progress and console.is_terminal(sys.stderr):
                 show_progress(text)
@@ -99,7 +108,8 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
     """
     try:
         yield
-    except BaseException:
+    except BaseException as error:
+        _announce_stop(error)
         family = tree_of(child)
         try:
             child.send_signal(signal.SIGINT)
@@ -108,6 +118,14 @@ def stopped_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
         finally:
             kill_all(family)
         raise
+
+
+def _announce_stop(error: BaseException) -> None:
+    """Print that a signal was received: the child may need seconds to stop."""
+    if isinstance(error, KeyboardInterrupt):
+        console.tell("Ctrl-C: stopping")
+    elif isinstance(error, TerminatedError):
+        console.tell(f"{signal_name(error.number)}: stopping")
 
 
 def _failure(module: str, code: int, hint: str) -> ProjectError:

@@ -36,7 +36,7 @@ def run(request: Request) -> dict[str, Any]:
         )
     shards = Shards(output)
     with shards.begin(_identity(request, texts)):
-        return _encode_all(request, shards)
+        return {"source": texts.label, **_encode_all(request, shards)}
 
 
 def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:

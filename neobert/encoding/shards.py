@@ -7,6 +7,7 @@ OUTPUT.parts/00000.json      counts of the same texts, written before the embedd
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
-from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
 
@@ -43,15 +44,18 @@ class Shards:
     def begin(self, identity: Mapping[str, Any]) -> Iterator[None]:
         """Lock the shard folder, which is new or has shards of the same job, in the `with` block.
 
-        Raises `ProjectError` for shards of another job, or if another process holds the lock. A folder
-        without shards is removed at the end.
+        Raises `ProjectError` for shards of another job, if another process holds the lock, or if the folder
+        cannot be written. A folder without shards is removed at the end.
         """
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with held(self.folder):
                 self._refuse_another_job(identity)
                 content = json.dumps(identity, indent=1, sort_keys=True)
-                write_atomically(self.folder / MANIFEST, content.encode())
                 try:
+                    with _writing(self.folder / MANIFEST):
+                        write_atomically(self.folder / MANIFEST, content.encode())
                     yield
                 finally:
                     if not self._has_any():  # nothing to continue, or the job has merged them
@@ -67,11 +71,12 @@ class Shards:
         return self._file(number, NPY).is_file()
 
     def write(self, number: int, values: NDArray[Any], counts: TextCounts) -> None:
-        """Write a shard, one row of values per text. Raises OSError."""
-        write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
-        buffer = io.BytesIO()
+        """Write a shard, one row of values per text. Raises `ProjectError` if that fails."""
+        buffer, path = io.BytesIO(), self._file(number, NPY)
         np.save(buffer, values, allow_pickle=False)
-        write_atomically(self._file(number, NPY), buffer.getvalue())
+        with _writing(path):
+            write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
+            write_atomically(path, buffer.getvalue())
 
     def read(self, number: int) -> NDArray[Any]:
         """Return the rows of a shard, [texts, values]."""
@@ -86,12 +91,16 @@ class Shards:
         return total
 
     def merge(self, num_shards: int, hidden_size: int) -> None:
-        """Merge the shards into the output file atomically, then remove them."""
+        """Merge the shards into the output file atomically, then remove them.
+
+        Raises `ProjectError` and keeps the shards if the file cannot be written.
+        """
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
+        writes = _write_npy if self.output.suffix == NPY else _write_parquet
         try:
-            writes = _write_npy if self.output.suffix == NPY else _write_parquet
-            writes(partial, [self._file(number, NPY) for number in range(num_shards)], hidden_size)
-            partial.replace(self.output)
+            with _writing(self.output):
+                writes(partial, [self._file(number, NPY) for number in range(num_shards)], hidden_size)
+                partial.replace(self.output)
         finally:
             partial.unlink(missing_ok=True)
         shutil.rmtree(self.folder)
@@ -122,6 +131,22 @@ class Shards:
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:05d}{suffix}"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Convert an `OSError` in the `with` block to a `ProjectError` about this file."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise ProjectError(
+            "encode-write",
+            "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
+            f"{'free disk space' if is_full else 'fix the cause'}; the same command then continues the job",
+            str(path),
+            EXIT_TRAINING_FAILED,
+        ) from error
 
 
 def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:

@@ -30,6 +30,10 @@ BLOCK_BYTES = 1 << 20
 class Texts(Protocol):
     """Interface of texts in a fixed order."""
 
+    @property
+    def label(self) -> str:
+        """Name of the source; of a folder, also the files that are not read."""
+
     def __iter__(self) -> Iterator[str]:
         """Iterate over the texts from the beginning."""
 
@@ -99,7 +103,7 @@ class _Lines:
     """Lines of a text file; an empty line is an empty text."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._path, self.label = path, str(path)
 
     def __iter__(self) -> Iterator[str]:
         with opened(self._path) as handle:
@@ -125,7 +129,7 @@ class _Table:
     """One column of a table. Quotes in a TSV file are literal characters."""
 
     def __init__(self, path: Path, column: str | None) -> None:
-        self._path, self._column = path, column
+        self._path, self._column, self.label = path, column, str(path)
 
     def __iter__(self) -> Iterator[str]:
         rows = RowFormat((_text_field(self._column),), tsv_quotes=False)
@@ -151,6 +155,7 @@ class _DataSet:
         self._source = open_corpus(config, rows, whole_digest).train
         if config.path and config.text_column and self._source.column is None:
             raise _without_columns(Path(config.path), config.text_column)
+        self.label = self._source.label
 
     def __iter__(self) -> Iterator[str]:
         return (row[TEXT] for row in self._source.open())

@@ -21,12 +21,11 @@ from neobert.export.reference import LIMIT, Reference, make_reference
 from neobert.export.results import add_sections, evaluation_section, read_reports, training_section
 from neobert.export.source import Source, open_source
 from neobert.export.verify import compare, read_elsewhere
-from neobert.export_formats import FORMATS
+from neobert.export_formats import CONVERSION, FORMATS
 from neobert.file_modes import share_like_folder
 from neobert.folder_lock import FolderInUseError, held
 from neobert.progress import LOG
 
-CONVERSION = "conversion.json"
 SCHEMA_VERSION = 1
 
 

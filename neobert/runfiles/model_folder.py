@@ -9,9 +9,9 @@ from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, newest
 from neobert.runfiles.checkpoint.manifest import file_sha256
-from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, LATEST, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
 CODE = "model-folder"
 NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
@@ -20,16 +20,14 @@ WEIGHT_FILES = "*.safetensors"
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder with the model's config.json: `path`, or the latest checkpoint of a run directory.
+    """Return the folder with the model's config.json: `path`, or the newest checkpoint of a run directory.
 
     Raises `ProjectError` if no model is found, or if the checkpoint fails verification.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():
         return path
-    found = find(path / CHECKPOINTS, LATEST)
-    assert found is not None
-    return found[0]
+    return newest(path / CHECKPOINTS)
 
 
 def folder_of_weights(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -17,8 +18,10 @@ import pytest
 
 from launcher.cli import app
 from launcher.commands import encode
+from neobert.atomic_write import write_atomically
 from neobert.data.sources import hub
 from neobert.encoding import Encoder, job
+from neobert.encoding import shards as shards_module
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.job import run
 from neobert.encoding.request import Request
@@ -127,6 +130,43 @@ def test_a_job_that_wrote_no_shard_leaves_nothing_to_continue(request_of, monkey
     assert run(request_of)["texts"] == 30
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "00002.npy", "out.npy", "out.parquet"])
+@pytest.mark.parametrize(
+    ("number", "message", "way"),
+    [(errno.ENOSPC, "the disk is full", "free disk space"),
+     (errno.EROFS, f"cannot be written: {os.strerror(errno.EROFS)}", "fix the cause")],
+)  # fmt: skip
+def test_a_failed_write_names_the_file_and_the_same_command_continues(
+    request_of, tmp_path, monkeypatch, name, number, message, way
+):
+    if name.startswith("out"):
+        request_of = replace(request_of, output=str(tmp_path / name))
+
+    def fail(path, content, *_):
+        if isinstance(content, list) or path.name == name:  # a merge is given the shards
+            raise OSError(number, os.strerror(number))
+        write_atomically(path, content)
+
+    for writer in ("write_atomically", "_write_npy", "_write_parquet"):
+        monkeypatch.setattr(shards_module, writer, fail)
+    with pytest.raises(ProjectError) as caught:
+        run(request_of)
+    error, folder = caught.value, Shards(Path(request_of.output)).folder
+    assert error.message == message
+    assert error.place == (request_of.output if name.startswith("out") else str(folder / name))
+    assert error.hint == f"{way}; the same command then continues the job"
+    assert folder.exists() == (name != "manifest.json")
+    kept = len(list(folder.glob("*.npy")))
+    monkeypatch.undo()
+    num_encoded = []
+    right = Encoder.encode
+    monkeypatch.setattr(
+        Encoder, "encode", lambda self, texts, *more: num_encoded.append(1) or right(self, texts, *more)
+    )
+    assert run(request_of)["texts"] == 30
+    assert len(num_encoded) + kept == 5
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{"])
 def test_shards_with_a_damaged_manifest_are_refused(tmp_path, content):
     shards = Shards(tmp_path / "out.npy")
@@ -201,6 +241,16 @@ def test_texts_of_every_format(tmp_path, name, split):
 def test_empty_lines_keep_their_place(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\n\r\nthree")
     assert list(open_texts(tmp_path / "a.txt", None, "train")) == ["one", "", "three"]
+
+
+def test_the_files_of_a_folder_that_are_not_read_are_reported(request_of, tmp_path):
+    folder = written(tmp_path / "rows")
+    for name in ("notes.csv", "page.xml"):
+        (folder / name).write_text("text\nleft out\n")
+    report = run(replace(request_of, texts=str(folder), split="test"))
+    assert report["texts"] == 30
+    assert report["source"] == f"{folder} (test, 1 file; not read: 1 x .csv, 1 x .xml)"
+    assert run(request_of)["source"] == request_of.texts
 
 
 def test_a_folder_without_text_is_refused_with_what_to_pass(tmp_path):

@@ -20,9 +20,9 @@ from neobert.export import run as export_run
 from neobert.export.formats import fork, gguf
 from neobert.export.formats import hf as hf_format
 from neobert.export.reference import LIMIT, differences, make_reference
-from neobert.export.run import CONVERSION, export, refuse_unsuitable, writer_of
+from neobert.export.run import export, refuse_unsuitable, writer_of
 from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
-from neobert.export_formats import FORMATS
+from neobert.export_formats import CONVERSION, FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.evaluation_report import Figure, summary

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ import pytest
 from launcher.commands import export
 from launcher.commands.export import Arguments, choose_folders, steps_to_average
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_USAGE, ProjectError
-from neobert.export_formats import FORMATS, ExportFormat
+from neobert.export_formats import CONVERSION, FORMATS, ExportFormat
 from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, STRAY_HINT
+from neobert.runfiles.model_folder import model_folder
 
 
 @pytest.fixture
@@ -36,14 +39,36 @@ def names(folders: list[Path]) -> list[str]:
     return [folder.name for folder in folders]
 
 
-def test_a_run_gives_its_newest_checkpoint_that_verifies(run_dir: Path) -> None:
+def test_a_run_gives_its_newest_checkpoint(run_dir: Path) -> None:
     checkpoints = run_dir / "checkpoints"
     assert names(choose_folders(run_dir, "")) == names(choose_folders(checkpoints, "")) == ["300"]
     assert names(choose_folders(checkpoints / "200", "")) == ["200"]
+
+
+@pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
+def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
+    run_dir: Path, use: Callable[[Path], Path]
+) -> None:
+    """An older checkpoint is another model: `export` used it silently, where `encode` refused."""
+    checkpoints = run_dir / "checkpoints"
+    assert use(run_dir) == checkpoints / "300"
     (checkpoints / "300" / "config.json").write_text("{ }")
-    assert names(choose_folders(run_dir, "")) == ["200"]
-    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes, not 2"):
-        choose_folders(checkpoints / "300", "")
+    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes, not 2") as caught:
+        use(run_dir)
+    assert caught.value.place == str(checkpoints / "300")
+    assert caught.value.hint == f"restore the checkpoint from a copy, or pass {checkpoints / '200'}"
+    for step in ("100", "200"):
+        (checkpoints / step / "config.json").write_text("{ }")
+    with pytest.raises(ProjectError) as caught:
+        use(run_dir)
+    assert caught.value.hint == DAMAGED_HINT
+
+
+def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir: Path) -> None:
+    (run_dir / "checkpoints" / "300" / "notes.txt").touch()
+    with pytest.raises(ProjectError, match=r"does not list notes\.txt") as caught:
+        choose_folders(run_dir, "")
+    assert caught.value.hint == STRAY_HINT
 
 
 @pytest.mark.parametrize(
@@ -161,19 +186,49 @@ def test_a_missing_package_is_one_line_with_the_command(
 
 def test_nothing_is_written_over(run_dir: Path) -> None:
     (run_dir.parent / "out" / "hf").mkdir(parents=True)
-    with pytest.raises(ProjectError, match="already exists"):
+    with pytest.raises(ProjectError, match=r"already contains hf \[occupied") as caught:
+        export.run(arguments(run_dir, "hf"), "text")
+    assert (caught.value.place, caught.value.hint) == (str(run_dir.parent / "out"), "choose a new --output")
+
+
+def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_that_are_missing(
+    run_dir: Path,
+) -> None:
+    for name in ("onnx", "hf"):
+        (run_dir.parent / "out" / name).mkdir(parents=True)
+        (run_dir.parent / "out" / name / CONVERSION).write_text('{"source": [{"step": 300}]}')
+    with pytest.raises(ProjectError) as caught:
+        export.run(arguments(run_dir, "onnx", "hf", "fork", "gguf-ready"), "text")
+    finished = "onnx (finished export, step 300), hf (finished export, step 300)"
+    assert caught.value.message == f"already contains {finished}"
+    way = "export the missing formats with --to fork,gguf-ready, or choose a new --output"
+    assert caught.value.hint == way
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"source": [7]}', '{"source": 7}'])
+def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir: Path, content: str) -> None:
+    (run_dir.parent / "out" / "hf").mkdir(parents=True)
+    (run_dir.parent / "out" / "hf" / CONVERSION).write_text(content)
+    with pytest.raises(ProjectError, match=r"already contains hf \[occupied"):
         export.run(arguments(run_dir, "hf"), "text")
 
 
-def test_the_table_names_folders_as_the_command_line_did() -> None:
+@pytest.mark.parametrize(
+    ("steps", "shown"), [([20], "20"), ([10, 20], "mean of 10, 20"), ([None], "-")], ids=str
+)
+def test_the_table_names_folders_as_the_command_line_did_and_the_step(
+    steps: list[int | None], shown: str
+) -> None:
     report = {
+        "source": [{"step": step} for step in steps],
         "max_difference": {"logits": 2e-7},
         "limit": 1e-5,
         "read_with": {"torch": "2"},
         "folder": "/x/out/hf",
     }
     text = export.export_text({"hf": report}, Path("out"))
-    assert text.splitlines()[1].split() == ["hf", "out/hf", "2.0e-07", "(limit", "1e-05)", "torch", "2"]
+    cells = ["hf", "out/hf", *shown.split(), "2.0e-07", "(limit", "1e-05)", "torch", "2"]
+    assert text.splitlines()[1].split() == cells
 
 
 @pytest.mark.e2e

@@ -17,6 +17,7 @@ import pytest
 
 from launcher.cli.errors import STOPPED
 from launcher.process import json_child
+from launcher.process.termination import TerminatedError
 
 pytestmark = pytest.mark.child
 
@@ -137,7 +138,7 @@ def test_what_is_ended_says_so_to_people_too(begin: Callable[..., Any]) -> None:
     child = begin("bench")
     child.send_signal(signal.SIGTERM)
     out, err = child.communicate(timeout=PATIENCE_S)
-    assert (out, err) == ("", f"error: SIGTERM: {STOPPED} [terminated]\n")
+    assert (out, err) == ("", f"SIGTERM: stopping\nerror: SIGTERM: {STOPPED} [terminated]\n")
 
 
 @pytest.mark.e2e
@@ -164,6 +165,34 @@ def test_a_signal_that_is_ignored_stays_ignored(begin: Callable[..., Any]) -> No
     child.send_signal(signal.SIGHUP)
     time.sleep(0.3)
     assert child.poll() is None, "nohup keeps a command over the end of its terminal"
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [(KeyboardInterrupt(), "Ctrl-C: stopping\n"), (TerminatedError(signal.SIGTERM), "SIGTERM: stopping\n")],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_stop_is_announced_and_reaches_the_child_without_delay(
+    error: BaseException, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The traceback with which the child ends is no message to the user."""
+    monkeypatch.setattr(json_child, "LAST_LINES_S", float(PATIENCE_S))
+    waits = (
+        "import signal, time; signal.signal(2, signal.default_int_handler); "
+        "print('ready', flush=True); time.sleep(600)"
+    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    child = subprocess.Popen([sys.executable, "-c", waits], **pipes)
+    assert child.stdout is not None
+    assert child.stderr is not None
+    child.stdout.readline()
+    begun_s = time.monotonic()
+    with pytest.raises(type(error)), json_child.stopped_with_us(child), json_child.passed_on(child.stderr):
+        raise error
+    child.stdout.close()
+    assert time.monotonic() - begun_s < PATIENCE_S / 2
+    assert child.returncode == -signal.SIGINT
+    assert capsys.readouterr().err == line
 
 
 def test_a_child_that_ignores_the_keyboard_is_killed_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

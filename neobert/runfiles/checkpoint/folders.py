@@ -18,12 +18,12 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
-from neobert.runfiles.checkpoint.refusal import StrayEntryError, broken
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, StrayEntryError, broken
 from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, LATEST, NEVER
 
 BEST = "best"
@@ -107,6 +107,22 @@ def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
             if verify(root / str(step)).step == step:
                 return root / str(step)
     return None
+
+
+def newest(root: Path) -> Path:
+    """Return the newest checkpoint of a folder that has some, after verification.
+
+    Raises `ProjectError` CKP007 if it is damaged; an older one, which is another model, is only named.
+    """
+    folder = root / str(checkpoint_steps(root)[-1])
+    try:
+        find(root, str(folder))
+    except ProjectError as error:
+        usable = newest_usable(root) if error.hint == DAMAGED_HINT else None
+        if usable is None:
+            raise
+        raise replace(error, hint=f"restore the checkpoint from a copy, or pass {usable}") from None
+    return folder
 
 
 def in_quarantine(root: Path) -> list[str]:
