@@ -34,6 +34,7 @@ from neobert.tasks import metrics_of, sections_read
 from neobert.tasks.classification.examples import LabelledTexts, build_examples, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
+from neobert.tasks.classification.spec import labels_of
 from neobert.tasks.classification.task import ClassificationObjective
 from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
 from neobert.tasks.labelled import summed_loss
@@ -467,6 +468,23 @@ def test_data_that_does_not_fit_is_refused(reviews, tmp_path, change, code, prob
     error = refusal.value
     assert error.code == code
     assert problem in f"{error.message} {error.hint}"
+
+
+@pytest.mark.parametrize("names", [["neg", "pos"], ["1", "0"]])
+def test_label_counts_name_the_classes(tmp_path, names):
+    """Also names that look like other numbers, and in data that is prepared already."""
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": f"text {number} of many", "label": names[number % 3 == 0]} for number in range(90)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    dataset = {"path": str(file), "cache_dir": str(tmp_path / "cache"), "long_documents": "truncate"}
+    sections = options(dataset | {"eval_samples": 30, "max_seq_length": 8})
+    config = from_dict(sections | {"classification": {"label_names": names}})
+    for _ in range(2):
+        report = prepare(config).report
+        assert report["train"]["labels"] == {names[0]: 40, names[1]: 20}
+        assert report["eval"]["labels"] == {names[0]: 20, names[1]: 10}
+    missing = from_dict(sections | {"classification": {"label_names": [*names, "new"]}})
+    assert labels_of(missing).classes == (*names, "new")
 
 
 @pytest.mark.parametrize(
