@@ -155,9 +155,9 @@ def _same(runs: Sequence[Mapping[str, Any]], name: str) -> Any:
 
 
 def _mean(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
-    """Return the mean over the runs that have this value; None if no run has."""
-    values = [each[name] for each in runs if each[name] is not None]
-    return fmean(values) if values else None
+    """Return the mean over all runs; None if a run lacks the value."""
+    values = [each[name] for each in runs]
+    return None if None in values else fmean(values)
 
 
 def _hardware(run: ResolvedRun, folder: Path) -> str:

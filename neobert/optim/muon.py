@@ -15,7 +15,7 @@ from torch.optim.adamw import adamw
 
 from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
 from neobert.optim.guarded import Group, GuardedOptimizer
-from neobert.optim.newton_schulz import orthogonalize, rate_factor
+from neobert.optim.newton_schulz import iteration_dtype, orthogonalize, rate_factor
 from neobert.parallel import full_tensor, gradients_of, own_part, part_like
 
 MUON, ADAMW = "muon", "adamw"
@@ -41,7 +41,8 @@ class MuonWithAdamW(GuardedOptimizer):
 
     A Muon group has the layout of its weights (`layout`, `num_heads`), so that matrices stacked in one weight
     are orthogonalized separately. Weights of equal shape are orthogonalized in one batch. For sharded
-    weights, the update directions are gathered in bf16, and every rank computes the full update.
+    weights, the update directions are gathered in the iteration's dtype, and every rank computes the full
+    update.
     """
 
     def __init__(self, groups: Iterable[Group]) -> None:
@@ -105,12 +106,13 @@ def _orthogonal_updates(
 ) -> Iterator[tuple[Sequence[Tensor], Tensor, float]]:
     """Yield for each shape: its K weights, their full updates [K, R, C], and the learning-rate factor."""
     layout, num_heads = group["layout"], group["num_heads"]
+    dtype = iteration_dtype(directions[0].device)
     by_shape: dict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
     for parameter, direction in zip(parameters, directions, strict=True):
         by_shape[parameter.shape].append((parameter, direction))
     for shape, pairs in by_shape.items():
         # One stack and few operators for all: a small model waits for the launches of many.
-        wholes = directions[0].new_empty((len(pairs), *shape), dtype=torch.bfloat16)
+        wholes = directions[0].new_empty((len(pairs), *shape), dtype=dtype)
         alike = [parameter for parameter, _ in pairs]
         torch._foreach_copy_(list(wholes), [_gather(each, like) for like, each in pairs])
         parts = split_rows(wholes, layout, num_heads)
@@ -123,7 +125,7 @@ def _gather(part: Tensor, parameter: Tensor) -> Tensor:
     """Gather a local shard that is sharded like `parameter` to the full tensor. All ranks must call it."""
     if not isinstance(parameter, DTensor):
         return part
-    part = part.to(torch.bfloat16)  # half the bytes to send
+    part = part.to(iteration_dtype(part.device))  # bf16 on a GPU: half the bytes to send
     mesh, placements = parameter.device_mesh, parameter.placements
     shape, stride = parameter.shape, parameter.stride()
     return full_tensor(

@@ -19,17 +19,26 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 EPS = 1e-7
 
 
-def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
-    """Orthogonalize matrices [K, R, C] approximately, in bf16: singular values become about 1, zeros stay 0.
+def iteration_dtype(device: torch.device) -> torch.dtype:
+    """Return the dtype to iterate in: bf16 as `torch.optim.Muon` does, but fp32 on a CPU.
 
+    A CPU without bf16 instructions multiplies bf16 matrices about 20 times more slowly. The dtype does not
+    depend on the instructions, so that a resume on another CPU does not change the arithmetic.
+    """
+    return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def orthogonalize(matrices: Tensor, num_steps: int) -> Tensor:
+    """Orthogonalize matrices [K, R, C] approximately, in their dtype.
+
+    Singular values become about 1, zeros stay 0.
     Raises `ValueError` for fp16, in which small gradients underflow before they are orthogonalized.
     """
     if matrices.dtype == torch.float16:
         raise ValueError("Muon cannot orthogonalize fp16 matrices: train in fp32 or bf16")
     a, b, c = COEFFICIENTS
     is_tall = matrices.shape[-2] > matrices.shape[-1]
-    x = matrices.to(torch.bfloat16)
-    x = x.mT if is_tall else x
+    x = matrices.mT if is_tall else matrices
     x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=EPS)
     for _ in range(num_steps):
         gram = torch.bmm(x, x.mT)

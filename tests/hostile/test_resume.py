@@ -206,7 +206,7 @@ def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
     stray.write_text("good")
     refused = resume("--resume", "auto")
     assert refused.code == 1
-    assert "failed verification: the checkpoint's manifest does not list notes.txt" in refused.out
+    assert "checkpoints/4: the checkpoint's manifest does not list notes.txt" in refused.out
     assert "move these entries out of the checkpoint folder" in refused.out
     stray.unlink()
     assert resume("--resume", "auto").code == 0

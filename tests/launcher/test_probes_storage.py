@@ -305,6 +305,31 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
     assert (own.step, own.is_continued, own.is_elsewhere) == (35, False, False)
 
 
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("notes.txt", "is neither a checkpoint nor a run directory"),
+        (
+            "config.json",
+            "has weights, but no training state: only model.pretrained_checkpoint can start from it",
+        ),
+        ("resolved.json", "the run has no checkpoint yet"),
+        ("trainer_state/rank-0", "the checkpoint has no checkpoint.json, so its save is incomplete"),
+        ("", "is a file, not a folder"),
+    ],
+)
+def test_a_folder_to_continue_from_that_is_no_checkpoint(
+    configured: Any, tmp_path: Path, content: str, reason: str
+) -> None:
+    place = tmp_path / "first"
+    file = place / content
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+    found = probe_resume(configured({"trainer.continue_from": str(place)}))
+    assert (found.target, found.exists, found.is_verified) == (str(place), True, False)
+    assert found.reason == reason
+
+
 def test_a_continued_run_needs_the_text_of_its_source(
     configured: Any, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

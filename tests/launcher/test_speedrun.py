@@ -190,6 +190,14 @@ def test_a_speedrun_to_its_record_and_again(
     assert not again.json["counts"]
     assert again.json["runs"] == record["runs"]
     assert again.json["rules_sha256"] != record["rules_sha256"]
+    # A seed of several launches has no time from the command, and a mean of the other seeds would be no mean.
+    manifest = Path("run/seed=3/manifest.json")
+    launched = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps(launched | {"earlier": [launched]}), encoding="utf-8")
+    resumed = run_child("bench", "speedrun", write(), fake="crash")
+    assert resumed.code == 0, resumed.err
+    assert f" | - | {record['seconds_from_first_step']:.1f} | " in resumed.out
+    assert json.loads(Path("run/record.json").read_text(encoding="utf-8"))["seconds_from_command"] is None
 
 
 def test_runs_of_several_commits_are_no_record() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.optim import Muon
 
-from neobert.optim.newton_schulz import COEFFICIENTS, EPS, orthogonalize, rate_factor
+from neobert.optim.newton_schulz import COEFFICIENTS, EPS, iteration_dtype, orthogonalize, rate_factor
 
 SHAPES = [(8, 8), (32, 32), (24, 40), (40, 24), (1, 7)]
 
@@ -30,7 +30,14 @@ def torch_direction():
 def test_each_matrix_of_a_batch_gets_what_torch_gives_it(shape, num_steps, torch_direction):
     matrices = torch.randn(5, *shape, generator=torch.Generator().manual_seed(1))
     expected = torch.stack([torch_direction(each, num_steps) for each in matrices])
-    torch.testing.assert_close(orthogonalize(matrices, num_steps).float(), expected, rtol=1e-6, atol=1e-6)
+    ours = orthogonalize(matrices.bfloat16(), num_steps)
+    torch.testing.assert_close(ours.float(), expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("device", "dtype"), [("cpu", torch.float32), ("cuda", torch.bfloat16)])
+def test_only_a_cpu_iterates_in_fp32(device, dtype):
+    """Also one with bf16 instructions, so that a run can be resumed on one without."""
+    assert iteration_dtype(torch.device(device)) == dtype
 
 
 @pytest.mark.parametrize("shape", [(24, 40), (40, 24), (16, 64)])

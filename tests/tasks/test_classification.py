@@ -21,6 +21,7 @@ from neobert.config import ConfigError, from_dict
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
+from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, SplitWriter, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
@@ -30,9 +31,10 @@ from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks import metrics_of, sections_read
-from neobert.tasks.classification.examples import LabelledTexts, shortened
+from neobert.tasks.classification.examples import LabelledTexts, build_examples, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
+from neobert.tasks.classification.spec import labels_of
 from neobert.tasks.classification.task import ClassificationObjective
 from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
 from neobert.tasks.labelled import summed_loss
@@ -103,7 +105,7 @@ def test_a_class_by_name_is_its_place():
         (ClassLabel("key", 2, ()), -1, "outside 0 to 1"),
         (ClassLabel("key", 2, ()), "pos", "is not the number of a class"),
         (ClassLabel("key", 2, ()), 0.5, "is not the number of a class"),
-        (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(labels: no, yes\)"),
+        (ClassLabel("key", 2, ("no", "yes")), "Yes", r"is unknown \(classes: no, yes\)"),
         (ClassLabel("key", 2, ()), None, "the row has no label"),
         (Score("key"), "", "the row has no label"),
         (Score("key"), "nan", "is not a finite number"),
@@ -452,7 +454,7 @@ def test_labels_of_a_checkpoint_that_are_not_numbered_are_refused(tmp_path, labe
     ("change", "code", "problem"),
     [
         ({"classification": {"label_column": "score"}}, "DAT011", "there is no column 'score'"),
-        ({"classification": {"label_names": ["a", "b"]}}, "DAT020", "is unknown (labels: a, b)"),
+        ({"classification": {"label_names": ["a", "b"]}}, "DAT020", "is unknown (classes: a, b)"),
         ({"dataset": {"tsv_quotes": True}}, "DAT001", "tsv_quotes"),
         ({"dataset": {"long_documents": "split"}}, "DAT020", "belongs to a whole text"),
         ({"dataset": {"column_names": ["id", "label"]}}, "DAT001", "dataset.column_names has 2"),
@@ -466,6 +468,43 @@ def test_data_that_does_not_fit_is_refused(reviews, tmp_path, change, code, prob
     error = refusal.value
     assert error.code == code
     assert problem in f"{error.message} {error.hint}"
+
+
+@pytest.mark.parametrize("names", [["neg", "pos"], ["1", "0"]])
+def test_label_counts_name_the_classes(tmp_path, names):
+    """Also names that look like other numbers, and in data that is prepared already."""
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": f"text {number} of many", "label": names[number % 3 == 0]} for number in range(90)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    dataset = {"path": str(file), "cache_dir": str(tmp_path / "cache"), "long_documents": "truncate"}
+    sections = options(dataset | {"eval_samples": 30, "max_seq_length": 8})
+    config = from_dict(sections | {"classification": {"label_names": names}})
+    for _ in range(2):
+        report = prepare(config).report
+        assert report["train"]["labels"] == {names[0]: 40, names[1]: 20}
+        assert report["eval"]["labels"] == {names[0]: 20, names[1]: 10}
+    missing = from_dict(sections | {"classification": {"label_names": [*names, "new"]}})
+    assert labels_of(missing).classes == (*names, "new")
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"),
+    [
+        (["pos", "neg", "", "new"], "labels in the file: 'neg', 'new', 'pos'"),
+        ([f"l{number:05}" for number in range(10_001)], "labels in the first 10,000 rows: 'l00000', "),
+        ([f"l{number:02}" for number in range(40)], ", 'l09' and 30 more"),
+        (["pos", "\x1b[2J\u202e" + 50 * "x"], f"'\\x1b[2J\\u202e{35 * 'x'}', 'pos'"),
+    ],
+)
+def test_an_unknown_label_comes_with_the_labels_of_its_file(tmp_path, labels, found):
+    file = tmp_path / "train.jsonl"
+    rows = [{"text": f"text {number}", "label": label} for number, label in enumerate(labels)]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    sections = {"task": "classification", "dataset": {"path": str(file)}, "classification": {"num_labels": 2}}
+    with pytest.raises(ProjectError, match="is not the number of a class; ") as refusal:
+        list(read_rows(file, build_examples(from_dict(sections)).rows))
+    assert found in refusal.value.message
+    assert refusal.value.place == f"{file}:1"
 
 
 # --- the light half

@@ -661,6 +661,7 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
     broken = {"facts.resume.is_verified": False, "facts.resume.reason": "sum differs"}
     (finding,) = judge_situation(CONTINUED | broken).of("CKP007")
     assert (finding.path, finding.hint.endswith("a checkpoint folder")) == ("trainer.continue_from", True)
+    assert finding.message == "runs/first/checkpoints/800: sum differs"
     other = {"facts.resume.alternative": "runs/first/checkpoints/400"}
     (finding,) = judge_situation(CONTINUED | broken | other).of("CKP007")
     assert "such as runs/first/checkpoints/400" in finding.hint

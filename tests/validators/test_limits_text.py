@@ -229,8 +229,8 @@ def test_early_stopping_needs_evaluations_and_a_metric(overrides: tuple[str, ...
     [
         (("classification.num_labels=2",), {"0": 1, "1": 1}, None),
         (("classification.num_labels=4",), {"0": 1, "2": 1}, "1, 3"),
-        (("classification.label_names=[a, b, c]",), {"0": 1, "1": 1}, "2"),
-        (("classification.label_names=[a, b]",), {"0": 1, "1": 1}, None),
+        (("classification.label_names=[a, b, c]",), {"a": 1, "b": 1}, "c"),
+        (("classification.label_names=[a, b]",), {"a": 1, "b": 1}, None),
         (("classification.problem=regression",), {"0": 1}, None),
         (("classification.num_labels=3",), {}, None),
     ],

@@ -69,7 +69,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(path, f"{resume.target or resume.selector} does not exist", _resume_hint(resume))
         return
     if not resume.is_verified:
-        yield Violation(path, f"{resume.target} failed verification: {resume.reason}", _resume_hint(resume))
+        yield Violation(path, f"{resume.target}: {resume.reason}", _resume_hint(resume))
         return
     if resume.structural_differences:
         differences = "; ".join(resume.structural_differences)

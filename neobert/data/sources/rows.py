@@ -9,6 +9,11 @@ from typing import Any
 
 from neobert.errors import ProjectError
 
+
+class UnknownLabelError(ProjectError):
+    """A label that is not among the classes. The reader of a file adds the labels that the file has."""
+
+
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING = "dataset.text_column"
 
@@ -76,7 +81,7 @@ class Field:
         setting: config key that names the column.
         column: the column to read; None: the only one of `candidates`.
         read: function of a cell and its location that returns the value; None: a string, or "" for null.
-        is_text: whether the value is a text; examples with equal texts are copies.
+        is_text: whether the value is a text, not a label; examples with equal texts are copies.
     """
 
     name: str

@@ -15,7 +15,9 @@ import lzma
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from typing import IO, Any
@@ -24,18 +26,43 @@ from neobert.config.text_formats import COMPRESSIONS, PARQUET, TEXT, kind_of
 from neobert.data.sources import table_rows
 from neobert.data.sources.lines import line_pieces
 from neobert.data.sources.rows import TEXT as TEXT_FIELD
-from neobert.data.sources.rows import Row, RowFormat, check_plain_text
+from neobert.data.sources.rows import Row, RowFormat, UnknownLabelError, check_plain_text
 from neobert.data.sources.unreadable import unopened, unreadable
+from neobert.errors import ProjectError
+from neobert.plurals import listed
 
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
+LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
+"""Rows that are searched for labels after an unknown one, and bounds of the list in its message."""
 
 
 def read_rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     """Yield the rows of a file in order.
 
-    Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns.
+    Raises DAT001 for a file that cannot be read, DAT011 for missing or ambiguous columns, DAT020 for labels.
     """
+    try:
+        yield from _rows(path, rows)
+    except UnknownLabelError as error:
+        raise replace(error, message=f"{error.message}; {_labels_found(path, rows)}") from error
+
+
+def _labels_found(path: Path, rows: RowFormat) -> str:
+    """Return the different labels in the first rows of a file as text."""
+    fields = [replace(field, read=lambda cell, _: cell) for field in rows.fields if not field.is_text]
+    unread = replace(rows, fields=tuple(fields), check=None)
+    head, part, found = _rows(path, unread), "the first rows", set[str]()
+    with suppress(ProjectError):  # of a later row: the labels up to there are listed
+        for row in islice(head, LABELLED_ROWS):
+            for cell in row.values():
+                labels = cell if isinstance(cell, list | tuple) else [cell]
+                found.update(str(each)[:_LABEL_CHARACTERS] for each in labels if each not in (None, ""))
+        part = "the file" if next(head, None) is None else f"the first {LABELLED_ROWS:,} rows"
+    return f"labels in {part}: {listed([*map(repr, sorted(found))], _LISTED_LABELS)}"
+
+
+def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     kind = kind_of(path)
     assert kind is not None, path
     with opened(path, seekable=kind == PARQUET) as handle:

@@ -40,6 +40,7 @@ from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.tasks import spec_of
 
 TrainingText = TokenStore | DocumentStream | MixedText
 
@@ -155,6 +156,7 @@ def _open(folder: Path, request: Request) -> PreparedData:
         report["train"] = split_report(f"{train.label}, its head", counts)
     else:
         train = open_split(folder, "train", splits["train"])
+    report = {name: _by_class_name(counts, config) for name, counts in report.items()}
     report["train"] = _with_column(report["train"], request.corpus)
     mixture = _mixture(config, train, splits["train"]) if config.dataset.mixture else None
     fingerprint = manifest["fingerprint"]
@@ -190,6 +192,15 @@ def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:
     """Add the columns that training reads to the counts of a split."""
     column = corpus.train.column
     return counts if column is None else {"source": counts["source"], "column": column} | counts
+
+
+def _by_class_name(counts: dict[str, Any], config: RunConfig) -> dict[str, Any]:
+    """Name the classes in the label counts of a split: labels of texts are stored as class numbers."""
+    task = spec_of(config)
+    if task.labels is None or not task.labels_texts or "labels" not in counts:
+        return counts
+    classes = task.labels(config).classes
+    return counts | {"labels": {classes[int(each)]: size for each, size in counts["labels"].items()}}
 
 
 def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:

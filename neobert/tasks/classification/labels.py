@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from neobert.data.sources.rows import UnknownLabelError
 from neobert.errors import ProjectError
+from neobert.plurals import listed
 
 CODE = "DAT020"
 
@@ -25,17 +27,16 @@ class ClassLabel:
             if text in self.names:
                 return self.names.index(text)
             hint = "add the name to classification.label_names, or correct the row"
-            raise ProjectError(
-                CODE, f"label {text!r} is unknown (labels: {', '.join(self.names)})", hint, place
-            )
+            message = f"label {text!r} is unknown (classes: {listed(self.names, 10)})"
+            raise UnknownLabelError(CODE, message, hint, place)
         number = _number_of(text)
         if number is None or number != int(number):
             hint = f"list the classes in classification.label_names, or set {self.setting} to another column"
-            raise ProjectError(CODE, f"label {text!r} is not the number of a class", hint, place)
+            raise UnknownLabelError(CODE, f"label {text!r} is not the number of a class", hint, place)
         if not 0 <= number < self.num_labels:
             message = f"label {text} is outside 0 to {self.num_labels - 1}"
             hint = "raise classification.num_labels, or number the classes from 0"
-            raise ProjectError(CODE, message, hint, place)
+            raise UnknownLabelError(CODE, message, hint, place)
         return int(number)
 
 

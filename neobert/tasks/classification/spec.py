@@ -41,14 +41,14 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
 
 
 def labels_of(config: RunConfig) -> Labels:
-    """Describe the labels of the data: the class numbers, or no classes for scores."""
-    has_names = bool(config.classification.label_names)
+    """Describe the labels of the data: names or numbers of the classes, or no classes for scores."""
+    names = config.classification.label_names
     numbers = range(0 if is_regression(config) else num_labels(config))
     return Labels(
         unit="text",
         column="classification.label_column",
-        setting=f"classification.{'label_names' if has_names else 'num_labels'}",
-        classes=tuple(map(str, numbers)),
+        setting=f"classification.{'label_names' if names else 'num_labels'}",
+        classes=names or tuple(map(str, numbers)),
     )
 
 

@@ -83,7 +83,6 @@ def build(
         num_classes=vocab_size,
         targets_per_token=rates.training,
         read_retries=data.read_retries,
-        in_pieces=Microbatch.in_pieces,
         overlaps_exchange=built.overlaps_exchange,
     )
 

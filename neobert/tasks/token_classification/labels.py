@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from neobert.data.sources.rows import TEXT, Row
+from neobert.data.sources.rows import TEXT, Row, UnknownLabelError
 from neobert.errors import ProjectError
-from neobert.plurals import counted
+from neobert.plurals import counted, listed
 
 CODE = "DAT020"
 TAGS = "tags"
@@ -59,13 +59,12 @@ class TagList:
                 return label
             message = f"label {label} is outside 0 to {len(self.names) - 1}"
             hint = "name every label in token_classification.label_names, in the order of their numbers"
-            raise ProjectError(CODE, message, hint, place)
+            raise UnknownLabelError(CODE, message, hint, place)
         if isinstance(label, str) and label in self._numbers:
             return self._numbers[label]
-        names = ", ".join(self.names)
-        raise ProjectError(
+        raise UnknownLabelError(
             CODE,
-            f"label {label!r} is unknown (labels: {names})",
+            f"label {label!r} is unknown (classes: {listed(self.names, 10)})",
             "add the label to token_classification.label_names, or correct the row",
             place,
         )

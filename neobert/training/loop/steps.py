@@ -101,8 +101,8 @@ def fetch(trainer: Trainer) -> list[Batch]:
             batches = [next(trainer.batches) for _ in range(microbatches_at(step, config.trainer))]
     except StopRequested:
         return []
-    length, cut = piece_length_at(step, config), trainer.task.in_pieces
-    return batches if length is None or cut is None else [cut(batch, length) for batch in batches]
+    length = piece_length_at(step, config)
+    return batches if length is None else [batch.in_pieces(length) for batch in batches]
 
 
 def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:

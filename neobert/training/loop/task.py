@@ -39,6 +39,9 @@ class Batch(Protocol):
     def collate_ms(self) -> float:
         """Milliseconds that a loader thread took to build the microbatch."""
 
+    def in_pieces(self, length: int) -> Batch:
+        """Cut documents longer than `length` tokens, for the sequence-length warm-up."""
+
 
 class Batches(Protocol):
     """Endless iterator over the training microbatches of one rank."""
@@ -142,8 +145,6 @@ class Task:
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
-        in_pieces: cuts the documents of a microbatch into pieces of a number of tokens, during the
-            sequence-length warm-up; None: the task does not read its keys.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
         overlaps_exchange: True if the gradient all-reduce overlaps the backward pass, False if it follows it.
     """
@@ -166,7 +167,6 @@ class Task:
     num_classes: int
     targets_per_token: float
     step: Step | None = None
-    in_pieces: Callable[[Any, int], Any] | None = None
     read_retries: Callable[[], int | None] = lambda: None
     overlaps_exchange: bool = True
 
