@@ -13,6 +13,7 @@ from launcher.terminal.table import columns
 from launcher.terminal.values import UNKNOWN
 from neobert.errors import EXIT_OK
 from neobert.plurals import counted
+from neobert.printable import printable
 from neobert.runfiles.evaluation_report import score_text
 from neobert.runfiles.model_folder import require_model_folder
 
@@ -93,7 +94,7 @@ def _perplexity_table(report: Mapping[str, Any]) -> str:
     rows = [[label, _shown(report[name])] for label, name in names.items()]
     counts = f"{counted(report['documents'], 'document')}, {counted(report['tokens'], 'token')}"
     cut = f"; {counted(report['truncated'], 'document')} truncated" if report["truncated"] else ""
-    return f"{columns(rows)}\n{counts}{cut}"
+    return f"{columns(rows)}\n{counts}{cut}\nsource: {printable(report['source'])}"
 
 
 def _shown(value: float | None) -> str:

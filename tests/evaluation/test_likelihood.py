@@ -262,6 +262,15 @@ def test_pseudo_perplexity_of_a_file(tmp_path, settings, one_mask_at_a_time):
     naive = one_mask_at_a_time(Path(settings.folder), texts)
     assert found["loss_per_token"] == pytest.approx(-naive[:, 0].sum() / naive[:, 1].sum(), rel=1e-5)
     assert (found["documents"], found["truncated"], found["tokens_lost"]) == (3, 1, 10)
+    assert found["source"] == str(tmp_path / "t.txt")
+
+
+def test_pseudo_perplexity_of_a_folder_names_the_files_that_are_not_read(tmp_path, settings):
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "t.txt").write_text("the model reads\n")
+    (folder / "scores.csv").write_text("a,b\n1,2\n")
+    assert "not read: 1 x .csv" in evaluate_texts(folder, None, "train", settings)["source"]
 
 
 def test_a_checkpoint_without_a_decoder_is_refused(model_folder, settings, tmp_path):

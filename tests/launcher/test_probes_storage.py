@@ -314,7 +314,10 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
             "has weights, but no training state: only model.pretrained_checkpoint can start from it",
         ),
         ("resolved.json", "the run has no checkpoint yet"),
-        ("trainer_state/rank-0", "the checkpoint has no checkpoint.json, so its save is incomplete"),
+        (
+            "trainer_state/rank-0",
+            "it has no checkpoint.json: it is not a checkpoint, or its save is incomplete",
+        ),
         ("", "is a file, not a folder"),
     ],
 )

@@ -39,6 +39,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
+        "source": texts.label,
         "model": settings.folder,
         WEIGHTS: weights_digest(model_folder(Path(settings.folder))),
         SUMMARY: _summary(path.name, found, scores.counts.truncated),

@@ -197,7 +197,9 @@ def _read(folder: Path) -> dict[str, Any]:
         content = _object_in(folder / FILE_NAME)
         declared = content.pop("sha256")
     except FileNotFoundError:
-        raise broken(folder, f"the checkpoint has no {FILE_NAME}, so its save is incomplete") from None
+        raise broken(
+            folder, f"it has no {FILE_NAME}: it is not a checkpoint, or its save is incomplete"
+        ) from None
     except PermissionError:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
