@@ -60,9 +60,12 @@ def shuffled(rows: NDArray[np.int64], num_tokens: int, seed: int) -> Iterator[li
 
 
 def batches(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield ids and labels [N, S] of each step."""
-    if chosen.form == MICROBATCHES:
-        yield from of_trainer(chosen)
+    """Return the ids and labels [N, S] of each step."""
+    return of_trainer(chosen) if chosen.form == MICROBATCHES else of_passages(chosen)
+
+
+def of_passages(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield passages, or rows of them, with masks drawn anew."""
     masking = Masking(SHARE)
     rows = FORMS[chosen.form](chosen.work / "passages.npz", "train")
     for drawn in shuffled(rows, chosen.rows * ROW_LENGTH, chosen.seed):

@@ -1,12 +1,20 @@
-"""Atomic writes of files."""
+"""Atomic writes of files, and why a write failed."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def write_problem(error: OSError) -> str:
+    """Return the message for a file that cannot be written."""
+    return "the disk is full" if error.errno in NO_ROOM else f"cannot be written: {error.strerror or error}"
 
 
 def write_atomically(path: Path, content: bytes) -> None:

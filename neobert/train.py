@@ -5,7 +5,6 @@ Signal handlers are installed before slow imports. Standard output is a log with
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from neobert import __version__
+from neobert.atomic_write import NO_ROOM, write_problem
 from neobert.config import digest, from_dict, replace
 from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError, write_error_file
@@ -110,9 +110,9 @@ def unexpected(error: Exception, run_dir: Path) -> ProjectError:
 
     The code is CKP004 for a full disk, else TRN001.
     """
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
         hint = f"free disk space, then {_resume_hint(run_dir)}"
-        return ProjectError("CKP004", "the disk is full", hint, error.filename or "", EXIT_TRAINING_FAILED)
+        return ProjectError("CKP004", write_problem(error), hint, error.filename or "", EXIT_TRAINING_FAILED)
     hint = f"fix the cause (the rank's log has the traceback), then {_resume_hint(run_dir)}"
     if type(error).__name__ == "OutOfMemoryError":
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"

@@ -12,12 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from neobert.atomic_write import write_atomically
+from neobert.atomic_write import NO_ROOM, write_atomically
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 
 ANOTHER_PLACE = "choose another folder"
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def expanded(path: str | Path) -> Path:
@@ -56,7 +55,7 @@ def writing(place: Path, hint: str = ANOTHER_PLACE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if hint == ANOTHER_PLACE and error.errno in FULL:
+        if hint == ANOTHER_PLACE and error.errno in NO_ROOM:
             hint = f"free space, or {ANOTHER_PLACE}"
         raise ProjectError(
             code="not-writable",

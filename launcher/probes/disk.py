@@ -16,6 +16,7 @@ import psutil
 from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
 from launcher.rundir.records import read_json
+from neobert.atomic_write import NO_ROOM
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
 from neobert.runfiles.run_dir import CHECKPOINTS
@@ -27,7 +28,6 @@ TRIAL_BYTES = 4 * BYTES_PER_MIB
 NO_INODE_LIMIT = 2**31 - 1
 RESERVED_MIB_PER_S = 200
 IN_MEMORY = ("tmpfs", "ramfs")
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 def probe_disk(subject: Subject) -> DiskFacts:

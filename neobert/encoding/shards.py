@@ -7,7 +7,6 @@ OUTPUT.parts/00000.json      counts of the same texts, written before the embedd
 
 from __future__ import annotations
 
-import errno
 import io
 import json
 import os
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from neobert.atomic_write import write_atomically
+from neobert.atomic_write import NO_ROOM, write_atomically, write_problem
 from neobert.encoding.counts import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
@@ -139,11 +138,11 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way = "free disk space" if error.errno in NO_ROOM else "fix the cause"
         raise ProjectError(
             "encode-write",
-            "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
-            f"{'free disk space' if is_full else 'fix the cause'}; the same command then continues the job",
+            write_problem(error),
+            f"{way}; the same command then continues the job",
             str(path),
             EXIT_TRAINING_FAILED,
         ) from error

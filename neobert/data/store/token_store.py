@@ -10,7 +10,6 @@ Shapes: T tokens, N segments.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.atomic_write import NO_ROOM, write_problem
 from neobert.data.batches.stateless_random import permuted
 from neobert.data.tokenize.encoding import Column, Encoded
 from neobert.errors import ProjectError
@@ -239,13 +239,8 @@ def writing(folder: Path, elsewhere: str = CACHE_ELSEWHERE) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise ProjectError(
-            "DAT009",
-            "the disk is full" if is_full else f"cannot be written: {error.strerror or error}",
-            f"{'free space' if is_full else 'make the folder writable'}, or {elsewhere}",
-            str(folder),
-        ) from error
+        way = "free space" if error.errno in NO_ROOM else "make the folder writable"
+        raise ProjectError("DAT009", write_problem(error), f"{way}, or {elsewhere}", str(folder)) from error
 
 
 def _check_size(path: Path, expected: int) -> None:
