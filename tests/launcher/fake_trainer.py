@@ -50,15 +50,19 @@ def save() -> None:
     (run_dir / "checkpoints" / "latest").symlink_to("3")
 
 
+def announce_that_signals_are_heeded() -> None:
+    (run_dir / f"ready_{os.environ.get('RANK', '0')}").touch()
+
+
 def wait_for_a_stop() -> None:
-    (run_dir / "ready").touch()
+    announce_that_signals_are_heeded()
     while not received:
         time.sleep(0.01)
     (run_dir / "received").write_text(" ".join(map(str, received)))
 
 
 def ignore_everything() -> None:
-    (run_dir / "ready").touch()
+    announce_that_signals_are_heeded()
     while True:
         time.sleep(0.05)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -91,14 +92,18 @@ def begin(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     yield start
     for child in started:
         child.kill()
-    for pid in filter(is_running, family()):
-        psutil.Process(pid).kill()
+    for pid in family():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end between two lines
+            psutil.Process(pid).kill()
     for child in started:
         child.communicate()
 
 
 def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def nothing_is_left(name: str, tmp_path: Path) -> None:

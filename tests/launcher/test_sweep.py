@@ -226,7 +226,7 @@ def test_a_stop_ends_a_sweep_and_the_same_command_goes_on(
     start_child: Callable[..., Any], run_child: Callable[..., Any]
 ) -> None:
     child = start_child(*SWEEP, fake="stop")
-    while not Path("sweep/lr=1e-3/ready").exists():
+    while not Path("sweep/lr=1e-3/ready_0").exists():
         assert child.poll() is None
         time.sleep(0.02)
     child.send_signal(signal.SIGTERM)

@@ -25,9 +25,10 @@ RUN = Path("run")
 PATIENCE_S = 60
 
 
-def wait_until_ready(child: subprocess.Popen[str]) -> None:
+def wait_until_ready(child: subprocess.Popen[str], num_ranks: int = 1) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not ((RUN / "ready").exists() and read_json(RUN / "manifest.json").get("trainer_pid")):
+    ready = [RUN / f"ready_{rank}" for rank in range(num_ranks)]
+    while not (all(map(Path.exists, ready)) and read_json(RUN / "manifest.json").get("trainer_pid")):
         assert child.poll() is None, child.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -260,8 +261,7 @@ def test_two_processes_under_torchrun_have_a_log_each_and_get_its_signal(
     start_child: Callable[..., Any],
 ) -> None:
     child = start_child(*TRAIN, "--nproc-per-node", "2", fake="stop")
-    wait_until_ready(child)
-    time.sleep(0.5)
+    wait_until_ready(child, num_ranks=2)
     child.send_signal(signal.SIGTERM)
     _, err = child.communicate(timeout=PATIENCE_S)
     assert child.returncode == 75, err
