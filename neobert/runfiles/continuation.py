@@ -10,21 +10,11 @@ from neobert.config import from_dict, to_dict
 from neobert.config.keys import effect_of
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import (
-    BEST,
-    STEP_NAME,
-    Found,
-    Verify,
-    checkpoint_steps,
-    find,
-    holders,
-)
-from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
+from neobert.runfiles.checkpoint.folders import Found, Verify, checkpoint_steps, find, holders
 from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
-from neobert.runfiles.checkpoint.refusal import broken
-from neobert.runfiles.checkpoint.state import STATE_DIR, read_config
+from neobert.runfiles.checkpoint.state import read_config
 from neobert.runfiles.resume_policy import Difference, differences, structural_differences
-from neobert.runfiles.run_dir import AUTO, CONFIG, LATEST, RESOLVED
+from neobert.runfiles.run_dir import AUTO
 
 KEY = "trainer.continue_from"
 FILE_NAME = "continued.json"
@@ -50,28 +40,11 @@ def find_source(place: str, verify: Verify = verify) -> Found:
     path = Path(place)
     root = next((each for each in holders(path) if checkpoint_steps(each)), None)
     try:
-        if root is None and (reason := _why_no_checkpoint(path)):
-            raise broken(path, reason)
         found = find(path, place, verify) if root is None else find(root, AUTO, verify)
     except ProjectError as error:
         raise ProjectError(error.code, error.message, HINT, error.place, error.exit_code) from None
     assert found is not None  # without a checkpoint, `find` raises
     return found
-
-
-def _why_no_checkpoint(path: Path) -> str:
-    """Return why a path is not even an incomplete checkpoint; empty if it may be one, or does not exist."""
-    if not path.exists() or path.name in (LATEST, BEST) or STEP_NAME.fullmatch(path.name):
-        return ""
-    if not path.is_dir():
-        return "is a file, not a folder"
-    if (path / MANIFEST).exists() or (path / STATE_DIR).exists():
-        return ""
-    if (path / RESOLVED).is_file():
-        return "the run has no checkpoint yet"
-    if (path / CONFIG).is_file():
-        return "has weights, but no training state: only model.pretrained_checkpoint can start from it"
-    return "is neither a checkpoint nor a run directory"
 
 
 def continuation_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:

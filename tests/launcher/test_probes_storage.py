@@ -321,14 +321,15 @@ def test_a_run_that_continues_another_has_its_checkpoint_and_its_plateau(
         ("", "is a file, not a folder"),
     ],
 )
-def test_a_folder_to_continue_from_that_is_no_checkpoint(
-    configured: Any, tmp_path: Path, content: str, reason: str
+@pytest.mark.parametrize("key", [SELECTOR, "trainer.continue_from"])
+def test_a_folder_to_go_on_from_that_is_no_checkpoint(
+    configured: Any, tmp_path: Path, content: str, reason: str, key: str
 ) -> None:
     place = tmp_path / "first"
     file = place / content
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch()
-    found = probe_resume(configured({"trainer.continue_from": str(place)}))
+    found = probe_resume(configured({key: str(place)}))
     assert (found.target, found.exists, found.is_verified) == (str(place), True, False)
     assert found.reason == reason
 

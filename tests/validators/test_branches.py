@@ -596,7 +596,7 @@ def test_a_decay_during_the_warm_up_names_the_keys_in_force(changes, hint, judge
     [
         (True, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
         (True, "my runs/checkpoints/8", "--resume 'my runs/checkpoints/8'"),
-        (True, "", "restore a checkpoint"),
+        (True, "", "from a copy"),
         (False, "runs/a/checkpoints/8", "--resume runs/a/checkpoints/8"),
         (False, "", "existing checkpoint folder"),
     ],

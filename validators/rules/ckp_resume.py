@@ -19,7 +19,8 @@ from validators.rule import Violations, needed, rule
 if TYPE_CHECKING:
     from validators.facts_host import ResumeFacts
 
-CONTINUE, SOURCE_TEXT = "trainer.continue_from", "trainer.eval_source_text"
+RESUME, CONTINUE = "trainer.resume_from_checkpoint", "trainer.continue_from"
+SOURCE_TEXT = "trainer.eval_source_text"
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
@@ -63,7 +64,7 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     resume = needed(facts.resume)
-    path = CONTINUE if resume.is_continued else "trainer.resume_from_checkpoint"
+    path = CONTINUE if resume.is_continued else RESUME
     if not resume.exists:
         if resume.selector != AUTO or resume.is_continued:
             yield Violation(path, f"{resume.target or resume.selector} does not exist", _resume_hint(resume))
@@ -140,7 +141,7 @@ def _hint_past_the_end(resume: ResumeFacts) -> str:
 def _resume_hint(resume: ResumeFacts) -> str:
     """Return the hint for a missing or damaged checkpoint, with a usable checkpoint if there is one."""
     if resume.exists and FOREIGN_TREE in PurePath(resume.target).parts:
-        return f"set trainer.resume_from_checkpoint to never, and {start_from(resume.target)}"
+        return f"set {RESUME} to never, and {start_from(resume.target)}"
     if resume.way_out:
         return resume.way_out
     if resume.is_continued:
@@ -149,8 +150,13 @@ def _resume_hint(resume: ResumeFacts) -> str:
     if resume.alternative:
         return f"resume from the newest verified checkpoint: --resume {quote(resume.alternative)}"
     if not resume.exists:
-        return "set trainer.resume_from_checkpoint to an existing checkpoint folder"
-    return "restore a checkpoint from a copy, fix its permissions, or set another trainer.output_dir"
+        return f"set {RESUME} to an existing checkpoint folder, like RUN/checkpoints/1000"
+    if resume.selector == AUTO:
+        return "restore a checkpoint from a copy, fix its permissions, or set another trainer.output_dir"
+    return (
+        f"set {RESUME} to a checkpoint folder, like RUN/checkpoints/1000, restore this one from a copy, or "
+        "fix its permissions"
+    )
 
 
 def start_from(checkpoint: str) -> str:

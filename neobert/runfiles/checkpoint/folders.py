@@ -22,9 +22,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from neobert.errors import ProjectError
+from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, StrayEntryError, broken
-from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, LATEST, NEVER
+from neobert.runfiles.checkpoint.state import STATE_DIR
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, CONFIG, LATEST, NEVER, RESOLVED
 
 BEST = "best"
 PARTIAL = ".tmp"
@@ -205,12 +207,27 @@ def _named(root: Path, selector: str) -> Path:
         if folder is None:
             raise broken(parent / path.name, "no such pointer", AUTO_HINT)
         return folder
+    if path.is_file():
+        raise broken(path, "is a file, not a folder", AUTO_HINT)
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
         raise broken(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
     if any(map(checkpoint_steps, holders(path))):
         raise broken(path, "it contains checkpoints but is not a checkpoint", AUTO_HINT)
+    if reason := _why_no_checkpoint(path):
+        raise broken(path, reason, AUTO_HINT)
     return path
+
+
+def _why_no_checkpoint(folder: Path) -> str:
+    """Return why a folder is not even an incomplete checkpoint; empty if it may be one."""
+    if STEP_NAME.fullmatch(folder.name) or (folder / MANIFEST).exists() or (folder / STATE_DIR).exists():
+        return ""
+    if (folder / RESOLVED).is_file():
+        return "the run has no checkpoint yet"
+    if (folder / CONFIG).is_file():
+        return "has weights, but no training state: only model.pretrained_checkpoint can start from it"
+    return "is neither a checkpoint nor a run directory"
 
 
 def holders(path: Path) -> tuple[Path, Path]:
