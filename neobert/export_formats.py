@@ -54,6 +54,7 @@ _ALL = (
         "onnx/model.onnx, for ONNX Runtime",
         ("onnx", "onnxscript", "onnxruntime"),
         ("onnx>=1.20", "onnxscript>=0.6", "onnxruntime>=1.23"),
+        has_card=True,
     ),
     ExportFormat(
         "gguf-ready",

@@ -17,6 +17,7 @@ from launcher.io.shadowed_modules import find_shadowed
 from launcher.process.termination import TerminatedError, signal_name
 from launcher.terminal import console
 from launcher.terminal.console import describe_error
+from neobert.atomic_write import NO_ROOM
 from neobert.config.errors import MOST_SHOWN, ConfigError
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 SHADOWED = "HST006"
 # Errors printed as plain text only: standard output, or the modules of the other formats, cannot be used.
 UNFORMATTED = (console.OUTPUT_FAILED, SHADOWED)
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+LOST_WRITES = (*NO_ROOM, errno.EIO)
 FORMAT_OPTION = "--output-format"
 FORMATS = get_args(AnyFormat)
 PARSER_PREFIX = "Value error, "
@@ -94,7 +95,7 @@ def _system_error(error: OSError | UnicodeEncodeError) -> ProjectError | None:
         place = os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
         message, hint = f"cannot be used: {error.strerror}", "fix its permissions, or choose another path"
         return ProjectError("unusable-path", message, hint, place)
-    return console.unwritten(error) if error.errno in NO_ROOM else None
+    return console.unwritten(error) if error.errno in LOST_WRITES else None
 
 
 def deliver_error(error: ProjectError, output_format: str) -> int:

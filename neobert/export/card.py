@@ -90,11 +90,36 @@ The first token of each word was trained to have the word's label. `AutoModelFor
 the logits. It needs torch, transformers and `trust_remote_code=True`, or `import neobert.model` first if
 `neobert-launch` is installed.
 """
+ONNX = """
+`onnx/model.onnx` needs neither torch nor transformers:
+
+```python
+import numpy as np
+import onnxruntime
+from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("FOLDER/tokenizer.json")
+tokenizer.enable_padding(pad_id={pad_id}, pad_token={pad_token!a})
+tokenizer.enable_truncation({max_length})
+session = onnxruntime.InferenceSession("FOLDER/onnx/model.onnx")
+rows = tokenizer.encode_batch(["one text", "another, longer text"])
+mask = np.array([row.attention_mask for row in rows])
+inputs = {{"input_ids": np.array([row.ids for row in rows]), "attention_mask": mask}}
+({output},) = session.run(["{output}"], inputs)
+```
+
+{meaning}
+"""
+ENCODER = {"task": "feature-extraction", "metrics": "", "tag": "feature-extraction", "purpose": ""}
+GRAPH_OUTPUTS = {
+    "last_hidden_state": "`last_hidden_state` has a vector per token; those with mask 0 are padding.",
+    "logits": "`logits` are those of the classifier, with the labels of `id2label` in config.json.",
+}
 CLASS_METRICS, SCORE_METRICS = "accuracy, f1, matthews_correlation", "pearsonr, spearmanr"
 
 
 TRANSFORMERS_CARD = """---
-library_name: transformers
+library_name: {library}
 tags: [{model_type}]
 ---
 
@@ -102,7 +127,9 @@ tags: [{model_type}]
 
 A transformers {model_type} model: {num_layers} blocks of width {hidden_size}, {num_parameters:,}
 parameters and a vocabulary of {vocab_size:,}.
+{usage}"""
 
+LOADED_WITH_TRANSFORMERS = """
 ```python
 from transformers import {name}
 
@@ -114,15 +141,10 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 def model_card(model: PreTrainedModel) -> str:
     """Return the text of README.md for a NeoBERT with any head, or for a transformers model."""
     if not isinstance(model, NeoBERTPreTrainedModel):
-        return TRANSFORMERS_CARD.format(
-            name=type(model).__name__.removeprefix("FSDP"),
-            model_type=model.config.model_type,
-            num_layers=model.config.num_hidden_layers,
-            hidden_size=model.config.hidden_size,
-            num_parameters=_num_parameters(model),
-            vocab_size=model.config.vocab_size,
+        return _transformers_card(
+            model, "transformers", LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
         )
-    of_head = _CARDS.get(type(model).__name__.removeprefix("FSDP"), _masked_lm)(model)
+    of_head = _CARDS.get(_class_name(model), _masked_lm)(model)
     return _filled(model, {"library": "transformers", **of_head})
 
 
@@ -135,6 +157,43 @@ def embedder_card(model: NeoBERTPreTrainedModel) -> str:
         "tag": "sentence-transformers",
     }
     return _filled(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
+
+
+def graph_card(model: PreTrainedModel, output: str, pad_token: str, pad_id: int, max_length: int) -> str:
+    """Return the text of README.md for an ONNX folder.
+
+    Args:
+        output: name of the graph's output.
+        max_length: number of tokens at which the example truncates a text.
+    """
+    usage = ONNX.format(
+        output=output,
+        pad_token=pad_token,
+        pad_id=pad_id,
+        max_length=max_length,
+        meaning=GRAPH_OUTPUTS[output],
+    )
+    if not isinstance(model, NeoBERTPreTrainedModel):
+        return _transformers_card(model, "onnx", usage)
+    head = _CARDS.get(_class_name(model))
+    return _filled(model, {**(head(model) if head else ENCODER), "library": "onnx", "usage": usage})
+
+
+def _transformers_card(model: PreTrainedModel, library: str, usage: str) -> str:
+    return TRANSFORMERS_CARD.format(
+        library=library,
+        name=_class_name(model),
+        model_type=model.config.model_type,
+        num_layers=model.config.num_hidden_layers,
+        hidden_size=model.config.hidden_size,
+        num_parameters=_num_parameters(model),
+        vocab_size=model.config.vocab_size,
+        usage=usage,
+    )
+
+
+def _class_name(model: PreTrainedModel) -> str:
+    return type(model).__name__.removeprefix("FSDP")
 
 
 def _filled(model: NeoBERTPreTrainedModel, parts: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import runpy
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -107,6 +108,10 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
         assert (
             json.loads((folder / "1_Pooling" / "config.json").read_text())["pooling_mode_max_tokens"] is True
         )
+    if name == "onnx":
+        states = run_example(folder)["last_hidden_state"]
+        assert states.shape[0] == 2
+        assert np.isfinite(states).all()
     if name in ("hf", ST, "onnx"):
         check_that_the_code_that_a_config_names_is_there(folder)
     if name == "hf":
@@ -117,6 +122,15 @@ def test_each_format_gives_what_the_model_gives(checkpoint, name, pooling):
             "[MASK]",
             32,
         )
+
+
+def run_example(folder: Path) -> dict[str, Any]:
+    """Run the example of the model card as a reader would, and return its variables."""
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    example = card.partition("```python\n")[2].partition("```")[0]
+    variables: dict[str, Any] = {}
+    exec(example.replace("FOLDER", str(folder)), variables)
+    return variables
 
 
 def check_that_the_code_that_a_config_names_is_there(folder: Path) -> None:
@@ -171,9 +185,11 @@ def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, s
 def test_a_classifier_is_exported_whole(make_model, save, kind):
     """One layer, since tracing takes seconds for each: those of an encoder are exported above."""
     model = kind(make_model(**LARGE, num_hidden_layers=1, pooling="avg", num_labels=3).config).eval()
-    report = json.loads((run(save(model), "onnx") / CONVERSION).read_text())
+    folder = run(save(model), "onnx")
+    report = json.loads((folder / CONVERSION).read_text())
     assert report["output"] == "logits"
     assert report["max_difference"].keys() >= {"logits", "logits, one text at a time"}
+    assert run_example(folder)["logits"].shape[-1] == 3
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Writer of an ONNX folder: onnx/model.onnx, config, tokenizer and, for an embedding model, pooling.
+"""Writer of an ONNX folder: onnx/model.onnx, config, tokenizer, model card and an embedding model's pooling.
 
 transformers.js and text-embeddings-inference read this layout. The graph is the encoder or, for a classifier,
 the whole model.
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neobert.export.card import graph_card
 from neobert.export.folder import MODELING_FILES, portable_config
 from neobert.export.formats.sentence_transformers import write_json, write_pooling
 from neobert.export.formats.writer import ROWS, Writer
@@ -73,6 +74,11 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     assert program is not None
     program.save(folder / "onnx" / "model.onnx")
     write_config(source, folder)
+    tokenizer = source.tokenizer
+    card = graph_card(
+        source.model, output, tokenizer.pad_token, tokenizer.pad_token_id, tokenizer.model_max_length
+    )
+    (folder / "README.md").write_text(card, encoding="utf-8")
     for name, content in source.tokenizer_files.items():
         (folder / name).write_bytes(content)
     if source.is_neobert and not source.is_classifier:
