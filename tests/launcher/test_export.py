@@ -75,10 +75,10 @@ def test_an_intact_checkpoint_with_a_stray_file_names_the_file(run_dir: Path) ->
     ("formats", "name", "message", "hint"),
     [
         (
-            ("onnx", "fork"),
+            ("gguf-ready", "fork"),
             "figures.json",
-            "no exported format has a model card for these figures: --to onnx,fork",
-            "add hf or sentence-transformers to",
+            "no exported format has a model card for these figures: --to gguf-ready,fork",
+            "add hf or sentence-transformers or onnx to",
         ),
         (("hf",), "absent.json", "no such file", "pass an existing file or folder as --results"),
     ],
