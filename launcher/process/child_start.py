@@ -31,13 +31,20 @@ MAX_MESSAGE_BYTES, MAX_FILES = 1 << 16, 16
 READY = b"1"
 
 
-def dying_with_parent(number: int) -> Callable[[], object]:
+def dying_with_parent(number: int, parent: int | None = None) -> Callable[[], None]:
     """Return a function that makes the kernel send this signal when the parent dies.
 
-    A parent that is killed with SIGKILL cannot forward a signal to its child.
+    A parent that is killed with SIGKILL cannot forward a signal to its child. With the process id of the
+    parent, the function also sends the signal if the parent died before.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, number)
+
+    def arrange() -> None:
+        prctl(PR_SET_PDEATHSIG, number)
+        if parent is not None and os.getppid() != parent:
+            os.kill(os.getpid(), number)
+
+    return arrange
 
 
 def log_path(folder: Path, rank: int) -> Path:

@@ -120,12 +120,15 @@ def dump_stacks(workers: Mapping[int, psutil.Process], folder: Path, why: str) -
                 each.terminate()
                 each.send_signal(signal.SIGCONT)
     deadline_s = time.monotonic() + DUMP_TIMEOUT_S
-    missing = set(files)
-    while missing and time.monotonic() < deadline_s:
+    sizes, unfinished = before, set(files)
+    while unfinished and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
-        missing = {rank for rank in missing if files[rank].stat().st_size <= before[rank]}
-    for rank in missing:
-        _append(files[rank], NO_TRACE)
+        earlier, sizes = sizes, {rank: path.stat().st_size for rank, path in files.items()}
+        # faulthandler writes in pieces: a dump is complete once it no longer grows.
+        unfinished = {rank for rank in files if sizes[rank] == before[rank] or sizes[rank] > earlier[rank]}
+    for rank in files:
+        if sizes[rank] <= before[rank]:
+            _append(files[rank], NO_TRACE)
     return list(files.values())
 
 

@@ -139,7 +139,7 @@ def start(
             env=child_environment(error_file, ranks, environment),
             start_new_session=True,
             pass_fds=tuple(keep_open),
-            preexec_fn=dying_with_parent(signal.SIGTERM),
+            preexec_fn=dying_with_parent(signal.SIGTERM, os.getpid()),
         )
 
 

@@ -25,6 +25,7 @@ class Activity:
         self._text, self._since_s = text, time.monotonic()
         self._is_over = threading.Event()
         self._writing = threading.Lock()
+        self._draw()
         self._thread = threading.Thread(target=self._tick, name="activity", daemon=True)
         self._thread.start()
 
@@ -43,9 +44,8 @@ class Activity:
         self._write(ERASE)
 
     def _tick(self) -> None:
-        while not self._is_over.is_set():
+        while not self._is_over.wait(TICK_S):
             self._draw()
-            self._is_over.wait(TICK_S)
 
     def _draw(self) -> None:
         """Draw the line, and leave the cursor at its start, so that the next output overwrites it."""

@@ -17,7 +17,7 @@ import trial_runner
 from trials import Trial, result_path, runs_of, unique
 
 BENCHMARK = """
-import json, os, signal, sys, time
+import glob, json, os, signal, sys, time
 arguments = sys.argv[1:]
 output = arguments[arguments.index("--output") + 1]
 at = arguments.index("--until")
@@ -32,6 +32,10 @@ for recipe in recipes:
     if "deaf" in recipe:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     begun = time.time()
+    open(output + ".begun", "w").close()
+    begun_beside = os.path.join(os.path.dirname(output), "*.begun")
+    while len(glob.glob(begun_beside)) < recipe.get("until_begun", 0):
+        time.sleep(0.01)
     time.sleep(recipe.get("sleep", 0))
     gpu = os.environ["CUDA_VISIBLE_DEVICES"]
     line = {"loss": 1.0, "seconds": 2.0, "gpu": gpu, "begun": begun, "ended": time.time(), **recipe}
@@ -68,7 +72,7 @@ def run(chosen, *trials: Trial) -> None:
 
 
 def test_trials_share_the_gpus_and_never_one_gpu(chosen):
-    trials = [trial(chosen, str(index), {"sleep": 0.4}) for index in range(4)]
+    trials = [trial(chosen, str(index), {"until_begun": count}) for index, count in enumerate((2, 2, 4, 4))]
     run(chosen, *trials)
     runs = [done(chosen, each)[0] for each in trials]
     by_gpu = {gpu: sorted((r["begun"], r["ended"]) for r in runs if r["gpu"] == gpu) for gpu in ("0", "1")}
@@ -80,7 +84,7 @@ def test_trials_share_the_gpus_and_never_one_gpu(chosen):
 
 def test_several_trials_may_share_a_gpu(chosen, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    trials = [trial(chosen, str(index), {"sleep": 1.0}) for index in range(2)]
+    trials = [trial(chosen, str(index), {"until_begun": 2}) for index in range(2)]
     trial_runner.run_missing(lambda: trials, chosen, per_gpu=2)
     first, second = (done(chosen, each)[0] for each in trials)
     assert first["gpu"] == second["gpu"] == "3"

@@ -425,7 +425,7 @@ from tests.data.conftest import configurator
 
 encoding_pool.BATCH_DOCUMENTS = 10
 whole = build.SplitWriter.append
-build.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(0.1))
+build.SplitWriter.append = lambda self, encoded: (whole(self, encoded), time.sleep(60))
 prepare(configurator(*map(Path, sys.argv[1:]))())
 """
 
@@ -439,7 +439,6 @@ def test_a_process_killed_half_way_leaves_nothing_that_counts(configure: Configu
         deadline = time.monotonic() + 60
         while not list(folder.glob(".*.partial/train.tokens")) and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(0.1)
         process.send_signal(signal.SIGKILL)
     partial = list(folder.glob(".*.partial"))
     assert partial, "the process was killed while it wrote"

@@ -21,9 +21,9 @@ from tests.training.conftest import corpus, exact, make_run, metrics, outcome, r
 __all__ = ["corpus", "exact", "make_run", "metrics", "outcome", "run", "uninterrupted"]
 
 TIGHT = {
-    "step_limit_s": 1.5,
-    "data_wait_limit_s": 1.5,
-    "learned_floor_s": 1.5,
+    "step_limit_s": 3.0,
+    "data_wait_limit_s": 3.0,
+    "learned_floor_s": 3.0,
     "grace_s": 0.2,
     "heartbeat_interval_s": 0.2,
     "max_restarts": 3,

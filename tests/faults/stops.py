@@ -63,6 +63,7 @@ def stop(run_dir: Path, phase: str, ranks: int) -> dict[str, Any]:
             for pid in pids:
                 os.kill(pid, signal.SIGTERM)
             time.sleep(0.02)
+        asked_file(ready).touch()
     codes = [nursery.end(pid) for pid in pids]
     outcome = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
     return {"codes": codes, "outcome": outcome, "saved": saved_step(run_dir)}
@@ -85,6 +86,11 @@ def saved_step(run_dir: Path) -> int | None:
     except ProjectError:
         return None
     return None if found is None else found[1].step
+
+
+def asked_file(ready: Path) -> Path:
+    """Return the file that exists once the ranks were asked to stop."""
+    return ready.with_name("asked")
 
 
 def await_file(path: Path) -> None:
@@ -129,6 +135,7 @@ def fail_a_save(ready: Path) -> None:
     def seal(*args: Any) -> None:
         if next(calls) == 0:
             ready.touch()
+            await_file(asked_file(ready))
             time.sleep(ANSWERED_S)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(*args)

@@ -92,7 +92,7 @@ def main() -> None:
         end("finished", 0, NUM_CHATTY_STEPS)
     if BEHAVIOUR == "moved":  # by somebody else, who kills it as well
         run_dir.rename("elsewhere")
-        time.sleep(1.0)
+        time.sleep(5.0)
         os.kill(os.getpid(), signal.SIGKILL)
     if BEHAVIOUR == "stop":
         wait_for_a_stop()

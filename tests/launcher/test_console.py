@@ -67,13 +67,24 @@ def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytes
         assert (answer.code, answer.err) == (2, ""), output_format
 
 
+def opened_by_a_reader(fifo: Path) -> int | None:
+    """Open a fifo for writing; None if nobody reads it yet."""
+    try:
+        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return None
+
+
 def test_ctrl_c_before_anything_started(start_child: Callable[..., Any], tmp_path: Path) -> None:
     fifo = tmp_path / "run.yaml"
     os.mkfifo(fifo)
     child = start_child("plan", "-c", fifo)
-    time.sleep(1.0)
+    while (writer := opened_by_a_reader(fifo)) is None:
+        assert child.poll() is None, child.communicate()
+        time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=60)
+    os.close(writer)
     assert child.returncode == 130
     assert "Traceback" not in err
 

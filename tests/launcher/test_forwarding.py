@@ -29,9 +29,8 @@ from launcher.run.summary import Summary
 
 pytestmark = pytest.mark.child
 
-OUTLIVES_SIGNALS = (
-    "import signal, time\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + "time.sleep(60)"
-)
+SLEEPS = "import time; print('ready', flush=True); time.sleep(60)"
+OUTLIVES_SIGNALS = "import signal\nfor n in (2, 10, 15): signal.signal(n, signal.SIG_IGN)\n" + SLEEPS
 ENDED = Summary(
     "failed", 93, 500, 900, None, None, None, None, None, "run/checkpoints/400", "run", 1, "it cannot", "look"
 )
@@ -46,8 +45,11 @@ def _terminal() -> Iterator[None]:
 
 
 def sleeper(tmp_path: Path, program: str) -> subprocess.Popen[bytes]:
-    child = start([sys.executable, "-c", program], tmp_path / "log", tmp_path / "error.json")
-    time.sleep(0.2)
+    """Start a program, and return once it has printed something or ended."""
+    log = tmp_path / "log"
+    child = start([sys.executable, "-c", program], log, tmp_path / "error.json")
+    while child.poll() is None and not log.stat().st_size:
+        time.sleep(0.01)
     return child
 
 
@@ -81,7 +83,7 @@ def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None
     with forwarding() as forwarder:
         forwarder.keep_for_trainer(has_agent=False)
         os.kill(os.getpid(), signal.SIGTERM)
-        child = sleeper(tmp_path, "import time; time.sleep(60)")
+        child = sleeper(tmp_path, SLEEPS)
         forwarder.adopt(child)
         assert wait(child, lambda: None) == -signal.SIGTERM
 
@@ -112,7 +114,7 @@ def test_when_the_run_has_ended_none_changes_how(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    child = sleeper(tmp_path, SLEEPS)
     with in_charge(child) as forwarder:
         os.kill(os.getpid(), number)
         code = wait(child, lambda: None)
@@ -147,7 +149,7 @@ def test_the_answer_comes_while_the_run_is_watched(
 
 
 def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    child = sleeper(tmp_path, SLEEPS)
     with in_charge(child):
         os.kill(os.getpid(), signal.SIGUSR1)
         assert wait(child, lambda: None) == -signal.SIGTERM
@@ -195,7 +197,7 @@ class Worker:
 def test_a_worker_that_ends_keeps_no_signal_from_the_others(
     gone: Worker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child = sleeper(tmp_path, "import time; time.sleep(60)")
+    child = sleeper(tmp_path, SLEEPS)
     other = Worker()
     monkeypatch.setattr(psutil.Process, "children", lambda *_, **__: [gone, other])
     forwarder_of(child, has_agent=True)(signal.SIGTERM, None)

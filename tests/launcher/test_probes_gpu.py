@@ -240,7 +240,7 @@ class NoLoad:
     def push(self): pass
     def wait(self): pass
 
-print(json.dumps(load.watch(pynvml, [NoLoad()], duration_s=0.2)))
+print(json.dumps(load.watch(pynvml, [NoLoad()], duration_s=1.0)))
 """
 
 

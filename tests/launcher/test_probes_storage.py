@@ -193,8 +193,8 @@ def test_a_checkpoint_that_takes_longer_than_a_light_probe_may_is_still_verified
     configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
-    monkeypatch.setattr(resume, "verify", lambda folder: time.sleep(0.8) or verify(folder))
-    facts = collect([Probe("resume", probe_resume, deadline_s=0.4)], configured({SELECTOR: "auto"}))
+    monkeypatch.setattr(resume, "verify", lambda folder: time.sleep(1.5) or verify(folder))
+    facts = collect([Probe("resume", probe_resume, deadline_s=1.0)], configured({SELECTOR: "auto"}))
     assert facts.resume is not None, facts.reason_missing("resume")
     assert (facts.resume.step, facts.resume.is_verified) == (10, True)
 

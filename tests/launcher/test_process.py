@@ -346,3 +346,13 @@ def test_a_single_process_is_no_rank_of_what_stands_around_the_launch(
     told = child_environment(tmp_path, more={"MASTER_PORT": "29500"})
     assert not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "PMI_SIZE"} & told.keys()
     assert (told["PET_NODE_RANK"], told["MASTER_PORT"]) == ("1", "29500"), "torchrun's own, and what we say"
+
+
+@pytest.mark.child
+@pytest.mark.parametrize(("parent", "code"), [("os.getppid()", 0), ("2**22 + 1", -signal.SIGTERM)])
+def test_a_child_whose_parent_died_before_it_could_be_told_ends(parent: str, code: int) -> None:
+    program = (
+        "import os\nfrom launcher.process.child_start import dying_with_parent\n"
+        f"dying_with_parent(15, {parent})()"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == code

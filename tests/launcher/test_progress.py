@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -112,8 +113,8 @@ def test_progress_of_a_child_is_shown_in_place_on_a_terminal(
     shown = capsys.readouterr().err
     if is_terminal:
         erase = console.ERASE_LINE
-        assert f"{erase}loading  0 s\r" in shown
-        assert f"{erase}reading: 20 of 20  0 s\r" in shown
+        assert re.search(rf"{re.escape(erase)}loading  \d+ s\r", shown)
+        assert re.search(rf"{re.escape(erase)}reading: 20 of 20  \d+ s\r", shown)
         assert shown.endswith(erase), "the line is gone with the work"
     else:
         assert shown == "reading: 10 of 20\na warning\n", "a log gets a line every ten seconds"

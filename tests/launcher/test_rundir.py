@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,14 @@ def test_a_hold_is_on_the_directory_that_has_the_name(tmp_path: Path) -> None:
     folder.mkdir()
     first = claimed(folder)
     first.__enter__()
-    moved = threading.Timer(0.3, lambda: (folder.rename(tmp_path / "old"), folder.mkdir()))
-    ended = threading.Timer(0.6, lambda: first.__exit__(None, None, None))
-    moved.start(), ended.start()
+
+    def move_and_end() -> None:
+        folder.rename(tmp_path / "old")
+        folder.mkdir()
+        time.sleep(0.3)
+        first.__exit__(None, None, None)
+
+    threading.Timer(0.3, move_and_end).start()
     with claimed(folder) as held:
         assert os.fstat(held).st_ino == folder.stat().st_ino
 
@@ -87,9 +93,13 @@ def test_a_directory_that_vanishes_while_it_is_waited_for(tmp_path: Path) -> Non
     folder.mkdir()
     first = claimed(folder)
     first.__enter__()
-    moved = threading.Timer(0.3, lambda: folder.rename(tmp_path / "old"))
-    ended = threading.Timer(0.6, lambda: first.__exit__(None, None, None))
-    moved.start(), ended.start()
+
+    def move_and_end() -> None:
+        folder.rename(tmp_path / "old")
+        time.sleep(0.3)
+        first.__exit__(None, None, None)
+
+    threading.Timer(0.3, move_and_end).start()
     with pytest.raises(ProjectError, match="removed or moved aside") as refused, claimed(folder):
         pass
     assert (refused.value.code, refused.value.exit_code) == ("run-vanished", 1)

@@ -12,7 +12,7 @@ import pytest
 
 HEAVY = ("torch", "transformers", "numpy", "datasets", "tokenizers", "accelerate", "safetensors", "pyarrow")
 OWN = ("neobert", "launcher", "profiles", "validators")
-GENEROUS_S = 20
+GENEROUS_S = 120
 PROBE = """
 import json, sys
 from launcher.cli.app import run

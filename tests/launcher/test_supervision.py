@@ -35,9 +35,11 @@ from neobert.errors import ProjectError
 
 pytestmark = pytest.mark.child
 
-TIGHT = WatchdogConfig(
-    start_limit_s=0.5, step_limit_s=0.5, learned_floor_s=0.5, grace_s=0.2, heartbeat_interval_s=0.1
+PATIENT = WatchdogConfig(
+    start_limit_s=60, step_limit_s=60, learned_floor_s=60, grace_s=0.2, heartbeat_interval_s=0.1
 )
+TIGHT = replace(PATIENT, step_limit_s=0.5, learned_floor_s=0.5)
+"""For children that hang after a step; a child of any other kind may be slow to be scheduled."""
 # It writes one heartbeat, and then does what the test says; `again` and `number` tell the sessions apart.
 PROGRAM = """
 import faulthandler, json, os, pathlib, signal, sys, time
@@ -65,7 +67,7 @@ def launched(tmp_path: Path) -> Callable[..., Summary]:
     def run(
         program: str,
         *,
-        limits: WatchdogConfig = TIGHT,
+        limits: WatchdogConfig = PATIENT,
         deadlines: tuple[Deadline, ...] = (),
         owns_run: bool = True,
         **how: Any,
@@ -91,7 +93,8 @@ def test_a_child_that_hangs_is_dumped_killed_and_begun_again(
 ) -> None:
     ending = launched(
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "beat(1)\nif number == 0: time.sleep(60)\nassert again\nend('finished', 0, 3)"
+        "beat(1)\nif number == 0: time.sleep(60)\nassert again\nend('finished', 0, 3)",
+        limits=TIGHT,
     )
     assert (ending.status, ending.exit_code, ending.restarts) == ("finished", 0, 1)
     (restart,) = read_json(tmp_path / "manifest.json")["restarts"]
@@ -122,8 +125,7 @@ def test_a_job_that_was_suspended_as_a_whole_has_not_stood_still(
     clock = AwakeClock(lambda: time.monotonic() + away_s[0])
     monkeypatch.setattr("launcher.run.session.AwakeClock", lambda: clock)
     threading.Timer(0.4, lambda: away_s.__setitem__(0, 3600.0)).start()
-    limits = replace(TIGHT, start_limit_s=30, step_limit_s=30, learned_floor_s=30)
-    ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)", limits=limits)
+    ending = launched("beat(1)\ntime.sleep(1.5)\nend('finished', 0, 3)")
     assert (ending.status, ending.restarts) == ("finished", 0)
     assert away_s == [3600.0]
 
@@ -236,7 +238,7 @@ def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Su
 
 def test_of_several_nodes_none_begins_again_alone(launched: Callable[..., Summary], tmp_path: Path) -> None:
     stall = "beat(1)\ntime.sleep(60)"
-    ending = launched(stall, nnodes=2, node_rank=0)
+    ending = launched(stall, limits=TIGHT, nnodes=2, node_rank=0)
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert "made no progress" in ending.message
     assert (tmp_path / "count").read_text() == "."
@@ -259,25 +261,25 @@ def test_a_node_that_joins_takes_no_outcome_that_was_there_before(
     program: str, expected: tuple[str, int, int], launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
     (tmp_path / "outcome.json").write_text(json.dumps(EARLIER), encoding="utf-8")
-    ending = launched(program, owns_run=False)
+    ending = launched(program, limits=TIGHT if "sleep" in program else PATIENT, owns_run=False)
     assert (ending.status, ending.exit_code, ending.step) == expected
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_stop_before_the_child_can_hear_it_asks_to_be_queued_again(
-    number: int, launched: Callable[..., Summary]
+    number: int, launched: Callable[..., Summary], tmp_path: Path
 ) -> None:
-    threading.Timer(0.3, os.kill, [os.getpid(), number]).start()
-    ending = launched("time.sleep(60)", limits=replace(TIGHT, start_limit_s=60))
+    once(lambda: "trainer_pid" in read_json(tmp_path / "manifest.json"), lambda: os.kill(os.getpid(), number))
+    ending = launched("time.sleep(60)")
     assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
 
 
 def test_after_a_stop_nothing_begins_again(launched: Callable[..., Summary], tmp_path: Path) -> None:
-    threading.Timer(0.6, os.kill, [os.getpid(), signal.SIGTERM]).start()
+    beats = tmp_path / "heartbeat_rank0.jsonl"
+    once(lambda: has_line(beats), lambda: os.kill(os.getpid(), signal.SIGTERM))
     ending = launched(
         "signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))\n"
-        "beat(1)\ntime.sleep(60)",
-        limits=replace(TIGHT, step_limit_s=60, learned_floor_s=60),
+        "beat(1)\ntime.sleep(60)"
     )
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert (tmp_path / "count").read_text() == "."
@@ -308,8 +310,7 @@ def test_a_stop_while_a_session_begins_again_is_no_failure_of_the_one_before(
 ) -> None:
     ending = launched(
         "if again: os.kill(os.getppid(), signal.SIGTERM); time.sleep(60)\n"
-        "beat(5)\nend('failed', 4, 5, 'the loss is not finite')",
-        limits=replace(TIGHT, start_limit_s=60),
+        "beat(5)\nend('failed', 4, 5, 'the loss is not finite')"
     )
     assert (ending.status, ending.exit_code, ending.message) == ("preempted", 75, "")
 
@@ -348,7 +349,7 @@ def test_ranks_that_outlived_their_launcher_are_ended_before_another_session_wri
     ours, others = orphan(tmp_path / "resolved.json"), orphan(tmp_path / "other" / "resolved.json")
     ending = launched(
         f"assert open({str(ours)!r}).read() == 'saved'\nbeat(1)\nend('finished', 0, 3)",
-        limits=replace(TIGHT, grace_s=20),
+        limits=replace(PATIENT, grace_s=20),
     )
     assert (ending.status, ending.exit_code) == ("finished", 0)
     assert others.read_text() == ""
@@ -380,7 +381,7 @@ def test_beside_what_cannot_be_killed_nothing_begins(
 ) -> None:
     left = iter([(0, 0), (1, 1)])
     monkeypatch.setattr("launcher.run.session.end_orphans", lambda *_: next(left))
-    ending = launched("beat(1)\ntime.sleep(60)")
+    ending = launched("beat(1)\ntime.sleep(60)", limits=TIGHT)
     assert (ending.status, ending.exit_code, ending.restarts) == ("failed", 4, 0)
     assert "hangs in the kernel" in ending.message
     assert (tmp_path / "count").read_text() == "."
@@ -412,7 +413,9 @@ def test_a_stopped_process_is_woken_to_say_where_it_is(tmp_path: Path) -> None:
         tmp_path / "log",
         tmp_path / "error.json",
     )
-    wait_for(tmp_path / "heartbeat_rank0.jsonl")
+    beats = tmp_path / "heartbeat_rank0.jsonl"
+    wait_for(beats)
+    assert json.loads(beats.read_text())["seq"] == 1
     os.kill(child.pid, signal.SIGSTOP)
     while psutil.Process(child.pid).status() != psutil.STATUS_STOPPED:
         time.sleep(0.01)
@@ -429,19 +432,34 @@ def test_a_process_that_cannot_say_where_it_is_is_told_apart(
 ) -> None:
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(process_tree, "DUMP_TIMEOUT_S", 0.1)
-    deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); time.sleep(60)"
+    deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print(1, flush=True)"
+    deaf += "; time.sleep(60)"
     child = trainer_process.start([sys.executable, "-c", deaf], tmp_path / "log", tmp_path / "error.json")
-    time.sleep(0.3)
+    wait_for(tmp_path / "log")
     (file,) = dump_stacks({0: psutil.Process(child.pid)}, tmp_path, "a test")
     assert "no stack was written" in file.read_text(encoding="utf-8")
     end(child, {}, 0.1)
 
 
 def wait_for(path: Path) -> None:
-    deadline_s = time.monotonic() + 20
-    while not path.exists() and time.monotonic() < deadline_s:
+    deadline_s = time.monotonic() + 60
+    while not has_line(path) and time.monotonic() < deadline_s:
         time.sleep(0.01)
-    assert json.loads(path.read_text().splitlines()[0])["seq"] == 1
+
+
+def has_line(path: Path) -> bool:
+    return path.exists() and path.read_text().endswith("\n")
+
+
+def once(condition: Callable[[], bool], act: Callable[[], None]) -> None:
+    """Act, in a thread, as soon as the condition is met."""
+
+    def watch() -> None:
+        while not condition():
+            time.sleep(0.01)
+        act()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
@@ -454,7 +472,7 @@ def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
         "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass"
     )
     monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
-    ending = launched(limited, limits=replace(TIGHT, step_limit_s=60, start_limit_s=60, learned_floor_s=60))
+    ending = launched(limited)
     assert (ending.exit_code, ending.restarts) == (4, 0)
     assert "rank 0 was killed by SIGKILL at its CPU time limit of 1 s; not restarting" in ending.message
 

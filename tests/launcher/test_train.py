@@ -286,9 +286,13 @@ def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Cal
 
 
 def test_a_stop_during_the_checks_leaves_nothing_and_asks_to_be_queued_again(
-    start_child: Callable[..., subprocess.Popen[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start_child: Callable[..., subprocess.Popen[str]],
+    hang_git: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    hang_git()
     child = start_child(*TRAIN, fake="finish")
     while not any(tmp_path.glob("neobert-launch-*")):  # where the checks leave what they find
         assert child.poll() is None, child.communicate()

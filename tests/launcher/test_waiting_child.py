@@ -41,7 +41,7 @@ numbers = [number for number in os.listdir("/proc/self/fd") if os.path.exists("/
 note["files"] = [os.readlink("/proc/self/fd/" + number) for number in numbers]
 print(json.dumps(note), flush=True)
 """
-PACKAGE = "import pathlib; pathlib.Path('imported').touch()\n"
+PACKAGE = "import pathlib; file = pathlib.Path('part'); file.touch(); file.rename('imported')\n"
 LAUNCHER = """
 import sys, time
 from launcher.process.waiting_child import WaitingChild
@@ -148,10 +148,9 @@ def test_it_warms_up_before_it_starts(child: WaitingChild, tmp_path: Path) -> No
 def test_a_process_that_does_not_warm_up_is_replaced(
     fault: str, child: WaitingChild, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    child.warm_up("warming", [fault])
     if fault == "hangs":
-        assert reached((tmp_path / "warmed").exists)
-        monkeypatch.setattr(waiting_child, "WARM_UP_S", 0.2)
+        monkeypatch.setattr(waiting_child, "WARM_UP_S", 2.0)
+    child.warm_up("warming", [fault])
     started = start_trainer(launch_with(child, tmp_path), is_again=False)
     assert started is not child.process
     assert started.wait(PATIENCE_S) == 0
@@ -178,10 +177,10 @@ def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> Non
 def test_it_ends_with_a_launcher_that_is_killed(modules: None, tmp_path: Path) -> None:
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE)
     assert launcher.stdout is not None
-    pid = int(launcher.stdout.readline())
+    waits = psutil.Process(int(launcher.stdout.readline()))
     launcher.kill()
     launcher.communicate()
-    assert reached(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
+    assert reached(lambda: has_ended(waits))
 
 
 def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingChild, tmp_path: Path) -> None:
@@ -258,7 +257,9 @@ def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
     before = {each.pid for each in psutil.Process().children()}
     with pytest.raises(KeyboardInterrupt):
         collect([probe], subject, interrupt)
-    assert [each.process.wait(PATIENCE_S) for each in seen] == [-signal.SIGKILL] * len(PARTS)
+    codes = [each.process.wait(PATIENCE_S) for each in seen]
+    assert len(codes) == len(PARTS)
+    assert {*codes} <= {0, -signal.SIGKILL}, "a closed channel ends it too, if it is quicker than the signal"
     assert {each.pid for each in psutil.Process().children()} <= before
 
 
@@ -268,10 +269,12 @@ def test_a_probe_that_fails_or_an_interrupt_ends_the_children(
     ids=["Ctrl-C", "TERM", "fails"],
 )
 def test_a_launch_that_ends_before_its_trainer_starts_leaves_nothing(
-    number: int | None, code: int, start_child: Any, tmp_path: Path
+    number: int | None, code: int, start_child: Any, hang_git: Any, tmp_path: Path
 ) -> None:
     """A check that fails, Ctrl-C or SIGTERM: exit code as without a waiting trainer, and no run directory."""
     broken = () if number else ("--set", "optimizer.lr=9")
+    if number:
+        hang_git()
     launch = start_child("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run", *broken, fake="finish")
     waits: list[psutil.Process] = []
 

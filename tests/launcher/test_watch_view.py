@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import termios
@@ -93,7 +94,7 @@ def test_the_loss_on_the_text_of_a_continued_run_needs_no_chart(run_dir: Path) -
 
 def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     append(run_dir / "heartbeat_rank3.jsonl", beat(9, age_s=31))
-    assert "! rank 3: no heartbeat for 31 s" in shown(run_dir)
+    assert re.search(r"! rank 3: no heartbeat for 3\d s", shown(run_dir))
 
 
 def test_ranks_of_an_earlier_launch_with_more_processes_are_not_shown(run_dir: Path) -> None:
@@ -167,7 +168,7 @@ def test_wide_characters_take_two_columns(run_dir: Path) -> None:
 def test_a_narrow_terminal_leaves_out_what_matters_least(run_dir: Path) -> None:
     text = "\n".join(page(RunReader(run_dir).read(), Terminal(50, 24, is_unicode=True)))
     assert "rank 0   train       step 10" in text
-    assert "heartbeat 0 s ago" in text
+    assert re.search(r"heartbeat \d s ago", text)
     assert "memory" not in text
     assert "1.25 to 2" not in text
 
@@ -179,7 +180,7 @@ def test_one_value_has_no_range(run_dir: Path) -> None:
 
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
     text = "\n".join(page(big_run.read(), Terminal(80, 24, is_unicode=True)))
-    assert "rank 1   train       step 9  memory 1001 MiB (1%)  heartbeat 0 s ago" in text
+    assert re.search(r"rank 1   train       step 9  memory 1001 MiB \(1%\)  heartbeat \d s ago", text)
     assert "58 more ranks, memory 1001 MiB to 12.5 GiB" in text
     assert "loss" in text
 

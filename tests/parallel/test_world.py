@@ -15,12 +15,12 @@ RANK = """
 import time
 from datetime import timedelta
 import torch.distributed as dist
-dist.init_process_group("gloo", timeout=timedelta(seconds=1))
+dist.init_process_group("gloo", timeout=timedelta(seconds=5))
 from neobert.parallel import World
 world = World("no")
 with world.main_first():
     if world.is_main:
-        time.sleep(2.5)
+        time.sleep(7)
 say(world.rank)
 """
 

@@ -133,7 +133,7 @@ def test_a_failed_write_ends_the_run_at_the_next_boundary(make_run, run, monkeyp
         real(folder, step, *rest)
 
     monkeypatch.setattr(publish, "seal", failing)
-    at_step(monkeypatch, 11, lambda trainer: (ended.wait(60), time.sleep(0.3)))
+    at_step(monkeypatch, 11, lambda trainer: (ended.wait(60), time.sleep(1.0)))
     with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
