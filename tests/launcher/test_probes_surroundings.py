@@ -207,6 +207,19 @@ def test_weights_are_looked_for_where_the_trainer_looks(
             r"model\.hidden_size is \d+, model\.num_hidden_layers is \d+, .* were trained with 384, 7",
             "set model.hidden_size to 384, model.num_hidden_layers to 7",
         ),
+        (
+            {"model_type": "bert", "hidden_size": 384},
+            "model.pretrained_checkpoint",
+            r"the weights in ckpt are those of a transformers bert, not of a NeoBERT",
+            "set model.type to hf and model.config to ckpt, "
+            "or set model.pretrained_checkpoint to the weights of a NeoBERT",
+        ),
+        (
+            {"model_type": "gpt2"},
+            "model.pretrained_checkpoint",
+            r"the weights in ckpt are those of a transformers gpt2",
+            "set model.pretrained_checkpoint to the weights of a NeoBERT",
+        ),
         ({}, "", "", ""),
         ([], "", r"config\.json is not a JSON object", ""),
         ("x" * 2**20, "", r"config\.json is larger than 1,048,576 bytes", ""),

@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
 else:
     AttentionChoice = Literal[ATTENTION_CHOICES]
     BlockChoice = Literal[BLOCK_CHOICES]
+Architecture = Literal["bert", "modernbert"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ class HfModelConfig:
         is_path=True,
         replaces=(*SIZES, "architecture"),
     )
-    architecture: Literal["bert", "modernbert"] | None = key(
+    architecture: Architecture | None = key(
         None,
         "Architecture, with the transformers default sizes; null: that of the config.json.",
         replaces=(*SIZES, "config"),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
 
+MODEL_TYPE = "neobert"
 MOST_BYTES = 2**20
 """A config.json has a few thousand."""
 # A key that config.json lacks has the value of the published model. rope_theta is left out: training on
@@ -36,6 +39,8 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     if file.stat().st_size > MOST_BYTES:
         raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
     trained = read_json(file, code="EXP005")
+    if (kind := trained.get("model_type", MODEL_TYPE)) != MODEL_TYPE:
+        raise _other_family(str(kind), file.parent)
     values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
     values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
     other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
@@ -49,3 +54,15 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
             f"set {edits}",
             f"model.{next(iter(other))}",
         )
+
+
+def _other_family(kind: str, folder: Path) -> ProjectError:
+    """Return the error for weights of a transformers model, whose settings have other names."""
+    is_trainable = kind in get_args(Architecture)
+    section = f"set model.type to hf and model.config to {folder}, or " if is_trainable else ""
+    return ProjectError(
+        "EXP005",
+        f"the weights in {folder} are those of a transformers {printable(kind)}, not of a NeoBERT",
+        f"{section}set model.pretrained_checkpoint to the weights of a NeoBERT",
+        "model.pretrained_checkpoint",
+    )
