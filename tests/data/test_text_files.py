@@ -175,8 +175,8 @@ def test_the_column_of_the_first_row_is_named(tmp_path):
         ({"body": "x", "id": 1}, None, "none of the columns"),
         ({"text": "x", "content": "y"}, None, "text, content"),
         ({"body": "x"}, "text", "no column 'text'"),
-        ({"text": 5}, None, "holds int"),
-        ({"text": ["a"]}, "text", "holds list"),
+        ({"text": 5}, None, "holds a number"),
+        ({"text": ["a"]}, "text", "holds a list"),
     ],
 )
 def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, says):
@@ -223,7 +223,7 @@ def test_parquet_columns_are_listed(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)
     assert "'body', 'n'" in refused(path, "DAT011", "none of the columns").hint
-    refused(path, "DAT011", "holds int", "n")
+    refused(path, "DAT011", "holds a number", "n")
 
 
 def test_a_named_column_beats_the_usual_names(tmp_path):

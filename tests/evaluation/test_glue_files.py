@@ -242,8 +242,8 @@ def test_published_files_are_whole(name, tmp_path):
         ("score", "nan", r"score 'nan' is not a finite number"),
         ("score", "-Infinity", r"score '-Infinity' is not a finite number"),
         ("score", "good", r"score 'good' is not a finite number"),
-        ("sentence1", ["a"], r"column 'sentence1' holds list, not text"),
-        ("sentence2", 5, r"column 'sentence2' holds int, not text"),
+        ("sentence1", ["a"], r"column 'sentence1' holds a list, not text"),
+        ("sentence2", 5, r"column 'sentence2' holds a number, not text"),
     ],
 )
 def test_what_is_no_score_and_no_text_is_refused_with_its_line(tmp_path, column, value, message):

@@ -163,6 +163,21 @@ def test_a_pair_has_the_tokens_that_its_tokenizer_gives_it(pairs, texts, max_len
     assert encoded.tokens.tolist() == (expected if has_text else [])
 
 
+def test_a_pair_with_one_text_is_kept_and_counted_and_one_without_text_is_not_measured(pairs, caplog):
+    config = from_dict(options(pairs, classification=PAIRS, trainer={}))
+    data = LabelledTexts(config)
+    texts = (("a film", ""), ("", "a film"), ("a film", "a film"), ("", ""))
+    rows = [{"text": text, "pair": pair, "label": 1} for text, pair in texts]
+    counts = data.encoder(prepare(config).tokenizer).encode(rows).counts
+    assert (counts.documents, counts.segments, counts.one_sided, counts.empty) == (4, 3, 2, 1)
+    assert sum(counts.histogram) == counts.segments
+    data.check("train", counts)
+    assert caplog.messages == [
+        "train: 1 row has no text and is left out",
+        "train: 2 rows have only one of two texts",
+    ]
+
+
 @pytest.mark.parametrize("is_packed", [True, False])
 def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, metrics, pairs, is_packed):
     max_steps = 24 if is_packed else 96  # a padded microbatch holds four pairs

@@ -48,12 +48,17 @@ def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "key"),
-    [((), "datacollator.pack_sequences"), (("model.type=hf", "model.architecture=bert"), "max_seq_length")],
+    ("overrides", "num_tokens", "hint"),
+    [
+        (("datacollator.pack_sequences=false",), 10**9, "set datacollator.pack_sequences to true"),
+        (("model.type=hf", "model.architecture=bert"), 10**9, "lower dataset.max_seq_length"),
+        ((), 10**9, "raise trainer.per_device_train_batch_size"),
+        ((), 100, "use more text, or lower trainer.per_device_train_batch_size"),
+    ],
 )
-def test_a_family_that_does_not_pack_needs_shorter_rows(overrides: tuple[str, ...], key: str) -> None:
-    (one,) = found("DAT005", run_of(*overrides), with_prepared(fill=0.1))
-    assert key in one.hint
+def test_the_way_to_fuller_microbatches(overrides: tuple[str, ...], num_tokens: int, hint: str) -> None:
+    (one,) = found("DAT005", run_of(*overrides), with_prepared(fill=0.1, num_tokens=num_tokens))
+    assert one.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(

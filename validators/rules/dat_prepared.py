@@ -23,6 +23,7 @@ PREPARE = "delete the prepared folder and run `neobert-launch data prepare` agai
 REPORT = "report this as a bug, with the config"
 HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 LEAST_FILL = 0.9
+FEW_MICROBATCHES = 10
 MOST_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
@@ -280,7 +281,8 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     prepared = prepared_of(facts)
     if prepared.fill is not None and prepared.fill < LEAST_FILL:
         message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
-        yield Violation("datacollator.pack_sequences", message, _way_to_fill(run))
+        key, hint = _way_to_fill(run, prepared)
+        yield Violation(key, message, hint)
     if prepared.truncation_share > MOST_LOST:
         message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
         yield Violation("dataset.long_documents", message, _way_to_keep(run))
@@ -295,10 +297,17 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.min_length", message, hint)
 
 
-def _way_to_fill(run: ResolvedRun) -> str:
-    if family_of(run.config).packs:
-        return "set datacollator.pack_sequences to true"
-    return "lower dataset.max_seq_length towards the length of the documents"
+def _way_to_fill(run: ResolvedRun, prepared: PreparedFacts) -> tuple[str, str]:
+    """Return key and hint for microbatches that are partly padding."""
+    config, packing, rows = run.config, "datacollator.pack_sequences", "trainer.per_device_train_batch_size"
+    if not family_of(config).packs:
+        return packing, "lower dataset.max_seq_length towards the length of the documents"
+    if not config.datacollator.pack_sequences:
+        return packing, f"set {packing} to true"
+    microbatch = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
+    if prepared.num_tokens is not None and prepared.num_tokens < FEW_MICROBATCHES * microbatch:
+        return rows, f"use more text, or lower {rows}: it fills fewer than {FEW_MICROBATCHES} microbatches"
+    return rows, f"raise {rows}: larger microbatches are packed more densely"
 
 
 def _way_to_keep(run: ResolvedRun) -> str:

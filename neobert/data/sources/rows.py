@@ -42,6 +42,17 @@ def choose_column(
     raise _column_error(f"none of the columns is named {', '.join(candidates)}", names, place, setting)
 
 
+KINDS = {
+    bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object with keys",
+    type(None): "null",
+}  # fmt: skip
+
+
+def kind_text(value: object) -> str:
+    """Return the kind of a cell's value in words."""
+    return KINDS.get(type(value), type(value).__name__)
+
+
 def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING) -> str:
     """Return the text of one row; null counts as an empty document. Raises DAT011 for anything but text."""
     if value is None:
@@ -49,16 +60,19 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        message = f"column {column!r} holds an object with keys, not text"
         keys = [key for key, each in value.items() if isinstance(each, str)]
         key = next((each for each in CANDIDATES if each in keys), keys[0] if keys else "KEY")
         hint = (
             f"write {column}.{key} to a column of its own, since nested keys are not read, and set {setting}"
         )
+    elif isinstance(value, list):
+        hint = (
+            f"write the texts of {column}, joined, to a column of its own, since lists are not read, and set "
+            f"{setting}"
+        )
     else:
-        message = f"column {column!r} holds {type(value).__name__}, not text"
         hint = f"set {setting} to a column of strings"
-    raise ProjectError("DAT011", message, hint, place)
+    raise ProjectError("DAT011", f"column {column!r} holds {kind_text(value)}, not text", hint, place)
 
 
 def _column_error(message: str, names: list[str], place: str, setting: str) -> ProjectError:

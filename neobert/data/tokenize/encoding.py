@@ -30,7 +30,8 @@ Item = TypeVar("Item")
 class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
-    `histogram` counts documents by length: entry k counts documents of 2**(k-1)+1 to 2**k tokens. `unknown`
+    `histogram` counts documents with text by length: entry k counts those of 2**(k-1)+1 to 2**k tokens.
+    `one_sided` counts rows that have one text where the task reads two, which are kept. `unknown`
     counts unknown tokens, `special` counts special tokens that the text itself contains, such as "[MASK]".
     `labels` counts segments, or words, by label if the task has labels. `words` counts labelled words: all
     (`total`), words `without_token`, and words `cut` off; the labels of the latter two are lost.
@@ -38,6 +39,7 @@ class Counts:
 
     documents: int = 0
     empty: int = 0
+    one_sided: int = 0
     too_short: int = 0
     split: int = 0
     truncated: int = 0
@@ -193,10 +195,10 @@ class SegmentEncoder:
     def _pieces(self, ids: Sequence[int], counts: Counts) -> Iterable[Sequence[int]]:
         length, room = self._length(ids), self.max_length - NUM_MARKERS
         counts.documents += 1
-        counts.histogram[(length - 1).bit_length()] += 1
         if not ids:
             counts.empty += 1
             return []
+        counts.histogram[(length - 1).bit_length()] += 1
         if length < self.min_length:
             counts.too_short += 1
             return []

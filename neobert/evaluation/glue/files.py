@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import write_atomically
-from neobert.data.sources.rows import BETWEEN_TEXTS, text_digest, without_layout
+from neobert.data.sources.rows import BETWEEN_TEXTS, kind_text, text_digest, without_layout
 from neobert.errors import ProjectError
 from neobert.evaluation.glue.rows import CODE
 from neobert.evaluation.glue.sources import Part, parts_of
@@ -153,7 +153,7 @@ def _text(row: Mapping[str, Any], column: str, place: str) -> str:
     value = row[column]
     if isinstance(value, str):
         return value
-    message = f"column {printable(column)!r} holds {type(value).__name__}, not text"
+    message = f"column {printable(column)!r} holds {kind_text(value)}, not text"
     raise ProjectError(CODE, message, "write each text as one string", place)
 
 

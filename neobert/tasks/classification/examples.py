@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +17,12 @@ from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+from neobert.plurals import counted
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.spec import is_regression, num_labels
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 
+log = logging.getLogger(__name__)
 PAIR, LABEL = "pair", "label"
 LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
 TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
@@ -78,8 +81,14 @@ class LabelledTexts:
         return {LABEL: generator.integers(num_labels(self.config), size=len(lengths))}
 
     def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text. Labels are validated when rows are read; rules check the classes."""
+        """Warn about rows without text, and about pairs with one text.
+
+        Labels are validated when rows are read; rules check the classes.
+        """
         warn_of_empty(label, counts)
+        if counts.one_sided:
+            verbs = "has" if counts.one_sided == 1 else "have"
+            log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
@@ -128,10 +137,11 @@ class LabelledEncoder(LabelEncoder):
         None if the row is dropped or has no text.
         """
         counts.documents += 1
-        counts.histogram[(length - 1).bit_length()] += 1
         if not any(parts):
             counts.empty += 1
             return None
+        counts.histogram[(length - 1).bit_length()] += 1
+        counts.one_sided += not all(parts)
         if length <= self.max_length:
             return parts
         if self.texts.long_documents != "truncate":

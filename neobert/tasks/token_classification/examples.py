@@ -93,12 +93,15 @@ class WordEncoder(LabelEncoder):
         for place, (row, tokens, words) in enumerate(self._tokenized(list(rows))):
             length, tags = len(tokens) + NUM_MARKERS, np.array(row[TAGS], np.int64)
             counts.documents += 1
-            counts.histogram[(length - 1).bit_length()] += 1
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)
             labelled = first_of_words(words, tags)
-            kept = self._pieces(words, counts) if len(tokens) else []
-            counts.empty += not len(tokens)
+            if len(tokens):
+                counts.histogram[(length - 1).bit_length()] += 1
+                kept = self._pieces(words, counts)
+            else:
+                counts.empty += 1
+                kept = []
             for start, stop in kept:
                 ids.append(np.concatenate(([self.texts.start_id], tokens[start:stop], [self.texts.end_id])))
                 labels.append(np.concatenate(([IGNORED], labelled[start:stop], [IGNORED])))
