@@ -121,7 +121,7 @@ def content_of(starter: Starter, file: str) -> str:
 
 
 def _line(text: str, comment: str, width: int) -> str:
-    return (f"{text:{width}}# {comment}" if comment else text) + "\n"
+    return (f"{text:{width - 2}}  # {comment}" if comment else text) + "\n"
 
 
 def _entry(name: str, value: str) -> str:

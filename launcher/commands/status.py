@@ -79,6 +79,7 @@ def line(status: RunStatus) -> str:
         _checkpoint(status),
         *([f"restarts {status.restarts}"] if status.restarts else []),
         f"{alive}, {_heartbeat(status.heartbeat_age_s)}",
+        *([status.reason] if status.reason else []),
     ]
     return printable(BETWEEN.join(fields))
 

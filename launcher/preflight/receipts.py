@@ -30,7 +30,7 @@ from validators.facts import Facts
 from validators.facts_host import ResumeFacts
 from validators.facts_io import record_of
 from validators.finding import Level
-from validators.waivers import has_reason
+from validators.waivers import SHORTEST_REASON, has_reason
 
 
 def make_receipt(examination: Examination) -> Receipt:
@@ -173,9 +173,10 @@ def require_reason(reason: str | None) -> str:
     if reason is None:
         return ""
     if not has_reason(reason):
+        of_length = f" of at least {SHORTEST_REASON} characters" if reason.strip() else ""
         raise ProjectError(
             code="unguarded-without-reason",
-            message="--unguarded launches even if checks fail, and needs a reason",
+            message=f"--unguarded launches even if checks fail, and needs a reason{of_length}",
             hint="state who accepts the risk and why; REASON is kept in manifest, receipt and heartbeats",
             place="--unguarded",
             exit_code=EXIT_USAGE,

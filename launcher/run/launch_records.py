@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import shutil
 import socket
@@ -25,6 +26,10 @@ from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, RESOLVED
 from profiles.registry import ResolvedRun
 
 GIVEN = "config.yaml"
+AS_GIVEN = (
+    "# The run file as given, without the command line and the profile. All settings of this run are in "
+    "resolved.json.\n"
+)
 WRITTEN = (
     GIVEN, RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
     f"{LOGS}/",
@@ -91,16 +96,16 @@ def provenance(run: ResolvedRun) -> dict[str, Any]:
 
 
 def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:
-    """Copy the run files, or write one that names the profile if none is given.
+    """Copy the run files under a heading, or write one that names the profile if none is given.
 
     The last file, whose values win, becomes config.yaml or config.toml. Overrides are in the manifest.
     """
     if not files:
-        write_text(folder / GIVEN, f"profile: {run.profile.name}\n" if run.profile else "{}\n")
+        write_text(folder / GIVEN, f"{AS_GIVEN}profile: {run.profile.name}\n" if run.profile else "{}\n")
     for number, file in enumerate(reversed(files)):
         suffix = ".toml" if file.suffix.lower() == ".toml" else ".yaml"
         with writing(file):
-            content = file.read_bytes()
+            content = AS_GIVEN.encode() + file.read_bytes().removeprefix(codecs.BOM_UTF8)
         write_bytes(folder / f"config{f'_{len(files) - number}' if number else ''}{suffix}", content)
 
 

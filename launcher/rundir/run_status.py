@@ -21,6 +21,7 @@ from launcher.rundir.records import (
     metrics_of,
     read_json,
     read_outcome,
+    reason_of,
     state_outcome,
 )
 from launcher.terminal.metric_text import label_of, short_value_text
@@ -72,6 +73,7 @@ class RunStatus:
         is_alive: None if the trainer runs on another host, or its host is not known.
         hostname: host of the launch; empty if manifest.json is missing or damaged.
         heartbeat_age_s: time since the last heartbeat.
+        reason: why the run failed, with the code of the error; empty if it did not.
     """
 
     run: str
@@ -92,6 +94,7 @@ class RunStatus:
     is_alive: bool | None
     hostname: str
     heartbeat_age_s: float | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
         is_alive=alive,
         hostname=str(manifest.get("hostname") or ""),
         heartbeat_age_s=age_s,
+        reason=reason_of({**outcome, "message": str(outcome.get("message", "")).partition("\n")[0]}),
     )
 
 

@@ -187,7 +187,8 @@ def written(tmp_path: Path, run_file: Any) -> Path:
 
 def test_all_that_is_promised_is_written(written: Path) -> None:
     assert all((written / name).exists() for name in WRITTEN)
-    assert (written / "config.yaml").read_text(encoding="utf-8").startswith("# mine\n")
+    given = (written / "config.yaml").read_text(encoding="utf-8")
+    assert given.startswith(f"{launch_records.AS_GIVEN}# mine\n")
     manifest = json.loads((written / "manifest.json").read_text(encoding="utf-8"))
     config = from_dict(json.loads((written / "resolved.json").read_text(encoding="utf-8")))
     assert manifest["config_digest"] == digest(config)
@@ -198,9 +199,12 @@ def test_all_that_is_promised_is_written(written: Path) -> None:
 def test_several_run_files_are_all_kept(written: Path, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.yaml", "b.toml", "c.yaml")]
     for file in files:
-        file.write_text(f"# {file.name}\n", encoding="utf-8")
+        file.write_text(f"# {file.name}\n", encoding="utf-8-sig")
     launch_records._write_given(Selection("cpu-demo", (), ()).resolve(), files, written)
-    kept = {path.name: path.read_text(encoding="utf-8") for path in written.glob("config*")}
+    heading = launch_records.AS_GIVEN
+    kept = {
+        path.name: path.read_text(encoding="utf-8").removeprefix(heading) for path in written.glob("config*")
+    }
     assert kept == {"config.yaml": "# c.yaml\n", "config_2.toml": "# b.toml\n", "config_1.yaml": "# a.yaml\n"}
 
 

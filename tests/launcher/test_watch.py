@@ -385,6 +385,15 @@ def test_status_in_one_line(run_dir: Path, command: Callable[..., Any]) -> None:
     assert command("status", run_dir, "--output-format", "json").json["step"] == 10
 
 
+def test_status_says_why_a_run_failed(run_dir: Path, command: Callable[..., Any]) -> None:
+    failed = {
+        "status": "failed", "exit_code": 4, "step": 61, "code": "CKP004", "message": "the disk is full\nmore"
+    }  # fmt: skip
+    (run_dir / "outcome.json").write_text(json.dumps(failed), encoding="utf-8")
+    assert command("status", run_dir).out.endswith("  the disk is full [CKP004]\n")
+    assert command("status", run_dir, "--output-format", "json").json["reason"] == "the disk is full [CKP004]"
+
+
 def test_status_is_broken_between_its_parts(
     run_dir: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
