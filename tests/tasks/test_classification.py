@@ -22,6 +22,7 @@ from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
 from neobert.data.sources.text_files import read_rows
+from neobert.data.store.contents import describe
 from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, SplitWriter, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
@@ -190,6 +191,15 @@ def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, 
     decided = {"yes": "a fine film", "no": "a poor film"}
     found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
     assert [each["label"] for each in found] == list(decided)
+
+
+def test_the_scores_of_a_regression_are_facts_and_classes_are_none(reviews):
+    scores = from_dict(options(reviews, classification={"problem": "regression"}, trainer={}))
+    found = describe(scores, prepare(scores))["scores"]
+    assert (found["min"], found["max"]) == (0.0, 1.0)
+    assert found["mean"] == pytest.approx(0.5, abs=0.15)
+    classes = from_dict(options(reviews, trainer={}))
+    assert describe(classes, prepare(classes))["scores"] == {}
 
 
 def test_metrics_are_those_of_the_definitions():

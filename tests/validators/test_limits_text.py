@@ -195,6 +195,26 @@ def test_a_classification_reads_prepared_data() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mean", "least", "most", "severity", "words"),
+    [
+        (9.99, -5.0, 25.0, None, ""),
+        (10.0, -5.0, 25.0, Severity.WARN, "the mean of the training scores is 10, far from zero"),
+        (-10.0, -25.0, 5.0, Severity.WARN, "the mean of the training scores is -10, far from zero"),
+        (0.5, 0.5, 0.5, Severity.FAIL, "all training scores are 0.5"),
+        (3.0, 3.0, 3.0, Severity.FAIL, "all training scores are 3"),
+    ],
+)
+def test_scores_that_teach_nothing_or_are_far_from_zero(
+    mean: float, least: float, most: float, severity: Severity | None, words: str
+) -> None:
+    run = run_of(*CLASSIFIED, "classification.problem=regression")
+    findings = found("DAT030", run, with_prepared(scores={"mean": mean, "min": least, "max": most}))
+    assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
+    assert all(words == one.message for one in findings)
+    assert found("DAT030", run, with_prepared(scores={})) == []
+
+
+@pytest.mark.parametrize(
     ("trained", "evaluated", "severity", "words"),
     [
         ({"0": 5, "1": 5}, {"0": 1, "1": 1}, None, ""),

@@ -61,6 +61,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
+        "scores": {} if store is None else _scores(store),
         "words": train.get("words", {}),
         "eval_words": evaluation.get("words", {}),
         "eval_documents": evaluation.get("documents", 0),
@@ -70,6 +71,18 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def _scores(store: TokenStore) -> dict[str, float]:
+    """Return mean, minimum and maximum of the scores in a side column; empty without scores."""
+    for column in store.columns.values():
+        if column.dtype.kind == "f" and len(column):
+            return {
+                "mean": float(column.mean(dtype=np.float64)),
+                "min": float(column.min()),
+                "max": float(column.max()),
+            }
+    return {}
 
 
 def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[str, int]:
