@@ -38,12 +38,15 @@ from neobert.errors import (
     ProjectError,
 )
 from neobert.plan import Plan
+from neobert.plan.remaining import Remaining
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.resume_policy import Difference
 from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
+from validators.facts import NO_FACTS
 from validators.planning import plan_run
+from validators.remaining import remaining_of
 
 RESULTS = "sweep.json"
 MARK = " *"
@@ -70,6 +73,11 @@ class Candidate:
     def folder(self) -> Path:
         """Return the run directory of this point."""
         return run_directory(self.run)
+
+    @property
+    def left(self) -> Remaining:
+        """Return the remaining part of the run, from the step in the name of the newest checkpoint."""
+        return remaining_of(self.run, self.plan, NO_FACTS)
 
     @property
     def label(self) -> str:
@@ -229,21 +237,21 @@ def _note_on_evaluation(candidates: Sequence[Candidate]) -> str:
 def _listing(candidates: Sequence[Candidate]) -> str:
     rows = [["point", "tokens", "time", "memory", "cost"]]
     for candidate in candidates:
-        plan = candidate.plan
+        plan, rest = candidate.plan, candidate.left
         rows.append(
             [
                 candidate.label,
                 show_count(plan.total_tokens.value),
-                "finished" if candidate.is_finished else show_duration(plan.eta_s.value),
+                "finished" if candidate.is_finished else show_duration(rest.eta_s.value),
                 show_mib(plan.memory_mib.value),
-                _cost(None if candidate.is_finished else plan.cost.value),
+                _cost(None if candidate.is_finished else rest.cost.value),
             ]
         )
-    left = [candidate.plan for candidate in candidates if not candidate.is_finished]
-    costs = [cost for plan in left if (cost := plan.cost.value) is not None]
+    left = [candidate.left for candidate in candidates if not candidate.is_finished]
+    costs = [cost for rest in left if (cost := rest.cost.value) is not None]
     price = f", cost {_cost(sum(costs))}" if left and len(costs) == len(left) else ""
     finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
-    total = show_duration(sum(plan.eta_s.value for plan in left))
+    total = show_duration(sum(rest.eta_s.value for rest in left))
     return f"{columns(rows)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
 
 
