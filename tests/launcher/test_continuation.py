@@ -59,6 +59,8 @@ def test_what_is_left_of_a_run_is_planned_and_announced(
     assert points.splitlines()[2] != fewer.splitlines()[2], "time and cost of what is left"
 
     Path("runs/a/manifest.json").write_text("{}", encoding="utf-8")
+    Path("runs/a/checkpoints/650").mkdir()
+    assert " 50 of 700 steps, from step 650, x " in work(*resumed), "the name alone"
     head = launch("train", *resumed, fake="finish")
     assert "(100 of 700 steps, from step 600)" in " ".join(head.out.split()), head.err
     receipt = json.loads(Path("runs/a/receipt.json").read_text(encoding="utf-8"))
