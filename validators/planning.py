@@ -11,6 +11,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import requested_kernels
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
 from neobert.plan.epochs import epoch_size
+from neobert.plan.remaining import find_start
 from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
 from neobert.units import MIB_PER_GIB
@@ -34,9 +35,13 @@ def plan_run(
 
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
-    """Return the assumptions of the plan: device, and vocabulary and epoch size from local files."""
-    tokenizer, epoch = tokenizer_size(run.config.tokenizer), epoch_size(run.config)
-    return replace(_assumptions_of_device(run, gpus or ()), tokenizer=tokenizer, epoch=epoch)
+    """Return the assumptions of the plan: device; vocabulary, epoch size and first step from local files."""
+    return replace(
+        _assumptions_of_device(run, gpus or ()),
+        tokenizer=tokenizer_size(run.config.tokenizer),
+        epoch=epoch_size(run.config),
+        start=find_start(run.config),
+    )
 
 
 def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:

@@ -66,7 +66,11 @@ Sweep = Annotated[
     ),
 ]
 AllowUnequalTokens = Annotated[
-    bool, Option("--allow-unequal-tokens", help="Allow points that train on different numbers of tokens.")
+    bool,
+    Option(
+        "--allow-unequal-tokens",
+        help="Allow points that train on different numbers of tokens, or resume a run of other settings.",
+    ),
 ]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")

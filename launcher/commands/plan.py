@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
@@ -13,33 +14,38 @@ from launcher.terminal import console
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_OK
 from neobert.plan import Plan
+from neobert.plan.remaining import Remaining
 from profiles.registry import ResolvedRun
 from validators.core import judge
+from validators.facts import NO_FACTS
 from validators.finding import Level
 from validators.planning import plan_run
+from validators.remaining import remaining_of
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     """Print the plan of the run and the findings of the static rules; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
+    left = remaining_of(resolved, plan, NO_FACTS)
     report = report_of_run(resolved, *judge(resolved, plan, levels=(Level.STATIC,)))
     if output_format == "json":
         judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}
-        console.write(result_json({**as_json(resolved, plan), **judged}))
+        console.write(result_json({**as_json(resolved, plan, left), **judged}))
     else:
-        parts = [plan_text(resolved, plan, verbose=verbose)]
+        parts = [plan_text(resolved, plan, left, verbose=verbose)]
         parts += [] if report.exit_code == EXIT_OK else [render(report)]
         console.write("\n\n".join(parts))
     return report.exit_code
 
 
-def as_json(resolved: ResolvedRun, plan: Plan) -> dict[str, Any]:
-    """Return the JSON content of the plan: every derived value with its reason."""
-    derived = {name: {"value": item.value, "reason": item.reason} for name, item in plan.derived()}
+def as_json(resolved: ResolvedRun, plan: Plan, left: Remaining) -> dict[str, Any]:
+    """Return the JSON content of the plan: the derived values with their reasons, and the remaining part."""
+    derived = {name: asdict(item) for name, item in plan.derived()}
     return {
         "profile": resolved.profile.name if resolved.profile else "",
         "config_hash": resolved.digest,
         "assumptions": {"device": plan.assumptions.device_name, "source": plan.assumptions.source},
         "plan": derived,
+        "remaining": asdict(left),
     }

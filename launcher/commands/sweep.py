@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import redirect_stdout
@@ -18,6 +19,7 @@ from launcher.run.next_command import resume_command
 from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
 from launcher.run.summary import Summary, already_finished, conclude
 from launcher.run.sweep_points import Point, expand, parse_axes
+from launcher.rundir.begun_otherwise import settings_begun_with
 from launcher.rundir.directory import is_finished, run_directory
 from launcher.rundir.records import stamp
 from launcher.terminal import console
@@ -36,30 +38,51 @@ from neobert.errors import (
     ProjectError,
 )
 from neobert.plan import Plan
+from neobert.plan.remaining import Remaining
 from neobert.plurals import counted, listed
 from neobert.printable import printable
+from neobert.runfiles.resume_policy import Difference
 from neobert.runfiles.run_dir import MANIFEST
 from profiles.registry import ResolvedRun
+from validators.facts import NO_FACTS
 from validators.planning import plan_run
+from validators.remaining import remaining_of
 
 RESULTS = "sweep.json"
+MARK = " *"
+"""Mark in tables of a point whose run was begun with other settings."""
 STOPPED = (EXIT_PREEMPTED, EXIT_INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A point of the sweep with its resolved run, and whether an earlier command has finished it."""
+    """A point of the sweep with its resolved run, and whether an earlier command has finished it.
+
+    Attributes:
+        begun_with: settings that determine the result and differ in the checkpoints of its run directory.
+    """
 
     point: Point
     selection: Selection
     run: ResolvedRun
     plan: Plan
     is_finished: bool
+    begun_with: tuple[Difference, ...] = ()
 
     @property
     def folder(self) -> Path:
         """Return the run directory of this point."""
         return run_directory(self.run)
+
+    @property
+    def left(self) -> Remaining:
+        """Return the remaining part of the run, from the step in the name of the newest checkpoint."""
+        return remaining_of(self.run, self.plan, NO_FACTS)
+
+    @property
+    def label(self) -> str:
+        """Return the point's name in tables, with a mark if its run was begun with other settings."""
+        return printable(self.point.label) + MARK * bool(self.begun_with)
 
 
 @dataclass(slots=True)
@@ -82,6 +105,7 @@ class Result:
             "config_hash": self.candidate.run.digest,
             "planned_tokens": plan.total_tokens.value,
             "planned_seconds": plan.eta_s.value,
+            "begun_with_other_settings": [str(each) for each in self.candidate.begun_with],
             "result": None if self.summary is None else self.summary.as_json(),
         }
 
@@ -102,6 +126,7 @@ def run(
     candidates = [candidate_of(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         _refuse_unequal_tokens(candidates)
+        _refuse_begun_otherwise(candidates)
     if (code := check(request, candidates, output_format)) != EXIT_OK or request.dry_run:
         return code
     return _train_all(request, candidates, base, output_format)
@@ -114,7 +139,7 @@ def check(request: train.Request, candidates: Sequence[Candidate], output_format
     """
     _refuse_several_nodes(candidates)
     if output_format == "text":
-        console.write(_listing(candidates))
+        console.write("\n".join([_listing(candidates), *_notes_on_begun_otherwise(candidates)]))
     if note := _note_on_evaluation(candidates):
         console.tell(note)
     code = _judge(request, candidates)
@@ -136,8 +161,9 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
     ]
     chosen = replace(selection, overrides=tuple(own))
     resolved = chosen.resolve()
-    is_over = is_finished(resolved, run_directory(resolved))
-    return Candidate(point, chosen, resolved, plan_run(resolved), is_over)
+    folder = run_directory(resolved)
+    is_over, begun_with = is_finished(resolved, folder), settings_begun_with(resolved, folder)
+    return Candidate(point, chosen, resolved, plan_run(resolved), is_over, begun_with)
 
 
 def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
@@ -159,6 +185,39 @@ def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:
         )
 
 
+def _refuse_begun_otherwise(candidates: Sequence[Candidate]) -> None:
+    """Raise ProjectError if points would resume, or have finished, runs that were begun with other settings.
+
+    Such a run has the schedule of both settings: its loss is not that of the point.
+    """
+    begun = [candidate for candidate in candidates if candidate.begun_with]
+    if begun:
+        points = "; ".join(f"{each.point.label} ({_settings(each.begun_with)})" for each in begun)
+        folders = listed([shlex.quote(str(each.folder)) for each in begun], 3)
+        raise ProjectError(
+            "sweep-begun-otherwise",
+            f"the run directories of these points contain runs with other settings: {points}",
+            f"set another trainer.output_dir, remove {folders}, or add --allow-unequal-tokens to resume them",
+            exit_code=EXIT_CHECK_FAILED,
+        )
+
+
+def _notes_on_begun_otherwise(candidates: Iterable[Candidate]) -> list[str]:
+    """Return one line per point whose run was begun with other settings, to be printed below a table."""
+    begun = (candidate for candidate in candidates if candidate.begun_with)
+    return [
+        printable(
+            f"{MARK.strip()} {each.point.label} was begun with other settings, and its loss is not "
+            f"comparable: {_settings(each.begun_with)}"
+        )
+        for each in begun
+    ]
+
+
+def _settings(begun_with: Sequence[Difference]) -> str:
+    return listed([f"{each.key} {each.saved!r}, now {each.current!r}" for each in begun_with], 3)
+
+
 def _note_on_evaluation(candidates: Sequence[Candidate]) -> str:
     """Return a warning if the points are not evaluated alike, so that their losses do not rank them."""
     configs = [candidate.run.config for candidate in candidates]
@@ -178,21 +237,21 @@ def _note_on_evaluation(candidates: Sequence[Candidate]) -> str:
 def _listing(candidates: Sequence[Candidate]) -> str:
     rows = [["point", "tokens", "time", "memory", "cost"]]
     for candidate in candidates:
-        plan = candidate.plan
+        plan, rest = candidate.plan, candidate.left
         rows.append(
             [
-                printable(candidate.point.label),
+                candidate.label,
                 show_count(plan.total_tokens.value),
-                "finished" if candidate.is_finished else show_duration(plan.eta_s.value),
+                "finished" if candidate.is_finished else show_duration(rest.eta_s.value),
                 show_mib(plan.memory_mib.value),
-                _cost(None if candidate.is_finished else plan.cost.value),
+                _cost(None if candidate.is_finished else rest.cost.value),
             ]
         )
-    left = [candidate.plan for candidate in candidates if not candidate.is_finished]
-    costs = [cost for plan in left if (cost := plan.cost.value) is not None]
+    left = [candidate.left for candidate in candidates if not candidate.is_finished]
+    costs = [cost for rest in left if (cost := rest.cost.value) is not None]
     price = f", cost {_cost(sum(costs))}" if left and len(costs) == len(left) else ""
     finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
-    total = show_duration(sum(plan.eta_s.value for plan in left))
+    total = show_duration(sum(rest.eta_s.value for rest in left))
     return f"{columns(rows)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
 
 
@@ -267,8 +326,9 @@ def _table(results: Sequence[Result], base: Path) -> str:
     """Format one line per point, the lowest evaluation loss first."""
     rows = [["point", "status", "step", "tokens", "eval loss"]]
     rows += [_row(result) for result in sorted(results, key=_rank)]
-    note = _note_on_evaluation([result.candidate for result in results])
-    lines = [columns(rows), note, printable(f"results: {base / RESULTS}")]
+    candidates = [result.candidate for result in results]
+    notes = [*_notes_on_begun_otherwise(candidates), _note_on_evaluation(candidates)]
+    lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}")]
     return "\n".join(filter(None, lines))
 
 
@@ -278,7 +338,7 @@ def _rank(result: Result) -> tuple[bool, float]:
 
 
 def _row(result: Result) -> list[str]:
-    label, summary = printable(result.candidate.point.label), result.summary
+    label, summary = result.candidate.label, result.summary
     if summary is None:
         return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
     loss = UNKNOWN if summary.last_eval_loss is None else f"{summary.last_eval_loss:.4f}"

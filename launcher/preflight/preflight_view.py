@@ -20,6 +20,7 @@ from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
 from validators.finding import CheckResult, Level, Status
+from validators.remaining import remaining_of
 
 MEANING = {
     "pass": ("green", "all required checks passed"),
@@ -59,16 +60,21 @@ def _verdict(examination: Examination) -> str:
 
 
 def _decisions(examination: Examination) -> str:
-    plan, facts = examination.plan, examination.facts
-    decisions = [*decision_rows(plan, examination.predicted), *text_rows(facts), *measured_rows(facts)]
+    facts = examination.facts
+    decisions = [*_decision_rows(examination), *text_rows(facts), *measured_rows(facts)]
     rows = [[name, value, reason] for name, value, reason in decisions]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
+
+
+def _decision_rows(examination: Examination) -> Iterator[Row]:
+    left = remaining_of(examination.run, examination.plan, examination.facts)
+    return decision_rows(examination.plan, left, examination.predicted)
 
 
 def _figures(examination: Examination) -> str:
     """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
-    rows = [*decision_rows(plan, examination.predicted), *text_rows(examination.facts)]
+    rows = [*_decision_rows(examination), *text_rows(examination.facts)]
     rows += measured_rows(examination.facts)
     head = plan_head(examination.run, plan).splitlines()[0]
     shown = (

@@ -13,6 +13,7 @@ from neobert.config.corpora import corpora_of, token_shares
 from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
+from neobert.plan.remaining import Remaining
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks import metrics_of
@@ -21,9 +22,9 @@ from profiles.registry import ResolvedRun
 Row = tuple[str, str, str]
 
 
-def plan_text(run: ResolvedRun, plan: Plan, *, verbose: bool) -> str:
+def plan_text(run: ResolvedRun, plan: Plan, left: Remaining, *, verbose: bool) -> str:
     """Format heading and rows of a plan; with `verbose`, also the reason for each row."""
-    rows = list(_rows(run, plan))
+    rows = list(_rows(run, plan, left))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
         lines = [line for name, value, reason in rows for line in (f"  {name}: {value}", f"    {reason}")]
@@ -39,9 +40,9 @@ def plan_head(run: ResolvedRun, plan: Plan) -> str:
     return fold(f"{console.paint(printable(what), 'bold')}\n  {source}", console.width())
 
 
-def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
-    yield from _size_rows(run, plan)
-    yield from decision_rows(plan)
+def _rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
+    yield from _size_rows(run, plan, left)
+    yield from decision_rows(plan, left)
     yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
     yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
     first, halfway, last = (
@@ -52,7 +53,7 @@ def _rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     yield "learning rate", shown, plan.learning_rate_middle.reason
 
 
-def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
+def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
     metrics = ", ".join(metric.label for metric in metrics_of(run.config))
     yield _row("task", f"{plan.task.value}: {metrics}", plan.task)
     size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
@@ -63,32 +64,40 @@ def _size_rows(run: ResolvedRun, plan: Plan) -> Iterator[Row]:
     each = show_count(plan.tokens_per_step.value)
     is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
     sign = "of up to" if run.config.trainer.batch_size_warmup_steps else "x"
-    steps = f"{'at most ' * is_bound}{plan.max_steps.value:,} steps {sign} {each}"
-    tokens = f"{steps} = {show_count(plan.total_tokens.value)} tokens"
-    yield "work", tokens, f"{plan.total_tokens.reason}; steps: {plan.max_steps.reason}"
-    yield from _corpus_rows(run.config.dataset, plan)
+    steps = f"{'at most ' * is_bound}{_steps(plan, left)} {sign} {each}"
+    tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
+    yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
+    yield from _corpus_rows(run.config.dataset, left)
     yield _row(
         "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter
     )
 
 
-def _corpus_rows(dataset: DatasetConfig, plan: Plan) -> Iterator[Row]:
+def _steps(plan: Plan, left: Remaining) -> str:
+    """Return the number of steps; with a checkpoint as `10 of 40 steps, from step 30,`."""
+    total = f"{plan.max_steps.value:,} steps"
+    return f"{left.steps:,} of {total}, from step {left.first_step:,}," if left.first_step else total
+
+
+def _corpus_rows(dataset: DatasetConfig, left: Remaining) -> Iterator[Row]:
     """Yield the tokens of each corpus of a mixture. Its epochs are known only after `data prepare`."""
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
-            text = f"{percent(share)} = {show_count(share * plan.total_tokens.value)} tokens"
+            text = f"{percent(share)} = {show_count(share * left.tokens.value)} tokens"
             yield f"corpus {corpus.path or corpus.name}", text, "weight of the corpus / sum of all weights"
 
 
-def decision_rows(plan: Plan, predicted: Plan | None = None) -> Iterator[Row]:
+def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) -> Iterator[Row]:
     """Yield the rows of duration, cost, work at risk, memory, kernels and predicted speed.
 
     Args:
+        left: remaining part of the run, whose duration and cost are shown.
         predicted: plan without measurements, whose speed is shown; None shows the speed of `plan`.
     """
-    yield _row("time to the end", show_duration(plan.eta_s.value), plan.eta_s)
-    if plan.cost.value is not None:
-        yield _row("cost", f"{plan.cost.value:,.2f}", plan.cost)
+    steps = f" ({_steps(plan, left).rstrip(',')})" if left.first_step else ""
+    yield _row("time to the end", show_duration(left.eta_s.value) + steps, left.eta_s)
+    if left.cost.value is not None:
+        yield _row("cost", f"{left.cost.value:,.2f}", left.cost)
     else:
         reason = "hours x GPUs x guard.price_per_gpu_hour"
         yield "cost", "unknown (guard.price_per_gpu_hour is not set)", reason

@@ -45,6 +45,21 @@ class EpochSize:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Step that a run starts from; 0 without a checkpoint.
+
+    Attributes:
+        continued_step: first step of this run, after those of a run that it continues on other text.
+    """
+
+    step: int = 0
+    continued_step: int = 0
+
+
+AFRESH = Start()
+
+
 def mib(num_bytes: float) -> float:
     """Convert bytes to MiB."""
     return num_bytes / BYTES_PER_MIB

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.plan.derived import EpochSize
+from neobert.plan.derived import AFRESH, EpochSize, Start
 from neobert.plan.vocabulary import TokenizerSize
 from neobert.units import MIB_PER_GIB
 
@@ -76,6 +76,8 @@ class Assumptions:
         source: origin of these values.
         tokenizer: size of the run's tokenizer; None: derived from the config alone.
         epoch: size of an epoch of the run's data; None if unknown.
+        start: step that the run starts from, according to the names of checkpoint folders. The plan is of the
+            whole run; `neobert.plan.remaining` is of its remaining part.
     """
 
     device_name: str
@@ -88,6 +90,7 @@ class Assumptions:
     source: str
     tokenizer: TokenizerSize | None = None
     epoch: EpochSize | None = None
+    start: Start = AFRESH
 
     @property
     def is_cuda(self) -> bool:

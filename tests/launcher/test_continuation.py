@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +30,48 @@ def folder(run: ResolvedRun, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.child
+@pytest.mark.usefixtures("warm")
+def test_what_is_left_of_a_run_is_planned_and_announced(
+    command: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    options = ("-p", "cpu-demo", "--trainer.output_dir", "runs/a", "--guard.price_per_gpu_hour", "1000")
+    resumed = (*options, "--trainer.resume_from_checkpoint", "auto")
+    save(Path("runs/a"), LAST - 100)
+
+    def work(*more: str) -> str:
+        return next(line for line in command("plan", *more).out.splitlines() if " work " in line)
+
+    assert " work                  700 steps x 1.02k = " in work(*options)
+    assert " work                  100 of 700 steps, from step 600, x 1.02k = " in work(*resumed)
+    continued = (*options, "--trainer.continue_from", "runs/a", "--trainer.output_dir", "runs/b")
+    assert " 100 of 700 steps, from step 600, x " in work(*continued)
+    planned = command("plan", *resumed, "--output-format", "json").json
+    whole, left = planned["plan"], planned["remaining"]
+    assert (left["first_step"], left["steps"]) == (600, 100)
+    for value, total in (("eta_s", "eta_s"), ("cost", "cost"), ("tokens", "total_tokens")):
+        assert left[value]["value"] == pytest.approx(whole[total]["value"] / 7, rel=1e-3)
+
+    points = command("train", *options, "--sweep", "seed=0", "--allow-unequal-tokens", "--dry-run").out
+    save(Path("runs/a/seed=0"), LAST - 100)
+    fewer = command("train", *options, "--sweep", "seed=0", "--allow-unequal-tokens", "--dry-run").out
+    assert points.splitlines()[1].split()[1] == fewer.splitlines()[1].split()[1], "tokens of the point"
+    assert points.splitlines()[2] != fewer.splitlines()[2], "time and cost of what is left"
+
+    Path("runs/a/manifest.json").write_text("{}", encoding="utf-8")
+    Path("runs/a/checkpoints/650").mkdir()
+    assert " 50 of 700 steps, from step 650, x " in work(*resumed), "the name alone"
+    head = launch("train", *resumed, fake="finish")
+    assert "(100 of 700 steps, from step 600)" in " ".join(head.out.split()), head.err
+    receipt = json.loads(Path("runs/a/receipt.json").read_text(encoding="utf-8"))
+    assert receipt["config_digest"] == planned["config_hash"]
+
+
 def save(folder: Path, step: int) -> Path:
     def write(to: Path) -> None:
         (to / "weights").write_bytes(b"w" * 100)
 
+    folder.mkdir(parents=True, exist_ok=True)
     publish(folder / "checkpoints", step, "0" * 64, "2026-01-01T00:00:00+00:00", write)
     return folder / "checkpoints" / str(step)
 

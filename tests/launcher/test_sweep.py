@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -16,11 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.run.sweep_points import Axis, expand, parse_axes
+from launcher.rundir.begun_otherwise import settings_begun_with
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from profiles.registry import resolve_run
+from profiles.registry import ResolvedRun, resolve_run
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=sweep")
+AUTO = "trainer.resume_from_checkpoint=auto"
 SWEEP = (*TRAIN, "--sweep", "optimizer.lr=1e-3,2e-3")
 VALUES = st.lists(
     st.from_regex(r"[a-z0-9/. ]{1,6}", fullmatch=True).map(str.strip).filter(bool),
@@ -130,6 +133,85 @@ def test_unequal_tokens_are_refused_unless_allowed(command: Callable[..., Any]) 
     assert command(*sweep, "--allow-unequal-tokens").code == 0
 
 
+def begin(folder: Path, *overrides: str, step: int = 5) -> ResolvedRun:
+    """Leave a checkpoint of a run in its directory, with the config alone; return the run."""
+    run = resolve_run("cpu-demo", (), (AUTO, f"trainer.output_dir={folder.absolute()}", *overrides))
+    saved = folder / "checkpoints" / str(step) / "trainer_state" / "resolved.json"
+    saved.parent.mkdir(parents=True)
+    saved.write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
+    return run
+
+
+@pytest.mark.parametrize(
+    ("override", "keys"),
+    [
+        ("trainer.max_steps=701", ["trainer.max_steps"]),
+        ("scheduler.warmup_steps=21", ["scheduler.warmup_steps"]),
+        ("optimizer.weight_decay=0.3", ["optimizer.weight_decay"]),
+        ("seed=9", ["seed"]),
+        ("model.pretrained_checkpoint=other", ["model.pretrained_checkpoint"]),
+        ("model.pretrained_checkpoint=first", []),
+        ("trainer.logging_steps=3", []),
+        ("trainer.save_steps=3", []),
+        ("dataset.num_workers=3", []),
+        ("guard.price_per_gpu_hour=3", []),
+        ("trainer.resume_from_checkpoint=latest", []),
+    ],
+)
+def test_a_run_is_begun_otherwise_by_what_determines_its_result(
+    override: str, keys: list[str], tmp_path: Path
+) -> None:
+    weights = f"model.pretrained_checkpoint={Path('first').absolute()}"
+    begin(tmp_path / "run", weights)
+    (tmp_path / "run" / "manifest.json").write_text('{"working_directory": "/elsewhere"}', encoding="utf-8")
+    run = resolve_run("cpu-demo", (), (AUTO, weights, override))
+    assert [each.key for each in settings_begun_with(run, tmp_path / "run")] == keys
+
+
+def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path: Path) -> None:
+    run, folder = begin(tmp_path, step=5), tmp_path
+    last = resolve_run("cpu-demo", (), ("trainer.max_steps=900",))
+    (folder / "resolved.json").write_text(json.dumps(to_dict(last.config)), encoding="utf-8")
+    assert settings_begun_with(run, folder) == (), "a launch that saved nothing"
+    begin(tmp_path, "trainer.max_steps=800", step=6)
+    assert [str(each) for each in settings_begun_with(run, folder)] == [
+        "trainer.max_steps: 800 in the checkpoint, 700 in this run"
+    ]
+    afresh = resolve_run("cpu-demo", (), ("trainer.resume_from_checkpoint=never",))
+    assert settings_begun_with(afresh, folder) == ()
+    shutil.rmtree(folder / "checkpoints")
+    assert settings_begun_with(run, folder) == (), "it starts at step 0"
+
+
+def test_points_that_were_begun_otherwise_are_refused_unless_allowed(
+    command: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    begin(Path("sweep/lr=1e-3"), "optimizer.lr=1e-3", "trainer.max_steps=300")
+    folder = Path("sweep/lr=1e-3")
+    run = resolve_run("cpu-demo", (), ("optimizer.lr=1e-3", f"trainer.output_dir={folder.absolute()}"))
+    (folder / "resolved.json").write_text(json.dumps(to_dict(run.config)), encoding="utf-8")
+    (folder / "outcome.json").write_text('{"status": "finished", "step": 700}', encoding="utf-8")
+    for options in ((), ("--dry-run",)):
+        refused = command(*SWEEP, *options)
+        assert (refused.code, refused.out) == (1, "")
+        assert "other settings: lr=1e-3 (trainer.max_steps 300, now 700) [sweep-begun" in refused.err
+        assert f"set another trainer.output_dir, remove {folder.absolute()}, or add --allow" in refused.err
+    assert [path.name for path in Path("sweep").iterdir()] == ["lr=1e-3"]
+
+    note = "* lr=1e-3 was begun with other settings, and its loss is not comparable: trainer.max_steps 300"
+    listed = command(*SWEEP, "--dry-run", "--allow-unequal-tokens").out
+    assert [line[:9] for line in listed.splitlines()[1:3]] == ["lr=1e-3 *", "lr=2e-3  "]
+    assert note in listed
+    table = launch(*SWEEP, "--allow-unequal-tokens", "-q", fake="finish").out.rpartition("eval loss\n")[2]
+    assert sorted(line[:9] for line in table.splitlines()[:2]) == ["lr=1e-3 *", "lr=2e-3  "]
+    assert note in table
+    points = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))["points"]
+    assert [point["begun_with_other_settings"] for point in points] == [
+        ["trainer.max_steps: 300 in the checkpoint, 700 in this run"],
+        [],
+    ]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -205,6 +287,10 @@ def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
         ["lr=1e-3", "finished"],
         ["lr=2e-3", "finished"],
     ]
+    longer = run_child(*SWEEP, "--trainer.max_steps", "900", fake="crash")
+    assert (longer.code, longer.out) == (1, "")
+    for rate in ("1e-3", "2e-3"):
+        assert f"lr={rate} (trainer.max_steps 700, now 900)" in longer.err
     again = run_child(*SWEEP, "--output-format", "json", fake="crash")
     assert again.code == 0, again.err
     content = json.loads(again.out)

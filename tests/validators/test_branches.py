@@ -413,6 +413,15 @@ def test_the_hint_for_a_small_text_leaves_a_step(judge_situation):
     assert judge_situation(streamed).status("DAT025") is Status.SKIP
 
 
+def test_steps_of_a_run_that_is_continued_did_not_read_a_small_text(judge_situation):
+    checkpoint = {"target": "/r/checkpoints/2999", "exists": True, "is_verified": True, "step": 2999}
+    resume = {f"facts.resume.{name}": value for name, value in checkpoint.items()}
+    (resumed,) = judge_situation(SMALL_TEXT | resume).of("DAT025")
+    assert "in 3,000 steps" in resumed.message
+    (continued,) = judge_situation(SMALL_TEXT | resume | {"facts.resume.is_continued": True}).of("DAT025")
+    assert "in 1 step," in continued.message
+
+
 def test_a_mixture_is_not_called_remote_text(judge_situation):
     mixed = {"config.dataset.path": None, "config.dataset.mixture": [{"path": "notes"}]}
     result = judge_situation(SMALL_TEXT | mixed).checks["DAT025"]

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from neobert.plan import Derived
+from neobert.plan.derived import Start
 from profiles.registry import Requirements, resolve_run
 from validators.facts_io import facts_from_json
 from validators.finding import Severity
 from validators.planning import plan_run
+from validators.remaining import remaining_of, start_of
 from validators.rule import RULES
-from validators.rules.bud import seconds_left
 
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 RUN = resolve_run("a100-prod")
@@ -164,8 +165,37 @@ def test_a_run_that_goes_on_is_judged_by_the_steps_that_are_left(step, changes, 
 
 def test_nothing_is_left_of_a_run_that_is_at_its_end():
     last = RUN.config.trainer.max_steps
-    assert seconds_left(PLAN, resumed(FACTS, last - 1)) == pytest.approx(PLAN.eta_s.value / last)
-    assert seconds_left(PLAN, resumed(FACTS, last + 1)) == 0
+    one_step = remaining_of(RUN, PLAN, resumed(FACTS, last - 1)).eta_s.value
+    assert one_step == pytest.approx(PLAN.eta_s.value / last)
+    assert remaining_of(RUN, PLAN, resumed(FACTS, last + 1)).eta_s.value == 0
+
+
+@pytest.mark.parametrize(
+    ("resume", "start"),
+    [
+        (None, Start(30, 20)),
+        ({"step": 25, "is_verified": True}, Start(25, 20)),
+        ({"step": 15, "is_verified": True, "is_continued": True}, Start(15, 15)),
+        ({"step": 25, "is_verified": False}, Start()),
+    ],
+)
+def test_a_verified_checkpoint_counts_before_the_name_of_a_folder(resume, start):
+    plan = replace(PLAN, assumptions=replace(PLAN.assumptions, start=Start(30, 20)))
+    facts = replace(FACTS, resume=None if resume is None else replace(FACTS.resume, **resume))
+    assert start_of(plan, facts) == start
+
+
+@pytest.mark.parametrize(
+    ("step", "is_continued", "count"),
+    [(0, False, 1), (25_000, False, 1), (24_999, True, 1), (25_000, True, 0)],
+)
+def test_a_kind_of_profile_limits_the_steps_of_all_launches_of_a_run(step, is_continued, count):
+    """A development run of 48 hours: the half that another run has trained does not count."""
+    run = resolve_run("gpu", (), ("trainer.max_steps=50000",))
+    facts = resumed(FACTS, step, is_continued=is_continued)
+    plan = replace(plan_run(run), eta_s=Derived(172_800.0, "given"))
+    found = [one for one in RULES["CFG005"].judge(run, plan, facts) if "development profile" in one.message]
+    assert len(found) == count
 
 
 @pytest.mark.parametrize(("needed", "count"), [(108_000.0, 0), (108_001.0, 1)])

@@ -12,6 +12,7 @@ from neobert.plan.pace import evaluation_s, evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import remaining_of, subject_of
 from validators.rule import Violations, rule
 
 COMPUTE_OPTIMAL_TOKENS = 20
@@ -26,11 +27,12 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
     ## What it does
     Compares the measured or derived duration with `guard.walltime_limit_hours`, which counts from each
-    launch. For a run that resumes from a verified checkpoint, only the remaining steps count; `lint` and
-    `--dry-run` do not look for checkpoints and count all steps. For a production run from scratch, also
-    compares tokens per parameter with the compute-optimal 20 (Hoffmann et al., arXiv:2203.15556): fails below
-    10, warns below 20. That figure is for decoders, which learn from every token; an encoder learns from
-    masked tokens only and needs more. A run that starts from pretrained weights is exempt.
+    launch. For a run that resumes or continues from a checkpoint, only the remaining steps count; `lint` and
+    `plan` take its step from the name of its folder, without verification. For a production run from scratch,
+    also compares tokens per parameter with the compute-optimal 20 (Hoffmann et al., arXiv:2203.15556): fails
+    below 10, warns below 20; the tokens are those of all steps, which the weights have seen. That figure is
+    for decoders, which learn from every token; an encoder learns from masked tokens only and needs more. A
+    run that starts from pretrained weights is exempt.
 
     ## Why is this bad?
     50,000 steps of 4,096 tokens look like a long run, but are 0.8 tokens per parameter for a model of 250
@@ -51,11 +53,12 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
     """
     limit = run.config.guard.walltime_limit_hours
-    hours = seconds_left(plan, facts) / 3600
+    left = remaining_of(run, plan, facts)
+    hours = left.eta_s.value / 3600
     if limit is not None and hours > limit:
         yield Violation(
             "trainer.max_steps",
-            f"{remaining_part(facts)} takes {hours:,.1f} hours ({plan.eta_s.reason}), but "
+            f"{subject_of(left)} takes {hours:,.1f} hours ({left.eta_s.reason}), but "
             f"guard.walltime_limit_hours is {limit:g}",
             _fitting_values(plan, hours, limit),
         )
@@ -133,24 +136,6 @@ def _matching_values(run: ResolvedRun, declared: int, actual: int) -> str:
     if declared % rows_per_pass:
         return f"{accept}, or change trainer.per_device_train_batch_size or the number of processes"
     return f"set trainer.gradient_accumulation_steps to {declared // rows_per_pass}; or {accept}"
-
-
-def seconds_left(plan: Plan, facts: Facts) -> float:
-    """Return the duration of the remaining steps in seconds."""
-    max_steps = plan.max_steps.value
-    return plan.eta_s.value * max(0, max_steps - resumed_step(facts)) / max_steps
-
-
-def remaining_part(facts: Facts) -> str:
-    """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
-    step = resumed_step(facts)
-    return f"the rest of the run, from step {step:,}," if step else "the run"
-
-
-def resumed_step(facts: Facts) -> int:
-    """Return the step of the verified checkpoint to resume from; 0 for a fresh start."""
-    resume = facts.resume
-    return resume.step if resume is not None and resume.is_verified else 0
 
 
 MOST_TIME, ALL_TIME = 0.2, 1.0

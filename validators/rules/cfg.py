@@ -11,6 +11,7 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import own_part_of
 from validators.rule import RaisedBy, Violations, rule
 
 
@@ -37,8 +38,9 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Fails if a run sets no profile, if a shipped profile is not pinned in profiles.lock or differs from its
     pin, if the profile is only a base for others, and if a smoke profile is used for a run longer than
-    15 minutes, or a development profile for one longer than 24 hours. Your own profiles, in the folders of
-    NEOBERT_PROFILE_PATH, need no pin.
+    15 minutes, or a development profile for one longer than 24 hours. All launches of a run count, because
+    the limit is about its purpose; the steps of a run that it continues do not. Your own profiles, in the
+    folders of NEOBERT_PROFILE_PATH, need no pin.
 
     ## Why is this bad?
     A demo file once ran on two GPUs for a day, because nothing marked it as a demo. A profile states what a
@@ -72,9 +74,9 @@ def unpinned_profile(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"{name} is a base for other profiles and cannot be run",
             f"set profile to one that extends {name}",
         )
-    limit = LIMITS.get(kind)
-    if limit is not None and plan.eta_s.value > limit.time * limit.unit_s:
-        times = f"{plan.eta_s.value / limit.unit_s:.0f} {limit.unit} (limit {limit.time})"
+    limit, time_s = LIMITS.get(kind), own_part_of(run, plan, facts).eta_s.value
+    if limit is not None and time_s > limit.time * limit.unit_s:
+        times = f"{time_s / limit.unit_s:.0f} {limit.unit} (limit {limit.time})"
         yield Violation(
             "profile",
             f"{name} is a {kind} profile, but the run takes {times}",

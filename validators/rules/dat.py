@@ -11,6 +11,7 @@ from neobert.plurals import counted, listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import own_part_of
 from validators.rule import Violations, needed, rule
 from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS, is_short
 
@@ -294,7 +295,8 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     """A development run that reads a small text many times.
 
     ## What it does
-    Divides the tokens of all steps by the size of the text at 4 bytes per token, as in English. Warns above
+    Divides the tokens of all steps by the size of the text at 4 bytes per token, as in English; steps of a
+    run that is continued on this text do not count (`trainer.continue_from`). Warns above
     40 passes, the limit of production runs, whose text is prepared and counted (DAT004). Compressed files and
     parquet files are not checked, because their size differs from that of the text.
 
@@ -322,13 +324,14 @@ def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     if not data.is_plain or not data.size_bytes:
         return
     tokens = data.size_bytes / BYTES_PER_TOKEN
-    passes = plan.total_tokens.value / tokens
+    part = own_part_of(run, plan, facts)
+    passes = part.tokens.value / tokens
     if passes > MOST_EPOCHS:
         enough = max(1, int(HARMLESS_EPOCHS * tokens / plan.tokens_per_step.value))
         yield Violation(
             "trainer.max_steps",
-            f"the run reads the text about {passes:,.0f} times: {plan.total_tokens.value:,} tokens in "
-            f"{plan.max_steps.value:,} steps, about {tokens:,.0f} in {data.source}",
+            f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
+            f"{counted(part.steps, 'step')}, about {tokens:,.0f} in {data.source}",
             f"add text, or lower trainer.max_steps: {counted(enough, 'step')} read this text at most "
             f"{HARMLESS_EPOCHS:g} times",
         )

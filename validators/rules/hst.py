@@ -13,8 +13,8 @@ from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.remaining import remaining_of, subject_of
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.bud import remaining_part, seconds_left
 from validators.rules.hst_machine import is_older, release
 from validators.thresholds import MEMORY_SHARE
 
@@ -260,9 +260,9 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     For a job whose time limit ends before the run does, requires that the scheduler sends a signal before
     the kill, early enough for three saves at an assumed 200 MiB/s. If it does, a time limit below the
     predicted duration is a warning: the job must be requeued. The same holds if Slurm reports the end of the
-    job (`SLURM_JOB_END_TIME`): the trainer then stops in time by the clock. For a run that resumes from a
-    verified checkpoint, only the remaining steps count. Fails for a job that has ended, whose variables
-    are left in this environment. Without a scheduler the rule does not apply.
+    job (`SLURM_JOB_END_TIME`): the trainer then stops in time by the clock. For a run that resumes or
+    continues from a checkpoint, only the remaining steps count. Fails for a job that has ended, whose
+    variables are left in this environment. Without a scheduler the rule does not apply.
 
     ## Why is this bad?
     A killed job loses everything since its last save, possibly each time it is requeued.
@@ -278,7 +278,8 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     scheduler = needed(facts.scheduler)
-    left_s, needed_s = scheduler.walltime_left_s, seconds_left(plan, facts)
+    left = remaining_of(run, plan, facts)
+    left_s, needed_s = scheduler.walltime_left_s, left.eta_s.value
     if not scheduler.name or left_s is None or left_s >= needed_s:
         return
     if left_s <= 0:
@@ -287,7 +288,7 @@ def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("guard.walltime_limit_hours", message, hint)
         return
     lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
-    takes = f"{remaining_part(facts)} takes {needed_s / 3600:.1f} hours"
+    takes = f"{subject_of(left)} takes {needed_s / 3600:.1f} hours"
     ends = f"job {scheduler.job_id} ends in {left_s / 3600:.1f} hours, but {takes}"
     if scheduler.signal_lead_s < lead:
         signal = f"its signal comes {scheduler.signal_lead_s:g} s before the kill (at least {lead:.0f} s)"

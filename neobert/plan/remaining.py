@@ -1,0 +1,77 @@
+"""Remaining steps, tokens, time and cost of a run that starts from a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from neobert.config.schedules import microbatches_before
+from neobert.config.schema import RunConfig
+from neobert.plan.build import Plan
+from neobert.plan.derived import Derived, Start
+from neobert.plurals import percent
+from neobert.runfiles.checkpoint.folders import BEST, STEP_NAME, checkpoint_steps, follow, holders
+from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, LATEST, NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """Remaining part of a run, from the step `first_step` to its end."""
+
+    first_step: int
+    steps: int
+    tokens: Derived[int]
+    eta_s: Derived[float]
+    cost: Derived[float | None]
+
+
+def remaining(config: RunConfig, plan: Plan, first_step: int) -> Remaining:
+    """Return the plan's totals for the steps from `first_step`; evaluations count in proportion."""
+    total, trainer = plan.max_steps.value, config.trainer
+    steps = max(0, total - first_step)
+    if steps == total:
+        return Remaining(0, total, plan.total_tokens, plan.eta_s, plan.cost)
+    share = 1 - microbatches_before(total - steps, trainer) / microbatches_before(total, trainer)
+    left, cost = f"{percent(share)} of it is left", plan.cost.value
+    return Remaining(
+        first_step,
+        steps,
+        Derived(round(share * plan.total_tokens.value), f"{plan.total_tokens.reason}; {left}"),
+        Derived(share * plan.eta_s.value, f"{plan.eta_s.reason}; {left}"),
+        plan.cost if cost is None else Derived(share * cost, f"{plan.cost.reason}; {left}"),
+    )
+
+
+def find_start(config: RunConfig) -> Start:
+    """Return where the run would start, from the names of checkpoint folders; no checkpoint is read."""
+    trainer = config.trainer
+    try:
+        continued = _continued_step(trainer.continue_from)
+        root = Path(trainer.output_dir).expanduser() / CHECKPOINTS
+        return Start(_resumed_step(root, trainer.resume_from_checkpoint) or continued, continued)
+    except (OSError, RuntimeError, ValueError):  # unreadable or invalid paths are reported by the checks
+        return Start()
+
+
+def _continued_step(place: str | None) -> int:
+    if place is None:
+        return 0
+    path = Path(place)
+    steps = next((found for each in holders(path) if (found := checkpoint_steps(each))), None)
+    return steps[-1] if steps else _step_in_name(path)
+
+
+def _resumed_step(root: Path, selector: str) -> int:
+    if selector == NEVER:
+        return 0
+    if selector == AUTO:
+        return max(checkpoint_steps(root), default=0)
+    path = Path(selector)
+    if path.name in (LATEST, BEST):
+        target = follow(root if selector in (LATEST, BEST) else path.parent, path.name)
+        return 0 if target is None else _step_in_name(target)
+    return _step_in_name(path)
+
+
+def _step_in_name(path: Path) -> int:
+    return int(path.name) if STEP_NAME.fullmatch(path.name) else 0

@@ -1,0 +1,33 @@
+"""Remaining part of a run, from the step of its checkpoint."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from neobert.plan.derived import Start
+from neobert.plan.remaining import Remaining, remaining
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+
+
+def start_of(plan: Plan, facts: Facts) -> Start:
+    """Return where the run starts: at the verified checkpoint, or where the plan assumes without a probe."""
+    resume, assumed = facts.resume, plan.assumptions.start
+    if resume is None:
+        return assumed
+    step = resume.step if resume.is_verified else 0
+    return Start(step, step if resume.is_continued else min(step, assumed.continued_step))
+
+
+def remaining_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
+    """Return the part of the run that this launch trains."""
+    return remaining(run.config, plan, start_of(plan, facts).step)
+
+
+def own_part_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
+    """Return the part that all launches of this run train, without the steps of a run that it continues."""
+    return remaining(run.config, plan, start_of(plan, facts).continued_step)
+
+
+def subject_of(left: Remaining) -> str:
+    """Return `the run`, or `the rest of the run` with its first step, as the subject of a sentence."""
+    return f"the rest of the run, from step {left.first_step:,}," if left.first_step else "the run"
