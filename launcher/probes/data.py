@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from launcher.io.files import expanded
 from launcher.probes.probe import IncompleteError, Subject
+from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.config.corpora import BUILTIN, corpora_of
@@ -20,6 +21,7 @@ from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
 from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
 from neobert.runfiles.cache_folder import cache_folder
+from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.runfiles.continuation import tokenizer_differences
 from neobert.runfiles.model_folder import folder_of_weights, why_no_model
@@ -51,18 +53,29 @@ def probe_data(subject: Subject) -> DataFacts:
     text = _all_of([_text(each) for each in corpora_of(subject.config.dataset)])
     name, has_tokenizer = _tokenizer(subject.config.tokenizer)
     weights = initial_weights(subject.config)
-    problem = None if weights is None else _problem_of_weights(subject.config, Path(weights))
     return DataFacts(
         **asdict(text),
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
-        weights=weights or "",
         cache_reason=_why_no_cache(subject.config.dataset),
-        weights_reason="" if problem is None else problem.message,
-        weights_key="" if problem is None else problem.place,
-        weights_hint="" if problem is None else problem.hint,
-        **({} if weights is None else _other_tokenizer(subject.config, folder_of_weights(Path(weights)))),
+        **({} if weights is None else _weights(subject, weights)),
     )
+
+
+def _weights(subject: Subject, place: str) -> dict[str, Any]:
+    """Return the fields of `DataFacts` about the initial weights."""
+    config, path = subject.config, Path(place)
+    damage = _damage_of_weights(subject, folder_of_weights(path))
+    if damage is not None:
+        return {"weights": place, "weights_damage": damage.message, "weights_hint": damage.hint}
+    problem = _problem_of_weights(config, path)
+    return {
+        "weights": place,
+        "weights_reason": "" if problem is None else problem.message,
+        "weights_key": "" if problem is None else problem.place,
+        "weights_hint": "" if problem is None else problem.hint,
+        **_other_tokenizer(config, folder_of_weights(path)),
+    }
 
 
 def _text(dataset: DatasetConfig) -> Text:
@@ -168,6 +181,17 @@ def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
         if error.hint:  # the edits of the section; else config.json is damaged
             return error
         return ProjectError("DAT001", f"{error.place} {error.message}")
+    return None
+
+
+def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:
+    """Return the error CKP007 for a checkpoint whose model files differ from its manifest, or None."""
+    try:
+        if size_bytes := model_size_bytes(folder):
+            request_reading_time(subject, folder, size_bytes)
+        verify_model(folder)
+    except ProjectError as error:
+        return error
     return None
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.probes.probe import Subject
+from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import corpora_of
@@ -26,14 +27,10 @@ from neobert.runfiles.checkpoint.state import CONFIG, DATA_FINGERPRINT, STATE, S
 from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
 from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
-from neobert.units import BYTES_PER_MIB
 from validators.facts_host import ResumeFacts
 
 SAVED_CONFIG = Path(STATE_DIR, CONFIG)
 SAVED_STATE = Path(STATE_DIR, STATE)
-# A busy network disk; a slower read counts as a hang.
-SLOWEST_MIB_PER_S = 50
-GRACE_S = 30.0
 
 Compare = Callable[[Mapping[str, Any], Mapping[str, Any]], Sequence[object]]
 
@@ -109,8 +106,7 @@ def _is_there(place: str) -> bool:
 
 def _verify_in_time(subject: Subject, folder: Path) -> Manifest:
     """Verify a checkpoint, after requesting as much time as a slow disk needs to read it."""
-    size_mib = read_manifest(folder).size_bytes / BYTES_PER_MIB
-    subject.request_time(GRACE_S + size_mib / SLOWEST_MIB_PER_S, f"verifying {folder}: {size_mib:,.0f} MiB")
+    request_reading_time(subject, folder, read_manifest(folder).size_bytes)
     return verify(folder)
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.declared import POOLINGS, read_declared
+from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
@@ -41,6 +42,7 @@ class Encoder:
     ```
 
     Attributes:
+        folder: the model folder; empty for a model that was not loaded from one.
         counts: number of texts, tokens and truncated texts so far.
     """
 
@@ -52,8 +54,10 @@ class Encoder:
         *,
         normalizes: bool = False,
         tokens_per_run: int | None = None,
+        folder: str = "",
     ) -> None:
         self.model = model
+        self.folder = folder
         self.tokenizer = tokenizer
         self.pooling = pooling
         self.normalizes = normalizes
@@ -71,6 +75,7 @@ class Encoder:
         device: str | None = None,
         dtype: str | None = None,
         tokens_per_run: int | None = None,
+        is_verified: bool = False,
     ) -> Encoder:
         """Load an exported folder, a checkpoint, or the newest checkpoint of a run directory.
 
@@ -82,10 +87,11 @@ class Encoder:
             device: None: the first GPU, else the CPU.
             dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
             tokens_per_run: tokens per forward pass.
+            is_verified: whether `folder` is the result of `model_folder`, whose files are not hashed again.
 
         Raises `ProjectError` for an unusable folder, or if the folder declares no pooling and none is given.
         """
-        path = model_folder(Path(folder))
+        path = Path(folder) if is_verified else model_folder(Path(folder))
         declared = read_declared(path)
         model = load_model(path, *placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
@@ -98,6 +104,7 @@ class Encoder:
             _one_pooling(pooling or declared.pooling, path),
             normalizes=declared.normalizes if normalize is None else normalize,
             tokens_per_run=tokens_per_run,
+            folder=str(path),
         )
 
     def encode(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Embeddings:
@@ -106,7 +113,8 @@ class Encoder:
         Args:
             on_progress: called with the number of texts of each run after the run was queued.
 
-        Raises `TypeError` unless `texts` is a sequence of strings; a single string is not one text.
+        Raises `TypeError` unless `texts` is a sequence of strings; a single string is not one text. Raises
+        `ProjectError` if an embedding is NaN or infinite.
         """
         _require_texts(texts)
         embeddings = np.empty((len(texts), self.model.hidden_size), np.float32)
@@ -121,6 +129,7 @@ class Encoder:
             done += len(sequences)
         if waiting is not None:
             embeddings[waiting[0]] = waiting[1].cpu().numpy()
+        require_finite(embeddings, "embeddings", self.folder)
         return embeddings
 
     def _tokenized(self, texts: Sequence[str]) -> Iterator[list[Tokens]]:

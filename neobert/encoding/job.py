@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ def run(request: Request) -> dict[str, Any]:
         raise ProjectError(
             "encode-texts", "contains no texts", "use a file with text", request.texts, EXIT_USAGE
         )
+    request = replace(request, folder=str(model_folder(Path(request.folder))))
     shards = Shards(output)
     with shards.begin(_identity(request, texts)):
         return {"source": texts.label, **_encode_all(request, shards)}
@@ -64,9 +65,8 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     return {"texts": texts.identity(), **model_identity(Path(request.folder)), **settings}
 
 
-def model_identity(path: Path) -> dict[str, Any]:
-    """Return sizes and digests of the model files that determine its outputs."""
-    folder = model_folder(path)
+def model_identity(folder: Path) -> dict[str, Any]:
+    """Return sizes and digests of the files in a model folder that determine the model's outputs."""
     declared = (
         "config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json", "sentence_bert_config.json",
     )  # fmt: skip

@@ -42,7 +42,10 @@ def default_processes() -> int:
 
 
 def encode_share(request: Request, rank: int, size: int) -> Share:
-    """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
+    """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ...
+
+    `request.folder` is a verified model folder, not a run directory.
+    """
     shards, device = Shards(Path(request.output)), _device(rank, size)
     encoder = Encoder.load(
         request.folder,
@@ -52,6 +55,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         device=device,
         dtype=request.dtype,
         tokens_per_run=request.tokens_per_run,
+        is_verified=True,
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
     started_s, number, done = time.perf_counter(), -1, TextCounts()

@@ -9,7 +9,7 @@ from neobert.encoding import Encoder
 from neobert.encoding.job import model_identity
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.runfiles.evaluation_report import WEIGHTS
-from neobert.runfiles.model_folder import model_folder, weights_digest
+from neobert.runfiles.model_folder import weights_digest
 
 
 def load_embedder(model: EmbeddingModel) -> Encoder:
@@ -27,7 +27,7 @@ def load_embedder(model: EmbeddingModel) -> Encoder:
 def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     """Return the digest of the weights and the settings that affect a score, for reports."""
     return {
-        WEIGHTS: weights_digest(model_folder(Path(model.folder))),
+        WEIGHTS: weights_digest(Path(encoder.folder)),
         "pooling": encoder.pooling,
         "max_length": encoder.tokenizer.max_length,
         "query_prefix": model.query_prefix,
@@ -39,7 +39,7 @@ def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
     """Return the model digest and the settings that determine embeddings, except prefixes, as JSON values."""
     return {
-        **model_identity(Path(model.folder)),
+        **model_identity(Path(encoder.folder)),
         "pooling": encoder.pooling,
         "max_length": encoder.tokenizer.max_length,
         "dtype": model.dtype,

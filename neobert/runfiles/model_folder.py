@@ -11,6 +11,7 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, newest
 from neobert.runfiles.checkpoint.manifest import file_sha256
+from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
 CODE = "model-folder"
@@ -22,10 +23,12 @@ WEIGHT_FILES = "*.safetensors"
 def model_folder(path: Path) -> Path:
     """Return the folder with the model's config.json: `path`, or the newest checkpoint of a run directory.
 
-    Raises `ProjectError` if no model is found, or if the checkpoint fails verification.
+    Raises `ProjectError` if no model is found, or CKP007 if the checkpoint fails verification; of a
+    checkpoint given by its path, only the model files are verified.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():
+        verify_model(path)
         return path
     return newest(path / CHECKPOINTS)
 

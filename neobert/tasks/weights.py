@@ -10,6 +10,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights, requested_rows
+from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.model_folder import folder_of_weights
 
 
@@ -30,6 +31,16 @@ def start_from_weights(
     refuse_other_vocabulary(tokenizer, weights)
     refuse_other_model(config, weights)
     load(weights)
+
+
+def require_intact_weights(config: RunConfig) -> None:
+    """Raise `ProjectError` CKP007 if `model.pretrained_checkpoint` is a checkpoint whose files changed.
+
+    One rank calls it for all, because it reads every weight.
+    """
+    starts_from = initial_weights(config)
+    if starts_from is not None:
+        verify_model(folder_of_weights(Path(starts_from)))
 
 
 def vocabulary_rows(config: RunConfig, tokenizer: TokenizerBundle) -> int:

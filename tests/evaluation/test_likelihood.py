@@ -23,7 +23,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from launcher.cli import app
 from neobert.encoding import runs
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.likelihood import scorer as scoring
 from neobert.evaluation.likelihood.blimp import Pair, accuracies, evaluate_blimp
 from neobert.evaluation.likelihood.job import Settings
@@ -263,6 +263,21 @@ def test_pseudo_perplexity_of_a_file(tmp_path, settings, one_mask_at_a_time):
     assert found["loss_per_token"] == pytest.approx(-naive[:, 0].sum() / naive[:, 1].sum(), rel=1e-5)
     assert (found["documents"], found["truncated"], found["tokens_lost"]) == (3, 1, 10)
     assert found["source"] == str(tmp_path / "t.txt")
+
+
+@pytest.mark.parametrize("loss", [-1e6, float("nan")])
+def test_a_pseudo_perplexity_that_is_not_finite_is_an_error_and_leaves_nothing(
+    tmp_path, settings, monkeypatch, loss
+):
+    """It was a `-` with exit code 0. The scores may be those of an earlier version, which saved NaN."""
+    (tmp_path / "t.txt").write_text("the model reads\n")
+    monkeypatch.setattr(Scorer, "score", lambda *_: np.array([[loss, 3.0]]))
+    with pytest.raises(ProjectError, match="has no finite pseudo-perplexity") as caught:
+        evaluate_texts(tmp_path / "t.txt", None, "train", settings)
+    assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, settings.folder)
+    assert "pass another checkpoint" in caught.value.hint
+    monkeypatch.undo()
+    assert evaluate_texts(tmp_path / "t.txt", None, "train", settings)["tokens"] == 3
 
 
 def test_pseudo_perplexity_of_a_folder_names_the_files_that_are_not_read(tmp_path, settings):

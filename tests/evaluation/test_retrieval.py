@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from launcher.cli import app
 from neobert.encoding import Encoder
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval import evaluate
 from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection, rank
@@ -190,6 +190,17 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
     )
     assert found["metrics"] == again["metrics"]
     assert found["truncated"] == again["truncated"] > 1, "of every session"
+
+
+def test_embeddings_that_are_not_finite_are_not_ranked(beir, settings, monkeypatch):
+    """The order of documents whose similarity is NaN is arbitrary; it was scored."""
+    right = Encoder._embed
+    monkeypatch.setattr(Encoder, "_embed", lambda *arguments: right(*arguments) * float("nan"))
+    with pytest.raises(ProjectError, match="the embeddings of 2 of 2 texts are NaN or infinite") as caught:
+        evaluate_collection(read_collection(beir), settings)
+    assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, settings.model.folder)
+    monkeypatch.undo()
+    assert 0 <= evaluate_collection(read_collection(beir), settings)["metrics"]["ndcg@10"] <= 1
 
 
 @pytest.mark.parametrize("prefix", ["document_prefix", "query_prefix"])

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from launcher.probes import disk, host, resume
+from launcher.probes import disk, host, reading_time, resume
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.probe import Probe, Subject, nearest_existing
@@ -204,7 +204,7 @@ def test_a_disk_that_hangs_over_a_checkpoint_leaves_it_unknown(
 ) -> None:
     folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     release = threading.Event()
-    monkeypatch.setattr(resume, "GRACE_S", 0.3)
+    monkeypatch.setattr(reading_time, "GRACE_S", 0.3)
     monkeypatch.setattr(resume, "verify", lambda _: release.wait())
     facts = collect([Probe("resume", probe_resume)], configured({SELECTOR: "auto"}))
     release.set()

@@ -12,14 +12,17 @@ from typing import Any
 import pytest
 
 from launcher.probes import data
+from launcher.probes.collect import collect
 from launcher.probes.data import probe_data
-from launcher.probes.probe import IncompleteError, Subject
+from launcher.probes.probe import IncompleteError, Probe, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.launch_context import deadlines_of
 from neobert.config import to_dict
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import PUBLISHED
+from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from profiles.registry import resolve_run
 
 
@@ -238,6 +241,38 @@ def test_weights_of_another_size_are_found_with_the_values_to_set(
     found = probe_data(subject)
     assert (found.weights_key, found.weights_hint) == (key, hint)
     assert re.search(reason, found.weights_reason) if reason else not found.weights_reason
+
+
+def sealed_weights(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    (folder / "optimizer.bin").write_bytes(b"moments")
+    seal(folder, 4, "digest", "2026-01-01T00:00:00+00:00")
+    return folder
+
+
+@pytest.mark.parametrize("spelling", ["4", "4/model.safetensors"])
+def test_the_weights_of_a_checkpoint_are_verified(configured: Any, tmp_path: Path, spelling: str) -> None:
+    folder = sealed_weights(tmp_path / "checkpoints" / "4")
+    (folder / "optimizer.bin").unlink()
+    subject = configured({"model.pretrained_checkpoint": str(folder.parent / spelling)})
+    assert (probe_data(subject).weights_damage, probe_data(subject).weights_reason) == ("", "")
+    (folder / "model.safetensors").write_bytes(b"wEights")
+    (folder / "config.json").write_text("[]")  # not listed, and not what is reported
+    found = probe_data(subject)
+    assert found.weights_damage == "the content of model.safetensors changed after the save"
+    assert (found.weights_reason, found.weights_key, found.weights_hint) == ("", "", DAMAGED_HINT)
+
+
+def test_weights_that_take_longer_than_a_light_probe_may_are_still_verified(
+    configured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sealed_weights(tmp_path / "4")
+    monkeypatch.setattr(data, "verify_model", lambda _: time.sleep(1.5))
+    probe = Probe("data", probe_data, deadline_s=1.0)
+    facts = collect([probe], configured({"model.pretrained_checkpoint": str(folder)}))
+    assert facts.data is not None, facts.reason_missing("data")
+    assert facts.data.weights == str(folder)
 
 
 def tokenizer_at(folder: Path, *words: str) -> str:

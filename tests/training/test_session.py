@@ -275,6 +275,28 @@ def test_weights_are_refused_by_a_model_that_computes_something_else(make_run, r
 
 
 @pytest.mark.parametrize("spelling", ["12", "12/model.safetensors"])
+def test_damaged_weights_start_no_run_and_do_not_matter_to_one_that_resumes(make_run, run, spelling):
+    """They were trained on silently, or the run ended in NAN001 with the hint to lower the rate."""
+    source = make_run("source")
+    run(source)
+    weights = source / "checkpoints" / "12" / "model.safetensors"
+    model = {"pretrained_checkpoint": str(source / "checkpoints" / spelling)}
+    run_dir = make_run("next", model=model, trainer={"max_steps": 4})
+    intact = weights.read_bytes()
+    weights.write_bytes(intact[:-3] + bytes([intact[-3] ^ 0x40]) + intact[-2:])
+    with pytest.raises(
+        ProjectError, match=r"the content of model\.safetensors changed after the save"
+    ) as caught:
+        run(run_dir)
+    assert (caught.value.code, caught.value.place) == ("CKP007", str(weights.parent))
+    weights.write_bytes(intact)
+    assert run(run_dir) == 0
+    weights.write_bytes(intact[:-1])
+    make_run("next", model=model, trainer={"max_steps": 8})
+    assert run(run_dir) == 0
+
+
+@pytest.mark.parametrize("spelling", ["12", "12/model.safetensors"])
 def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tmp_path, spelling):
     """A tokenizer that is trained from other text has the size of the first, and other words under it."""
     source = make_run("source")

@@ -217,6 +217,8 @@ ROWS: list[Row] = [
      "facts.output.is_directory": True, "facts.output.is_empty": False, "facts.output.config_digest": "c0"},
      "facts.resume.is_continued", False, True, "holds another run"),
     ("CKP008", {"facts.output.exists": True}, "facts.output.is_directory", False, True, "is a file"),
+    ("CKP007", WEIGHTS | {"facts.data.weights_hint": "restore it"},
+     "facts.data.weights_damage", "config.json changed", "", "checkpoints/latest: config.json changed"),
     ("CKP008", RESUME | {"facts.output.exists": True, "facts.output.is_directory": True,
      "facts.output.is_empty": False, "facts.output.checkpoint_steps": [100]},
      "facts.resume.is_elsewhere", True, False, "holds another run (checkpoints: 100)"),
@@ -368,6 +370,7 @@ def test_branch_fires_and_its_neighbour_does_not(row, judge_situation):
         ("CKP005", {"facts.disk.filesystem": "overlay", "facts.gpus": None}),
         ("BUD001", FAST | {"config.trainer.max_steps": 9450}),
         ("CKP007", RESUME | {"facts.resume.step": 10, "facts.resume.passed_by": ["20: weights is missing"]}),
+        ("CKP007", RESUME | WEIGHTS | {"facts.data.weights_damage": "config.json changed"}),
         ("DAT001", RESUME | {"facts.data.weights_reason": "no such file or folder"}),
         ("HST001", {"facts.software.pinned": {"torch": "2.12.1"}}),
         ("HST011", {"facts.gpus.0.driver_version": "550.54.15"}),
@@ -498,6 +501,18 @@ def test_weights_that_are_not_there_fail_at_their_key(judge_situation):
         "DAT001"
     )
     assert (finding.path, finding.hint) == ("model.hidden_size", "set model.hidden_size")
+
+
+@pytest.mark.parametrize("selector", ["auto", "never"])
+def test_damaged_weights_fail_at_their_key_with_the_way_out(selector, judge_situation):
+    starts = WEIGHTS | {"config.trainer.resume_from_checkpoint": selector, "facts.resume.selector": selector}
+    starts |= {"facts.resume.exists": False, "facts.resume.is_verified": False}
+    assert judge_situation(starts).of("CKP007") == []
+    assert judge_situation(starts | {"facts.data": None}).of("CKP007") == []
+    damage = {"facts.data.weights_damage": "config.json changed", "facts.data.weights_hint": "restore it"}
+    (finding,) = judge_situation(starts | damage).of("CKP007")
+    assert (finding.path, finding.severity) == ("model.pretrained_checkpoint", Severity.FAIL)
+    assert finding.hint == "restore it"
 
 
 @pytest.mark.parametrize("weights", ["runs/first", "runs/first/model.safetensors"])

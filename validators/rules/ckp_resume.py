@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.config.removed_keys import way_out
-from neobert.families.table import longest_row
+from neobert.families.table import initial_weights, longest_row
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.runfiles.run_dir import AUTO, NEVER
@@ -30,6 +30,11 @@ def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
     return "the run does not resume" if starts_fresh else ""
 
 
+def why_no_checkpoint(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why the run reads no checkpoint; empty if it may resume or has initial weights."""
+    return why_not_resumed(run, plan) if initial_weights(run.config) is None else ""
+
+
 @rule(
     "CKP007",
     "broken-resume-target",
@@ -37,17 +42,19 @@ def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
     level=Level.HOST,
     needs=("resume",),
     waivable=False,
-    inapplicable=why_not_resumed,
+    inapplicable=why_no_checkpoint,
 )
 def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A checkpoint to resume from that is missing, damaged, from another model, or past the last step.
+    """A checkpoint to start from that is missing, damaged, from another model, or past the last step.
 
     ## What it does
     Requires that the named checkpoint exists, that its manifest verifies, that model and data match the run
     (model and optimizer, for `trainer.continue_from`), and that its step is below `trainer.max_steps`. `auto`
     may find no checkpoint and start from scratch, but not if all checkpoints are damaged. Warns about newer
     checkpoints that were skipped because they do not verify. With `trainer.eval_source_text`, the text of a
-    continued run has to exist, in rows of the same length.
+    continued run has to exist, in rows of the same length. Where `model.pretrained_checkpoint` is in a
+    checkpoint folder, its weights, config and tokenizer have to match the manifest; for a run that resumes
+    from its own checkpoint, that is a warning only: they are not used.
 
     ## Why is this bad?
     A trainer that starts from scratch when its checkpoint is missing discards the run that it was supposed
@@ -64,6 +71,13 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     resume = needed(facts.resume)
+    yield from _weights_violations(facts, resume)
+    if not why_not_resumed(run, plan):
+        yield from _resume_violations(run, resume)
+
+
+def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
+    """Yield the reasons why the run cannot resume or continue from its checkpoint, or should not."""
     path = CONTINUE if resume.is_continued else RESUME
     if not resume.exists:
         if resume.selector != AUTO or resume.is_continued:
@@ -90,6 +104,15 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation(
             path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
         )
+
+
+def _weights_violations(facts: Facts, resume: ResumeFacts) -> Violations:
+    """Yield the damage of the checkpoint whose weights the run starts from."""
+    data = facts.data
+    if data is not None and data.weights_damage:
+        message = f"{data.weights}: {data.weights_damage}"
+        severity = Severity.WARN if resume.is_verified else None
+        yield Violation("model.pretrained_checkpoint", message, data.weights_hint, severity)
 
 
 def _source_text_violations(resume: ResumeFacts, row_length: int) -> Violations:

@@ -18,6 +18,7 @@ from neobert.encoding.job import model_identity
 from neobert.encoding.shards import Shards, what_changed
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
+from neobert.runfiles.model_folder import model_folder
 
 if TYPE_CHECKING:
     from neobert.evaluation.likelihood.scorer import Likelihoods
@@ -60,7 +61,7 @@ def score_all(
     """
     size = settings.texts_per_shard
     of_scores = {"max_length": settings.max_length, "dtype": settings.dtype, "texts_per_shard": size}
-    whole = {**identity, **model_identity(Path(settings.folder)), **of_scores}
+    whole = {**identity, **model_identity(model_folder(Path(settings.folder))), **of_scores}
     if (finished := _finished(whole, settings.output)) is not None:
         return finished
     shards = Shards(settings.output)

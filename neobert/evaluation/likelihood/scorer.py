@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
+from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel, load_model, placement
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
@@ -32,11 +33,15 @@ class Scorer:
     """Scores texts with a masked language model.
 
     Attributes:
+        folder: the model folder; empty for a model that was not loaded from one.
         counts: texts and tokens scored so far.
     """
 
-    def __init__(self, model: InferenceModel, tokenizer: TextTokenizer, tokens_per_run: int | None) -> None:
+    def __init__(
+        self, model: InferenceModel, tokenizer: TextTokenizer, tokens_per_run: int | None, folder: str = ""
+    ) -> None:
         self.model = model
+        self.folder = folder
         self.tokenizer = tokenizer
         self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
         self.counts = TextCounts()
@@ -55,13 +60,15 @@ class Scorer:
         path = model_folder(Path(folder))
         model = load_model(path, *placement(device, dtype), needs_decoder=True)
         length = min(max_length or model.max_length, model.max_length)
-        return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run)
+        return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run, str(path))
 
     def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
 
         Args:
             on_progress: called after each run with the number of texts that it completed.
+
+        Raises `ProjectError` if a sum is NaN or infinite.
         """
         sequences, counts = self.tokenizer.tokenize(texts)
         self.counts.add(counts)
@@ -74,6 +81,7 @@ class Scorer:
             on_progress(begun - 1 - completed)  # the last text may continue in the next run
             completed = begun - 1
         on_progress(len(texts) - completed)
+        require_finite(sums, "log-probabilities", self.folder)
         return sums
 
     def _runs(

@@ -104,7 +104,7 @@ def verify(folder: Path) -> Manifest:
         if name not in present:
             raise broken(folder, f"{printable(name)} is missing")
         refuse_link_out(folder, name)
-        _verify_file(folder, name, expected)
+        verify_file(folder, name, expected)
     refuse_strays(folder, present - {FILE_NAME, PARTIAL_NAME}, content["files"])
     return _summary(content)
 
@@ -193,6 +193,14 @@ def _read(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise broken(folder, "no such checkpoint folder")
     refuse_link_out(folder, FILE_NAME)
+    return read_content(folder)
+
+
+def read_content(folder: Path) -> dict[str, Any]:
+    """Return the content of a manifest, which may be a link out of the folder, as in the cache of the Hub.
+
+    Raises `ProjectError` CKP007 if it is missing or damaged, and `PermissionError`.
+    """
     try:
         content = _object_in(folder / FILE_NAME)
         declared = content.pop("sha256")
@@ -240,7 +248,11 @@ def _is_description(value: Any) -> bool:
     return isinstance(value, dict) and is_count(value.get("size")) and isinstance(value.get("sha256"), str)
 
 
-def _verify_file(folder: Path, name: str, expected: dict[str, Any]) -> None:
+def verify_file(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
+    """Compare size and SHA-256 of a file with the manifest's.
+
+    Raises `ProjectError` CKP007 if they differ or the file cannot be read, and `PermissionError`.
+    """
     path, shown = folder / name, printable(name)
     try:
         size = path.stat().st_size

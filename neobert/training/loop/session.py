@@ -31,6 +31,7 @@ from neobert.runfiles.run_dir import (
     heartbeat_path,
     write_outcome,
 )
+from neobert.tasks.weights import require_intact_weights
 from neobert.trackers.background import BackgroundTracker, close_trackers, open_trackers
 from neobert.trackers.identity import identity_of
 from neobert.trackers.table import requested
@@ -116,8 +117,13 @@ def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Pat
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
-    """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only."""
+    """Choose the checkpoint to start from and remove the previous session's outcome.json. Rank 0 only.
+
+    A fresh start verifies the files of `model.pretrained_checkpoint`. Raises `ProjectError` CKP007.
+    """
     start = choose_start(config, run_dir, is_again=is_again)
+    if start is None:
+        require_intact_weights(config)
     clear_outcome(run_dir)
     return start
 

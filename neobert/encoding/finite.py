@@ -1,0 +1,27 @@
+"""Refusal of model outputs that are NaN or infinite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.plurals import counted
+
+CODE = "not-finite"
+HINT = "pass another checkpoint, such as one from before the loss of its run became NaN"
+
+
+def require_finite(values: NDArray[Any], what: str, folder: str) -> None:
+    """Raise `ProjectError` if a row of `values` [N, K] has NaN or infinite values.
+
+    Args:
+        what: the values in the plural, for the message.
+        folder: the model folder.
+    """
+    bad = len(values) - int(np.isfinite(values).all(axis=1).sum())
+    if bad:
+        message = f"the {what} of {bad:,} of {counted(len(values), 'text')} are NaN or infinite"
+        raise ProjectError(CODE, message, HINT, folder, EXIT_TRAINING_FAILED)
