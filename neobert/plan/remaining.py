@@ -8,10 +8,9 @@ from pathlib import Path
 from neobert.config.schedules import microbatches_before
 from neobert.config.schema import RunConfig
 from neobert.plan.build import Plan
-from neobert.plan.derived import Derived, Start
+from neobert.plan.derived import AFRESH, Derived, Start
 from neobert.plurals import percent
-from neobert.runfiles.checkpoint.folders import BEST, STEP_NAME, checkpoint_steps, follow, holders
-from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, LATEST, NEVER
+from neobert.runfiles.run_dir import CHECKPOINTS, NEVER, NEWEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +45,14 @@ def find_start(config: RunConfig) -> Start:
     """Return where the run would start, from the names of checkpoint folders; no checkpoint is read."""
     trainer = config.trainer
     try:
-        continued = _continued_step(trainer.continue_from)
         root = Path(trainer.output_dir).expanduser() / CHECKPOINTS
-        return Start(_resumed_step(root, trainer.resume_from_checkpoint) or continued, continued)
+        names_none = trainer.continue_from is None and trainer.resume_from_checkpoint in (*NEWEST, NEVER)
+        if names_none and not root.is_dir():
+            return AFRESH
+        # Most commands find no checkpoint, and `lint` is to import few modules.
+        from neobert.runfiles.checkpoint.first_step import continued_step, resumed_step
+
+        continued = continued_step(trainer.continue_from)
+        return Start(resumed_step(root, trainer.resume_from_checkpoint) or continued, continued)
     except (OSError, RuntimeError, ValueError):  # unreadable or invalid paths are reported by the checks
-        return Start()
-
-
-def _continued_step(place: str | None) -> int:
-    if place is None:
-        return 0
-    path = Path(place)
-    steps = next((found for each in holders(path) if (found := checkpoint_steps(each))), None)
-    return steps[-1] if steps else _step_in_name(path)
-
-
-def _resumed_step(root: Path, selector: str) -> int:
-    if selector == NEVER:
-        return 0
-    if selector == AUTO:
-        return max(checkpoint_steps(root), default=0)
-    path = Path(selector)
-    if path.name in (LATEST, BEST):
-        target = follow(root if selector in (LATEST, BEST) else path.parent, path.name)
-        return 0 if target is None else _step_in_name(target)
-    return _step_in_name(path)
-
-
-def _step_in_name(path: Path) -> int:
-    return int(path.name) if STEP_NAME.fullmatch(path.name) else 0
+        return AFRESH

@@ -1,0 +1,34 @@
+"""First step of a run that starts from a checkpoint, from the names of folders; no checkpoint is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neobert.runfiles.checkpoint.folders import BEST, STEP_NAME, checkpoint_steps, follow, holders
+from neobert.runfiles.run_dir import AUTO, LATEST, NEVER
+
+
+def continued_step(place: str | None) -> int:
+    """Return the step of a value of trainer.continue_from; 0 for None or if no step is named."""
+    if place is None:
+        return 0
+    path = Path(place)
+    steps = next((found for each in holders(path) if (found := checkpoint_steps(each))), None)
+    return steps[-1] if steps else _step_in_name(path)
+
+
+def resumed_step(root: Path, selector: str) -> int:
+    """Return the step of a value of resume_from_checkpoint; 0 for a fresh start or if no step is named."""
+    if selector == NEVER:
+        return 0
+    if selector == AUTO:
+        return max(checkpoint_steps(root), default=0)
+    path = Path(selector)
+    if path.name in (LATEST, BEST):
+        target = follow(root if selector in (LATEST, BEST) else path.parent, path.name)
+        return 0 if target is None else _step_in_name(target)
+    return _step_in_name(path)
+
+
+def _step_in_name(path: Path) -> int:
+    return int(path.name) if STEP_NAME.fullmatch(path.name) else 0
