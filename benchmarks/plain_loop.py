@@ -65,7 +65,7 @@ def batches(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def of_passages(chosen: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield passages, or rows of them, with masks drawn anew."""
+    """Yield passages, or rows of them, with new masks in each step."""
     masking = Masking(SHARE)
     rows = FORMS[chosen.form](chosen.work / "passages.npz", "train")
     for drawn in shuffled(rows, chosen.rows * ROW_LENGTH, chosen.seed):

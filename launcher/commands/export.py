@@ -16,7 +16,7 @@ from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import CONVERSION, FORMATS, unknown
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holders, newest
+from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holder_of, newest
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.model_folder import why_no_model
 from neobert.runfiles.run_dir import RESOLVED
@@ -139,7 +139,7 @@ def choose_folders(source: Path, average: str) -> list[Path]:
     """
     if not source.exists():
         raise _unusable(source, "no such folder")
-    root = next((place for place in holders(source) if checkpoint_steps(place)), None)
+    root = holder_of(source)
     if average:
         if root is None:
             raise _unusable(source, "--average needs a run directory with checkpoints")

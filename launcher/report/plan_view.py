@@ -64,7 +64,7 @@ def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
     each = show_count(plan.tokens_per_step.value)
     is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
     sign = "of up to" if run.config.trainer.batch_size_warmup_steps else "x"
-    steps = f"{'at most ' * is_bound}{_steps(plan, left)} {sign} {each}"
+    steps = f"{'at most ' * is_bound}{_steps(plan, left)}{',' * bool(left.first_step)} {sign} {each}"
     tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
     yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
     yield from _corpus_rows(run.config.dataset, left)
@@ -74,9 +74,9 @@ def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
 
 
 def _steps(plan: Plan, left: Remaining) -> str:
-    """Return the number of steps; with a checkpoint as `10 of 40 steps, from step 30,`."""
+    """Return the number of steps; with a checkpoint as `10 of 40 steps, from step 30`."""
     total = f"{plan.max_steps.value:,} steps"
-    return f"{left.steps:,} of {total}, from step {left.first_step:,}," if left.first_step else total
+    return f"{left.steps:,} of {total}, from step {left.first_step:,}" if left.first_step else total
 
 
 def _corpus_rows(dataset: DatasetConfig, left: Remaining) -> Iterator[Row]:
@@ -94,7 +94,7 @@ def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) ->
         left: remaining part of the run, whose duration and cost are shown.
         predicted: plan without measurements, whose speed is shown; None shows the speed of `plan`.
     """
-    steps = f" ({_steps(plan, left).rstrip(',')})" if left.first_step else ""
+    steps = f" ({_steps(plan, left)})" if left.first_step else ""
     yield _row("time to the end", show_duration(left.eta_s.value) + steps, left.eta_s)
     if left.cost.value is not None:
         yield _row("cost", f"{left.cost.value:,.2f}", left.cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.export.markdown import escaped
 from neobert.model.pretrained import NeoBERTPreTrainedModel
@@ -159,18 +159,13 @@ def embedder_card(model: NeoBERTPreTrainedModel) -> str:
     return _filled(model, {**of_library, "metrics": "", "purpose": "", "usage": usage})
 
 
-def graph_card(model: PreTrainedModel, output: str, pad_token: str, pad_id: int, max_length: int) -> str:
-    """Return the text of README.md for an ONNX folder.
-
-    Args:
-        output: name of the graph's output.
-        max_length: number of tokens at which the example truncates a text.
-    """
+def graph_card(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, output: str) -> str:
+    """Return the text of README.md for an ONNX folder. `output`: name of the graph's output."""
     usage = ONNX.format(
         output=output,
-        pad_token=pad_token,
-        pad_id=pad_id,
-        max_length=max_length,
+        pad_token=tokenizer.pad_token,
+        pad_id=tokenizer.pad_token_id,
+        max_length=tokenizer.model_max_length,
         meaning=GRAPH_OUTPUTS[output],
     )
     if not isinstance(model, NeoBERTPreTrainedModel):

@@ -10,7 +10,7 @@ from neobert.config import from_dict, to_dict
 from neobert.config.keys import effect_of
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.runfiles.checkpoint.folders import Found, Verify, checkpoint_steps, find, holders
+from neobert.runfiles.checkpoint.folders import Found, Verify, find, holder_of
 from neobert.runfiles.checkpoint.manifest import digest_of_files, verify
 from neobert.runfiles.checkpoint.state import read_config
 from neobert.runfiles.resume_policy import Difference, differences, structural_differences
@@ -38,7 +38,7 @@ def find_source(place: str, verify: Verify = verify) -> Found:
     Raises `ProjectError` CKP007 if no checkpoint is found, or if verification fails.
     """
     path = Path(place)
-    root = next((each for each in holders(path) if checkpoint_steps(each)), None)
+    root = holder_of(path)
     try:
         found = find(path, place, verify) if root is None else find(root, AUTO, verify)
     except ProjectError as error:

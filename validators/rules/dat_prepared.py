@@ -281,7 +281,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     prepared = prepared_of(facts)
     if prepared.fill is not None and prepared.fill < LEAST_FILL:
         message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
-        key, hint = _way_to_fill(run, prepared)
+        key, hint = _way_to_fill(run, plan, prepared)
         yield Violation(key, message, hint)
     if prepared.truncation_share > MOST_LOST:
         message = f"truncation loses {percent(prepared.truncation_share)} of the tokens; {_lengths(prepared)}"
@@ -297,15 +297,15 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.min_length", message, hint)
 
 
-def _way_to_fill(run: ResolvedRun, prepared: PreparedFacts) -> tuple[str, str]:
+def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
     """Return key and hint for microbatches that are partly padding."""
     config, packing, rows = run.config, "datacollator.pack_sequences", "trainer.per_device_train_batch_size"
     if not family_of(config).packs:
         return packing, "lower dataset.max_seq_length towards the length of the documents"
     if not config.datacollator.pack_sequences:
         return packing, f"set {packing} to true"
-    microbatch = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
-    if prepared.num_tokens is not None and prepared.num_tokens < FEW_MICROBATCHES * microbatch:
+    few = FEW_MICROBATCHES * plan.tokens_per_microbatch.value
+    if prepared.num_tokens is not None and prepared.num_tokens < few:
         return rows, f"use more text, or lower {rows}: it fills fewer than {FEW_MICROBATCHES} microbatches"
     return rows, f"raise {rows}: larger microbatches are packed more densely"
 

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.encoding.finite import CODE as NOT_FINITE
-from neobert.encoding.finite import HINT
+from neobert.encoding.finite import not_finite
 from neobert.encoding.texts import open_texts
-from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
@@ -41,7 +40,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     if not all(value is not None and math.isfinite(value) for value in found.values()):
         discard(settings.output)
         message = f"the loss of {found['loss_per_token']:,.4g} nats per token has no finite pseudo-perplexity"
-        raise ProjectError(NOT_FINITE, message, HINT, settings.folder, EXIT_TRAINING_FAILED)
+        raise not_finite(message, settings.folder)
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,

@@ -74,10 +74,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     assert program is not None
     program.save(folder / "onnx" / "model.onnx")
     write_config(source, folder)
-    tokenizer = source.tokenizer
-    card = graph_card(
-        source.model, output, tokenizer.pad_token, tokenizer.pad_token_id, tokenizer.model_max_length
-    )
+    card = graph_card(source.model, source.tokenizer, output)
     (folder / "README.md").write_text(card, encoding="utf-8")
     for name, content in source.tokenizer_files.items():
         (folder / name).write_bytes(content)

@@ -13,7 +13,6 @@ from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
 
-MODEL_TYPE = "neobert"
 MOST_BYTES = 2**20
 """A config.json has a few thousand."""
 # A key that config.json lacks has the value of the published model. rope_theta is left out: training on
@@ -39,7 +38,8 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     if file.stat().st_size > MOST_BYTES:
         raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
     trained = read_json(file, code="EXP005")
-    if (kind := trained.get("model_type", MODEL_TYPE)) != MODEL_TYPE:
+    own = config.model.type
+    if (kind := trained.get("model_type", own)) != own:
         raise _other_family(str(kind), file.parent)
     values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
     values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from neobert.runfiles.checkpoint.folders import BEST, STEP_NAME, checkpoint_steps, follow, holders
-from neobert.runfiles.run_dir import AUTO, LATEST, NEVER
+from neobert.runfiles.checkpoint.folders import STEP_NAME, checkpoint_steps, follow, holder_of, pointer_of
+from neobert.runfiles.run_dir import AUTO, NEVER
 
 
 def continued_step(place: str | None) -> int:
@@ -13,8 +13,8 @@ def continued_step(place: str | None) -> int:
     if place is None:
         return 0
     path = Path(place)
-    steps = next((found for each in holders(path) if (found := checkpoint_steps(each))), None)
-    return steps[-1] if steps else _step_in_name(path)
+    root = holder_of(path)
+    return _step_in_name(path) if root is None else checkpoint_steps(root)[-1]
 
 
 def resumed_step(root: Path, selector: str) -> int:
@@ -23,11 +23,11 @@ def resumed_step(root: Path, selector: str) -> int:
         return 0
     if selector == AUTO:
         return max(checkpoint_steps(root), default=0)
-    path = Path(selector)
-    if path.name in (LATEST, BEST):
-        target = follow(root if selector in (LATEST, BEST) else path.parent, path.name)
-        return 0 if target is None else _step_in_name(target)
-    return _step_in_name(path)
+    pointer = pointer_of(root, selector)
+    if pointer is None:
+        return _step_in_name(Path(selector))
+    target = follow(pointer.parent, pointer.name)
+    return 0 if target is None else _step_in_name(target)
 
 
 def _step_in_name(path: Path) -> int:

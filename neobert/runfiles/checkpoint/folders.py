@@ -200,23 +200,30 @@ def _named(root: Path, selector: str) -> Path:
 
     Raises `ProjectError` CKP007 if it does not exist or is not a checkpoint.
     """
-    path = Path(selector)
-    if path.name in (LATEST, BEST):
-        parent = root if selector in (LATEST, BEST) else path.parent
-        folder = follow(parent, path.name)
+    path, pointer = Path(selector), pointer_of(root, selector)
+    if pointer is not None:
+        folder = follow(pointer.parent, pointer.name)
         if folder is None:
-            raise broken(parent / path.name, "no such pointer", AUTO_HINT)
+            raise broken(pointer, "no such pointer", AUTO_HINT)
         return folder
     if path.is_file():
         raise broken(path, "is a file, not a folder", AUTO_HINT)
     if not path.is_dir():
         there = ", ".join(map(str, checkpoint_steps(path.parent))) or "none"
         raise broken(path, f"no such folder; available checkpoints: {there}", AUTO_HINT)
-    if any(map(checkpoint_steps, holders(path))):
+    if holder_of(path) is not None:
         raise broken(path, "it contains checkpoints but is not a checkpoint", AUTO_HINT)
     if reason := _why_no_checkpoint(path):
         raise broken(path, reason, AUTO_HINT)
     return path
+
+
+def pointer_of(root: Path, selector: str) -> Path | None:
+    """Return the path of the pointer `latest` or `best` that a selector names; None if it names a folder."""
+    path = Path(selector)
+    if path.name not in (LATEST, BEST):
+        return None
+    return root / selector if selector in (LATEST, BEST) else path
 
 
 def _why_no_checkpoint(folder: Path) -> str:
@@ -233,3 +240,8 @@ def _why_no_checkpoint(folder: Path) -> str:
 def holders(path: Path) -> tuple[Path, Path]:
     """Return the folders that may contain checkpoints: `path`/checkpoints, and `path` itself."""
     return path / CHECKPOINTS, path
+
+
+def holder_of(path: Path) -> Path | None:
+    """Return the first of the `holders` that contains checkpoints; None if there is none."""
+    return next((each for each in holders(path) if checkpoint_steps(each)), None)
