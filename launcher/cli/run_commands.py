@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from launcher.cli import options, run_options
@@ -162,15 +160,15 @@ def _train(
 
 
 @app.command("status", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} status runs/demo")
-def _status(run: run_options.RunDirectories, output_format: options.Format = "text") -> None:
+def _status(run: run_options.RunDirectories = None, output_format: options.Format = "text") -> None:
     """Show the status of runs, one line each."""
     from launcher.commands import status
 
-    end(status.run(run, output_format))
+    end(status.run(run or (), output_format))
 
 
 @app.command("watch", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} watch runs/demo")
-def _watch(run: run_options.RunDirectory) -> None:
+def _watch(run: run_options.RunDirectory = None) -> None:
     """Show a run live: losses, throughput, memory, checkpoints and alerts.
 
     Redraws once a second until the run ends; q or Ctrl-C quits, and the run continues. Prints once if the
@@ -182,7 +180,7 @@ def _watch(run: run_options.RunDirectory) -> None:
 
 
 @runs_app.command("list", epilog=f"Example: {PROGRAM} runs /scratch/me/runs --json")
-def _runs(folder: run_options.RunsFolder = Path("runs"), output_format: options.Format = "text") -> None:
+def _runs(folder: run_options.RunsFolder = None, output_format: options.Format = "text") -> None:
     """List the runs below a folder: state, step, losses, throughput, last heartbeat, best evaluation."""
     from launcher.commands import runs
 
@@ -202,21 +200,22 @@ def _compare(
 @app.command(
     "report",
     rich_help_panel="Watch",
-    epilog=f"Example: {PROGRAM} report runs/demo --compare runs/other",
+    epilog=f"Example: {PROGRAM} report runs/sweep",
 )
 def _report(
-    run: run_options.RunDirectory,
+    run: run_options.ReportedRuns = None,
     compare: run_options.ComparedRun = None,
     output: run_options.ReportFile = None,
 ) -> None:
-    """Write a run's report as one HTML file.
+    """Write the report of a run, or a comparison of several runs, as one HTML file.
 
     Charts over steps, tokens or time; checkpoints, restarts and evaluations; preflight findings; the config
-    with origins; the machine. The file is self-contained.
+    with origins; the machine. Of several runs: their curves in the same charts, and the config keys that
+    differ. The file is self-contained.
     """
     from launcher.commands import report
 
-    end(report.run(run, compare, output))
+    end(report.run([*(run or ()), *([compare] if compare else [])], output))
 
 
 @app.command(

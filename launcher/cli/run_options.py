@@ -87,8 +87,9 @@ RdzvEndpoint = Annotated[
 ]
 
 # status, watch, runs, report
-RunDirectory = Annotated[Path, Argument(metavar="RUN", help="Run directory.")]
-RunDirectories = Annotated[list[Path], Argument(metavar="RUN", help="Run directory.")]
+NEWEST = "Run directory. Default: the run that was launched last, below runs or the current directory."
+RunDirectory = Annotated[Path | None, Argument(metavar="RUN", help=NEWEST)]
+RunDirectories = Annotated[list[Path] | None, Argument(metavar="RUN", help=NEWEST)]
 ComparedRuns = Annotated[
     list[Path],
     Argument(metavar="RUN", help="Two or more run directories."),
@@ -100,13 +101,29 @@ By = Annotated[
         help="Compare at equal steps or tokens. Default: steps, if all runs have equal tokens per step.",
     ),
 ]
-RunsFolder = Annotated[Path, Argument(metavar="DIR", help="Folder that holds runs.")]
+ReportedRuns = Annotated[
+    list[Path] | None,
+    Argument(
+        metavar="RUN", help="Run directories, or folders of runs such as a sweep's. Default: the newest run."
+    ),
+]
+RunsFolder = Annotated[
+    Path | None,
+    Argument(
+        metavar="DIR", help="Folder that holds runs. Default: runs, or without it the current directory."
+    ),
+]
 ComparedRun = Annotated[
-    Path | None, Option("--compare", metavar="RUN", help="Second run, drawn in the same charts.")
+    Path | None, Option("--compare", metavar="RUN", help="Another run to compare with: as a last RUN.")
 ]
 ReportFile = Annotated[
     Path | None,
-    Option("--output", "-o", metavar="FILE", help="HTML file. Default: report.html or compare.html in RUN."),
+    Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="HTML file. Default: report.html, or compare.html, in the first RUN.",
+    ),
 ]
 
 # bench

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
 from launcher.commands.status import runs_among
 from launcher.rundir.compared_keys import compared_keys
+from launcher.rundir.discovery import relative_names
 from launcher.rundir.records import Record, read_json
 from launcher.rundir.run_history import Axis, RunHistory, common_positions
 from launcher.rundir.run_status import RunStatus, read_status, selecting_metric, show_best
@@ -78,7 +78,7 @@ def run(folders: Sequence[Path], by: Axis | None, output_format: str) -> int:
         raise ProjectError("usage", message, hint, exit_code=EXIT_USAGE)
     statuses = [read_status(folder, datetime.now(UTC)) for folder in folders]
     axis: Axis = by or ("step" if _have_same_tokens(statuses) else "tokens")
-    names = _fitting(_names(folders), console.width())
+    names = _fitting(relative_names(folders), console.width())
     runs = [_read(*each, axis) for each in zip(folders, names, statuses, strict=True)]
     differing = differing_keys(runs)
     tables = {} if TASK in differing else {name: table_of(runs, name) for name in _metrics(runs)}
@@ -107,13 +107,6 @@ def _without_position(origin: Any) -> Any:
     """Return an origin without its position on the command line, which says nothing about the run."""
     is_argument = isinstance(origin, dict) and origin.get("kind") == "override"
     return origin | {"line": 0} if is_argument else origin
-
-
-def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the paths relative to their common parent."""
-    paths = [folder.absolute() for folder in folders]
-    common = commonpath([path.parent for path in paths])
-    return [printable(str(path.relative_to(common))) for path in paths]
 
 
 def _fitting(names: Sequence[str], terminal: int) -> list[str]:

@@ -1,30 +1,62 @@
-"""`report`: one run, or a comparison of two, as an HTML file."""
+"""`report`: one run, or a comparison of several, as an HTML file."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from launcher.commands.status import require_run
-from launcher.htmlreport.page import write_page
+from launcher.commands.status import runs_among
+from launcher.htmlreport.page import MOST_RUNS, write_page
 from launcher.htmlreport.run_record import read_run
 from launcher.io.files import require_writable, write_text
+from launcher.rundir.discovery import find_runs, relative_names
+from launcher.rundir.newest import newest_run
+from launcher.rundir.run_status import read_status
 from launcher.terminal import console
 from launcher.terminal.activity import activity
 from neobert.errors import EXIT_OK
+from neobert.metric_names import EVAL_LOSS
+from neobert.plurals import counted
 from neobert.printable import printable
 
-FILE, FILE_OF_TWO = "report.html", "compare.html"
+FILE, FILE_OF_SEVERAL = "report.html", "compare.html"
 
 
-def run(folder: Path, compare: Path | None, output: Path | None) -> int:
-    """Write the HTML report and print its path; `output` None writes into the folder of the first run."""
-    folders = [folder] if compare is None else [folder, compare]
-    for each in folders:
-        require_run(each)
-    path = output or folder / (FILE if compare is None else FILE_OF_TWO)
+def run(named: Sequence[Path], output: Path | None) -> int:
+    """Write the HTML report of runs, by default of the newest run, and print its path.
+
+    A folder stands for the runs below it. `output` None writes into the first folder that is named.
+    """
+    paths = named or [newest_run()]
+    folders = _ranked(runs_among([run for path in paths for run in _runs_below(path) or [path]]))
+    path = output or _first_folder(paths) / (FILE if len(folders) == 1 else FILE_OF_SEVERAL)
     require_writable(path, "pass another file with --output")
-    with activity(f"reading {', '.join(map(str, folders))}"):
-        page = write_page([read_run(each) for each in folders])
+    drawn = folders[:MOST_RUNS]
+    if len(drawn) < len(folders):
+        console.tell(f"the {MOST_RUNS} of {counted(len(folders), 'run')} with the lowest evaluation loss")
+    names = relative_names(drawn)
+    with activity(f"reading {counted(len(drawn), 'run')}"):
+        records = [replace(read_run(each), name=name) for each, name in zip(drawn, names, strict=True)]
+        page = write_page(records)
     write_text(path, page)
     console.write(printable(str(path.absolute())))
     return EXIT_OK
+
+
+def _runs_below(path: Path) -> list[Path]:
+    return [found.folder for found in find_runs(path) if not found.problem] if path.is_dir() else []
+
+
+def _ranked(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders by evaluation loss, the lowest first; two or fewer in the order given."""
+    if len(folders) <= 2:
+        return list(folders)
+    now = datetime.now(UTC)
+    losses = {folder: read_status(folder, now).evaluation.get(EVAL_LOSS) for folder in folders}
+    return sorted(folders, key=lambda folder: (losses[folder] is None, losses[folder] or 0.0))
+
+
+def _first_folder(paths: Sequence[Path]) -> Path:
+    return next(path for path in paths if path.is_dir())

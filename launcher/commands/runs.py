@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from launcher.rundir.discovery import find_runs
+from launcher.rundir.newest import default_root
 from launcher.rundir.run_status import STATE_COLOURS, RunStatus, read_status, show_best
 from launcher.terminal import console
 from launcher.terminal.cells import left_aligned, right_aligned, shown_width
@@ -43,8 +44,9 @@ class Listed:
         return asdict(self.status)
 
 
-def run(folder: Path, output_format: str) -> int:
+def run(named: Path | None, output_format: str) -> int:
     """Print the runs below a folder, the one with the newest heartbeat first."""
+    folder = named or default_root()
     now = datetime.now(UTC)
     listed = sorted((_listed(found.folder, found.problem, now) for found in find_runs(folder)), key=_order)
     if output_format == "json":

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from launcher.run.summary import saved_step
 from launcher.rundir.directory import is_run_directory
+from launcher.rundir.newest import newest_run
 from launcher.rundir.run_status import DIED, RunStatus, read_status
 from launcher.terminal import console
 from launcher.terminal.fold import fold
@@ -27,13 +28,21 @@ NO_HOST = "host unknown (manifest.json is missing or damaged)"
 
 
 def run(folders: Sequence[Path], output_format: str) -> int:
-    """Print the state of each run; return 0 for failed runs too."""
-    found = [read_status(folder, datetime.now(UTC)) for folder in runs_among(folders)]
+    """Print the state of each run, by default of the newest; return 0 for failed runs too.
+
+    Raises ProjectError for a path that does not exist: as text, after the state of the others was printed.
+    """
+    folders = folders or [newest_run()]
+    present = [folder for folder in folders if folder.exists() or output_format == "json"] or folders
+    found = [read_status(folder, datetime.now(UTC)) for folder in runs_among(present)]
     if output_format == "json":
         content = asdict(found[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in found]}
         console.write(result_json(content))
     else:
         console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in found))
+    for folder in folders:
+        if folder not in present:
+            require_run(folder)
     return EXIT_OK
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from launcher.commands.status import require_run
 from launcher.report.run_view import Terminal, page
 from launcher.rundir.directory import is_run_directory
+from launcher.rundir.newest import newest_run
 from launcher.rundir.run_reader import RunReader
 from launcher.terminal import console
 from launcher.terminal.fold import fold
@@ -21,11 +22,13 @@ PIPE_SIZE = 100, 60
 QUIT = "q"
 
 
-def run(folder: Path) -> int:
+def run(named: Path | None) -> int:
     """Show a run until it ends or the user quits; print it once if it has ended, or without a terminal.
 
-    On a terminal, a folder that does not exist yet is waited for: a launch creates it after its checks.
+    Without a name, shows the newest run. On a terminal, a folder that does not exist yet is waited for: a
+    launch creates it after its checks.
     """
+    folder = named or newest_run()
     if console.is_terminal(sys.stdout) and not folder.exists():
         try:
             if not _wait_for(folder):

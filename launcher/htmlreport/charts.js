@@ -6,6 +6,7 @@
   const HEIGHT = 230, ROW = 26, DIGIT = 7.5, COLOURS = 8;
   const TIMES = [["s", 1, 120], ["min", 60, 7200], ["h", 3600, 172800], ["days", 86400, Infinity]];
   const SIZES = [[1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];
+  const isComparison = data.runs.length > 1;
   let axis = "steps";
   const charts = [];
 
@@ -102,9 +103,12 @@
     return `; ${name}${ends}, lowest ${extreme(line.lows, Math.min)}, highest ${extreme(line.highs, Math.max)}`;
   }).join("");
 
+  // The bands of many runs would hide each other's lines.
+  const hasBand = line => line.lows && data.runs.length <= 2;
+
   const drawChart = chart => {
     const lines = chart.lines.filter(line => !line.hidden);
-    const values = lines.flatMap(line => line.lows ? line.lows.concat(line.highs) : line.values).map(inRange);
+    const values = lines.flatMap(line => hasBand(line) ? line.lows.concat(line.highs) : line.values).map(inRange);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
     if (low >= 0 && low < 0.35 * high) low = 0;
@@ -126,7 +130,7 @@
     }
     for (const line of lines) {
       line.pixels = line.steps.map(step => area.x(position(line.run, step)));
-      if (line.lows) {
+      if (hasBand(line)) {
         const edge = (each, index) => line.pixels[index].toFixed(1) + "," + y(each).toFixed(1);
         const outline = line.highs.map(edge).concat(line.lows.map(edge).reverse());
         svg("polygon", { class: `c${line.colour} band`, points: outline.join(" ") }, area.root);
@@ -182,11 +186,8 @@
     const lines = [];
     data.runs.forEach((run, index) => panel.lines.forEach(([label, name], number) => {
       if (!Object.hasOwn(run.series, name)) return;
-      const series = run.series[name];
-      // Few lines have a colour each; of many, the second run has those of the first, dashed.
-      const place = panel.lines.length > 3 ? number % COLOURS : lines.length;
-      const named = data.runs.length > 1 ? (label ? label + ", " : "") + "AB"[index] : label || panel.title;
-      lines.push({ ...series, run, name: named, colour: place, dash: index, hidden: false });
+      const style = isComparison ? styleOf(index) : { colour: number % COLOURS, dash: 0 };
+      lines.push({ ...run.series[name], ...style, run, name: isComparison ? run.name : label || panel.title, hidden: false });
     }));
     const card = html("section", "card", parent), head = html("h3", "", card, panel.title);
     if (panel.unit) html("span", "muted", head, " " + panel.unit);
@@ -194,19 +195,33 @@
     const tip = html("div", "tip", card);
     tip.hidden = true;
     const chart = { box, tip, lines, title: panel.title, unit: panel.unit, draw: () => drawChart(chart) };
-    if (lines.length > 1 || lines.some(line => line.name !== panel.title)) for (const line of lines) {
-      const button = html("button", "", legend);
-      button.type = "button";
-      button.setAttribute("aria-pressed", "true");
-      swatch(line, button);
-      html("span", "", button, line.name);
-      button.addEventListener("click", () => {
-        line.hidden = !line.hidden;
-        button.setAttribute("aria-pressed", String(!line.hidden));
-        chart.draw();
-      });
+    if (!isComparison && lines.some(line => line.name !== panel.title)) for (const line of lines) {
+      addToggle(line, line.name, legend, hidden => { line.hidden = hidden; chart.draw(); });
     }
     charts.push(chart);
+  };
+
+  const styleOf = index => ({ colour: index % COLOURS, dash: Math.floor(index / COLOURS) });
+  // A button of a legend, which shows or hides a line.
+  const addToggle = (style, name, parent, act) => {
+    const button = html("button", "", parent);
+    button.type = "button";
+    button.setAttribute("aria-pressed", "true");
+    swatch(style, button);
+    html("span", "", button, name);
+    button.addEventListener("click", () => {
+      const hidden = button.getAttribute("aria-pressed") === "true";
+      button.setAttribute("aria-pressed", String(!hidden));
+      act(hidden);
+    });
+  };
+  // One legend for all charts of a comparison, as each run has the same colour in all of them.
+  const addLegend = parent => {
+    const legend = html("div", "legend", html("section", "card wide", parent));
+    data.runs.forEach((run, index) => addToggle(styleOf(index), run.name, legend, hidden => {
+      for (const chart of charts) for (const line of chart.lines) if (line.run === run) line.hidden = hidden;
+      drawAll();
+    }));
   };
 
   const SHAPES = {
@@ -215,22 +230,22 @@
     failure: (x, y) => `M${x - 5} ${y - 5}L${x + 5} ${y + 5}M${x + 5} ${y - 5}L${x - 5} ${y + 5}`,
     resume: (x, y) => `M${x} ${y - 6}L${x + 6} ${y + 5}H${x - 6}Z`,
   };
-  const KINDS = [["evaluations", ["evaluation"]], ["checkpoints", ["checkpoint"]], ["restarts", ["failure", "resume"]]];
+  const KINDS = [["evaluations", ["evaluation"]], ["checkpoints", ["checkpoint"]], ["sessions", ["failure", "resume"]]];
   const addTimeline = parent => {
     const card = html("section", "card wide", parent);
     html("h3", "", card, "Time line");
     const box = html("div", "plot", card), note = html("p", "muted note", card);
-    const rows = data.runs.flatMap((run, index) => KINDS.map(([name, kinds]) => ({ run, name: (data.runs.length > 1 ? "AB"[index] + " " : "") + name, kinds })));
+    const run = data.runs[0];
     const help = "Crosses and solid red lines in the charts: failures. Triangles and dashed grey lines: the step from which a session resumed. Hover or tap a mark for its text.";
     note.textContent = help;
     const draw = () => {
-      const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * rows.length, 100, "Time line");
-      rows.forEach((row, index) => {
+      const area = frame(box, MARGIN.top + MARGIN.bottom + ROW * KINDS.length, 100, "Time line");
+      KINDS.forEach(([name, kinds], index) => {
         const y = MARGIN.top + ROW * (index + 0.5);
         svg("line", { class: "grid", x1: area.left, x2: area.right, y1: y, y2: y }, area.root);
-        svg("text", { class: "tick", x: area.left - 8, y: y + 4, "text-anchor": "end" }, area.root).textContent = row.name;
-        for (const event of row.run.events.filter(each => row.kinds.includes(each.kind))) {
-          const mark = svg("path", { class: "mark " + event.kind, d: SHAPES[event.kind](area.x(position(row.run, event.step)), y) }, area.root);
+        svg("text", { class: "tick", x: area.left - 8, y: y + 4, "text-anchor": "end" }, area.root).textContent = name;
+        for (const event of run.events.filter(each => kinds.includes(each.kind))) {
+          const mark = svg("path", { class: "mark " + event.kind, d: SHAPES[event.kind](area.x(position(run, event.step)), y) }, area.root);
           svg("title", {}, mark).textContent = event.text;
           mark.addEventListener("pointerenter", () => { note.textContent = event.text; });
           mark.addEventListener("pointerleave", () => { note.textContent = help; });
@@ -252,7 +267,8 @@
   choose("theme", value => { document.documentElement.dataset.theme = value; });
 
   const parent = document.getElementById("charts");
-  if (data.runs.some(run => run.events.length)) addTimeline(parent);
+  if (isComparison) addLegend(parent);
+  else if (data.runs[0].events.length) addTimeline(parent);
   for (const panel of data.panels) addChart(panel, parent);
   drawAll();
   let width = window.innerWidth;

@@ -10,6 +10,8 @@ from launcher.rundir.records import Record, list_in
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 
+NUM_COLORS = 8
+"""Colors of the lines in a chart, as page.css defines them."""
 STATUSES = ("pass", "warn", "fail", "unknown", "skip")
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from os.path import commonpath
+from pathlib import Path
 
-from launcher.htmlreport.markup import mapping, muted, number, records, table, text, utc
+from launcher.htmlreport.markup import NUM_COLORS, mapping, muted, number, records, table, text, utc
 from launcher.htmlreport.run_record import RunRecord
 from launcher.rundir.records import Record, list_in, reason_of, state_outcome
 from launcher.terminal.values import show_count, show_duration, show_number
@@ -12,7 +14,6 @@ from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
-LETTERS = "AB"
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 
@@ -23,12 +24,28 @@ def heading(run: RunRecord) -> str:
 
 
 def headings(runs: Sequence[RunRecord]) -> str:
-    """Render names and messages of several runs, and a table that compares their key figures."""
-    titles = "".join(_title(run, f"{letter}: ") for letter, run in zip(LETTERS, runs, strict=True))
+    """Render the names of several runs, a table with one row of key figures each, and their messages."""
     tiles = [dict(_tiles(run)) for run in runs]
-    names = dict.fromkeys(name for each in tiles for name in each)
-    rows = ([text(name), *(text(each.get(name, "-")) for each in tiles)] for name in names)
-    return titles + table(["", *(text(run.name) for run in runs)], rows)
+    heads = dict.fromkeys(name for each in tiles for name in each)
+    rows = [
+        [named(run, number), *(text(each.get(name, "-")) for name in heads)]
+        for number, (run, each) in enumerate(zip(runs, tiles, strict=True))
+    ]
+    banners = "".join(_banners(run, f"{run.name}: ") for run in runs)
+    return f"<h1>{text(title_of(runs))}</h1>{table(['run', *map(text, heads)], rows)}{banners}"
+
+
+def title_of(runs: Sequence[RunRecord]) -> str:
+    """Return the names of one or two runs; of more, their number and the folder that holds them."""
+    if len(runs) <= 2:
+        return " and ".join(run.name for run in runs)
+    folder = Path(commonpath([run.folder.absolute().parent for run in runs])).name
+    return f"{folder}: {counted(len(runs), 'run')}"
+
+
+def named(run: RunRecord, number: int) -> str:
+    """Render the name of a compared run after a mark in the color of its lines."""
+    return f'<span class="c{number % NUM_COLORS}" aria-hidden="true">&#9632;</span> {text(run.name)}'
 
 
 def results(run: RunRecord) -> str:
@@ -63,11 +80,16 @@ def launches(run: RunRecord) -> str:
     return table(["launch", "time (UTC)", "outcome", "command or reason"], rows)
 
 
-def _title(run: RunRecord, letter: str = "") -> str:
+def _title(run: RunRecord) -> str:
     profile = run.last_launch.get("profile") or "no profile"
     about = f"{profile}, config {str(run.last_launch.get('config_digest', ''))[:12] or 'unknown'}"
-    banners = "".join(f'<p class="banner {kind}">{text(message)}</p>' for kind, message in _messages(run))
-    return f'<h1>{letter}{text(run.name)}</h1><p class="muted">{text(about)}</p>{banners}'
+    return f'<h1>{text(run.name)}</h1><p class="muted">{text(about)}</p>{_banners(run)}'
+
+
+def _banners(run: RunRecord, start: str = "") -> str:
+    return "".join(
+        f'<p class="banner {kind}">{text(start + message)}</p>' for kind, message in _messages(run)
+    )
 
 
 def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
@@ -83,10 +105,17 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
         yield "evaluation loss", show_number(history.series[EVAL_LOSS].last)
     yield "mean throughput", "-" if pace is None else f"{show_count(pace)} tokens/s"
     yield "training time", show_duration(history.clock.elapsed_s)
-    yield "restarts", str(len(run.restarts()))
-    yield "launches", str(len(run.launches))
+    yield "sessions", _sessions(run)
     yield "preflight", str(run.preflight.get("verdict") or "not recorded")
     yield "cost", _cost(run)
+
+
+def _sessions(run: RunRecord) -> str:
+    """Return the number of sessions: one for each launch, and one more for each restart."""
+    launches, restarts = len(run.launches), len(run.restarts())
+    if not restarts:
+        return str(launches)
+    return f"{launches + restarts} ({counted(restarts, 'restart')})"
 
 
 def _phase(run: RunRecord) -> str:

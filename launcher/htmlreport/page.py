@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from string import Template
@@ -13,23 +13,25 @@ from typing import Any
 
 from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import folded, text
-from launcher.htmlreport.overview import LETTERS, heading, headings
-from launcher.htmlreport.panels import Panel, panels_of
-from launcher.htmlreport.run_record import RunRecord
+from launcher.htmlreport.overview import heading, headings, title_of
+from launcher.htmlreport.panels import Panel, panels_of, single_panels_of
+from launcher.htmlreport.run_record import Event, RunRecord
 from launcher.htmlreport.sections import details, differences
 from neobert import __version__
 from neobert.plurals import counted
 from neobert.printable import printable
 
+MOST_RUNS = 32
+"""Runs of a comparison at most: eight colors, each with four patterns of lines."""
 DIGITS = 6
 """Significant digits of a plotted value: a chart has fewer than a thousand pixels."""
 
 
 def write_page(runs: Sequence[RunRecord]) -> str:
-    """Return the HTML of one run, or of two runs side by side."""
+    """Return the HTML of one run, or of a comparison of at most `MOST_RUNS`."""
     here = Path(__file__).parent
     style, script = ((here / name).read_text(encoding="utf-8") for name in ("page.css", "charts.js"))
-    names = " and ".join(run.name for run in runs)
+    names = title_of(runs)
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
         title=text(f"{names} - neobert-launch report"),
         style=style,
@@ -46,13 +48,12 @@ def write_page(runs: Sequence[RunRecord]) -> str:
 def _body(runs: Sequence[RunRecord]) -> str:
     if len(runs) == 1:
         return details(runs[0])
-    named = {f"{letter}: {text(run.name)}": run for letter, run in zip(LETTERS, runs, strict=True)}
-    return differences(*runs) + "".join(folded(name, details(run)) for name, run in named.items())
+    return differences(runs) + "".join(folded(text(run.name), details(run)) for run in runs)
 
 
 def _footer(runs: Sequence[RunRecord]) -> str:
     written = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = " and ".join(counted(run.history.num_rows, "row") for run in runs)
+    rows = counted(sum(run.history.num_rows for run in runs), "row")
     return (
         f"Written by neobert-launch {__version__} at {written} from {rows} of metrics. "
         "Charts of many rows show the mean of each pixel, and its minimum and maximum as a band. "
@@ -63,9 +64,9 @@ def _footer(runs: Sequence[RunRecord]) -> str:
 
 def _data_block(runs: Sequence[RunRecord]) -> str:
     """Return the data of the charts as JSON, escaped so that it cannot close its script element."""
-    panels = panels_of(runs)
+    panels = panels_of(runs) if len(runs) == 1 else single_panels_of(runs)
     content = {
-        "runs": [_run_data(run, panels) for run in runs],
+        "runs": [_run_data(run, panels, run.events() if len(runs) == 1 else ()) for run in runs],
         "panels": [
             {
                 "title": printable(panel.title),
@@ -79,7 +80,7 @@ def _data_block(runs: Sequence[RunRecord]) -> str:
     return plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _run_data(run: RunRecord, panels: Sequence[Panel]) -> dict[str, Any]:
+def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Event]) -> dict[str, Any]:
     clock, series = run.history.clock, run.series
     names = [name for panel in panels for _, name in panel.lines if name in series]
     return {
@@ -88,7 +89,7 @@ def _run_data(run: RunRecord, panels: Sequence[Panel]) -> dict[str, Any]:
         "clock": {"steps": clock.steps, "tokens": clock.tokens, "time": clock.seconds},
         "series": {name: _line(series[name]) for name in names},
         "events": [
-            {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in run.events()
+            {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in events
         ],
     }
 

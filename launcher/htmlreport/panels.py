@@ -9,13 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from launcher.htmlreport.decimation import Series
+from launcher.htmlreport.markup import NUM_COLORS
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
 from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.tasks import Metric
 
 PERCENT = "%"
-MAX_LINES = 8
-"""Maximum number of lines in a chart: the page has eight colors."""
 MAX_OTHER = 24
 PARTS = ("data_wait", "copy", "forward", "backward", "clip", "optimizer", "other")
 PAUSES = ("logging", "checkpoint", "evaluation")
@@ -56,6 +55,7 @@ AFTER_MEMORY = (
     _single("Weight norm", "", "train/weight_norm"),
     _single("Largest attention logit", "", "train/max_attention_logit"),
 )
+MEMORY = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
 STEP_PARTS = Panel("Parts of a step", "ms", _times(PARTS))
 
 
@@ -78,9 +78,18 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
     return [*panels, *_other_panels(series, shown)]
 
 
+def single_panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
+    """Return the charts of a comparison, with one line per run; of several ranks, the first is shown."""
+    return [
+        Panel(f"{panel.title}: {label}" if label else panel.title, panel.unit, (("", name),))
+        for panel in panels_of(runs)
+        for label, name in (panel.lines[:1] if panel.title in MEMORY.values() else panel.lines)
+    ]
+
+
 def _with_data(panel: Panel, series: dict[str, Series]) -> Panel:
     lines = [(label, name) for label, name in panel.lines if name in series]
-    return Panel(panel.title, panel.unit, tuple(lines[:MAX_LINES]))
+    return Panel(panel.title, panel.unit, tuple(lines[:NUM_COLORS]))
 
 
 def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
@@ -91,8 +100,7 @@ def _task_panels(metrics: Iterable[Metric]) -> Iterator[Panel]:
 
 
 def _memory_panels(runs: Sequence[RunRecord]) -> Iterator[Panel]:
-    titles = {"gpu": "GPU memory reserved, per rank", "host": "Host memory (RSS), per rank"}
-    for kind, title in titles.items():
+    for kind, title in MEMORY.items():
         ranks = sorted({rank.rank for run in runs for rank in run.ranks if kind in rank.memory})
         yield Panel(title, "GiB", tuple((f"rank {rank}", PER_RANK[kind].format(rank)) for rank in ranks))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,15 +44,16 @@ def details(run: RunRecord) -> str:
     return "".join(f"<h2>{name}</h2>{content}" for name, content in sections.items() if content)
 
 
-def differences(first: RunRecord, second: RunRecord) -> str:
-    """Return the HTML table of keys in which two runs differ, each with value and origin."""
-    left, right = compared_keys(first.config), compared_keys(second.config)
+def differences(runs: Sequence[RunRecord]) -> str:
+    """Return the HTML table of keys in which runs differ, each with values and origins."""
+    configs = [compared_keys(run.config) for run in runs]
+    keys = sorted(set[str]().union(*configs))
     rows = [
-        [code(key), _value_and_origin(first, key), _value_and_origin(second, key)]
-        for key in sorted({*left, *right})
-        if left.get(key, ABSENT) != right.get(key, ABSENT)
+        [code(key), *(_value_and_origin(run, key) for run in runs)]
+        for key in keys
+        if any(config.get(key, ABSENT) != configs[0].get(key, ABSENT) for config in configs)
     ]
-    shown = table(["key", text(first.name), text(second.name)], rows)
+    shown = table(["key", *(text(run.name) for run in runs)], rows)
     return f"<h2>Config differences</h2>{shown or '<p>The configs are equal.</p>'}"
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from pathlib import Path
 
 from launcher.rundir.records import parse_json
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
 from neobert.runfiles.run_dir import METRICS, RESOLVED
 
 TRACES = (RESOLVED, METRICS)
@@ -79,3 +81,10 @@ def problem_of(folder: Path) -> str:
     except ValueError as error:
         return f"{RESOLVED}: {error}"
     return "" if "task" in config else f"{RESOLVED}: not a config of this project"
+
+
+def relative_names(folders: Sequence[Path]) -> list[str]:
+    """Return names of runs: their paths relative to their common parent."""
+    paths = [folder.absolute() for folder in folders]
+    common = commonpath([path.parent for path in paths])
+    return [printable(str(path.relative_to(common))) for path in paths]

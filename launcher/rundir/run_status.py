@@ -46,6 +46,7 @@ STATE_COLOURS = {
     "preempted": "yellow", "interrupted": "yellow", "silent": "yellow",
 }  # fmt: skip
 ENDINGS = ("finished", "preempted", "interrupted", "failed")
+RUNNING = ("running", "starting")
 
 
 @dataclass(frozen=True, slots=True)

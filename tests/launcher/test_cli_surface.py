@@ -73,7 +73,7 @@ def test_every_command_has_help(words: str, flag: str) -> None:
     [
         ("runs compare", "[OPTIONS] RUN..."), ("init", "[OPTIONS] [FILE]"),
         ("encode", "[OPTIONS] FOLDER TEXTS"),
-        ("status", "[OPTIONS] RUN..."), ("rule", "[OPTIONS] [CODE]"), ("runs list", "[OPTIONS] [DIR]"),
+        ("status", "[OPTIONS] [RUN]..."), ("rule", "[OPTIONS] [CODE]"), ("runs list", "[OPTIONS] [DIR]"),
     ],
 )  # fmt: skip
 def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None:

@@ -181,7 +181,7 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
     page = Page((run_dir / "report.html").read_text(encoding="utf-8"))
     for shown in (
         "failed (exit 93): loss spike at step 41 [SPK001]; hint: lower optimizer.lr",
-        "40 of 40", "2 GPU-hours = 4.00", "CKP001",
+        "40 of 40", "2 GPU-hours = 4.00", "2 (1 restart)", "CKP001",
         "NVIDIA H200, 140.4 GiB", "no-save-cadence", "rank 0 was killed", "torch",
         "command line: trainer.max_steps=40",
     ):  # fmt: skip
@@ -253,9 +253,29 @@ def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -
     assert "trainer.max_steps" in page.text
     assert "guard.price_per_gpu_hour" in page.text  # set in one of them only
     assert "not set" in page.text
-    differing = page.text.partition("Config differences")[2].partition("A: run")[0]
+    differing = page.text.partition("Config differences")[2].partition("Results")[0]
     assert "trainer.max_steps" in differing
     assert "trainer.resume_from_checkpoint" not in differing
+
+
+def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir: Path) -> None:
+    sweep = run_dir.with_name("sweep")
+    for number in range(34):
+        point = sweep / f"lr={number}"
+        shutil.copytree(run_dir, point)
+        write(point, "resolved.json", {"task": "classification", "optimizer": {"lr": number}})
+        write_rows(point, [{"step": 20, "train/loss": 3.0, "eval/loss": float(99 - number)}, row(30)])
+    (sweep / "sweep.json").write_text("{}", encoding="utf-8")
+    answer = command("report", sweep)
+    assert (answer.code, Path(answer.out.strip())) == (0, sweep / "compare.html")
+    assert answer.err == "the 32 of 34 runs with the lowest evaluation loss\n"
+    page = Page((sweep / "compare.html").read_text(encoding="utf-8"))
+    assert [run["name"] for run in page.data["runs"]] == [f"lr={number}" for number in range(33, 1, -1)]
+    assert all(len(panel["lines"]) == 1 for panel in page.data["panels"])
+    assert [panel["title"] for panel in page.data["panels"]][:2] == ["Loss: training", "Loss: evaluation"]
+    assert "optimizer.lr" in page.text.partition("Config differences")[2]
+    points = [sweep / "lr=1", sweep / "lr=2", sweep / "lr=3", sweep / "sweep.json"]
+    assert command("report", *points).out.strip() == str(sweep / "lr=1" / "compare.html")
 
 
 def test_a_task_brings_its_panels(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

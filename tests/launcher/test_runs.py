@@ -97,6 +97,44 @@ def test_status_of_several_runs(make: Callable[..., Path], command: Callable[...
     assert command("status", folders[1], "--json").json["state"] == "finished"
 
 
+def test_a_missing_run_does_not_hide_the_others(
+    make: Callable[..., Path], command: Callable[..., Any]
+) -> None:
+    shown = command("status", make("a"), "typo", make("b"))
+    assert (shown.code, len(shown.out.splitlines())) == (2, 2)
+    assert "typo: no such folder" in shown.err
+    as_json = command("status", "runs/a", "typo", "--json")
+    assert (as_json.code, as_json.json["exit_code"]) == (2, 2), "one object"
+
+
+def test_the_newest_run_is_shown_by_default(make: Callable[..., Path], command: Callable[..., Any]) -> None:
+    for words in (("status",), ("watch",), ("report",)):
+        refused = command(*words)
+        assert (refused.code, refused.out) == (2, "")
+        assert "no run below the current directory" in refused.err
+    ended = {"outcome": {"status": "finished"}}
+    make("old", manifest={**HERE, "started_utc": "2026-01-01T10:00:00+00:00"}, **ended)
+    make("sweep/new", manifest={**HERE, "started_utc": "2026-01-02T10:00:00+00:00"}, **ended)
+    make("sweep/never", config={})
+    for words, shown in (
+        (("status",), "runs/sweep/new: finished"),
+        (("watch",), "runs/sweep/new"),
+        (("report",), "runs/sweep/new/report.html"),
+    ):
+        answer = command(*words)
+        assert (answer.code, answer.err) == (0, "newest run: runs/sweep/new\n")
+        assert shown in answer.out
+    elsewhere = {"hostname": "elsewhere"}
+    make("early", manifest={**elsewhere, "started_utc": "2026-01-01T08:00:00+00:00"})
+    make("late", manifest={**elsewhere, "started_utc": "2026-01-01T09:00:00+00:00"})
+    assert command("status").err == "newest run: runs/late\n", "one that is running, the last one launched"
+    os.chdir("runs/sweep")
+    assert command("status").err == "newest run: new\n", "without a folder of that name: the current one"
+    assert "new" in command("runs").out
+    os.chdir("new")
+    assert command("status").err == f"newest run: {Path.cwd()}\n"
+
+
 def test_a_glob_over_a_sweep_includes_its_results(
     make: Callable[..., Path], command: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -109,12 +147,12 @@ def test_a_glob_over_a_sweep_includes_its_results(
     (only,) = command("status", folder, results, "--json").json["runs"]
     assert only["run"] == str(folder)
     assert command("runs", "compare", folder, results).code == 2
-    for arguments in ((results,), (results, tmp_path), (folder, tmp_path / "typo")):
+    for arguments in ((results,), (results, tmp_path), (tmp_path / "typo",)):
         refused = command("status", *arguments)
         assert (refused.code, refused.out) == (2, "")
     assert "typo: no such folder" in refused.err
     assert "`neobert-launch runs` lists" in refused.err
-    for arguments in (("status", tmp_path), ("watch", tmp_path), ("report", tmp_path)):
+    for arguments in (("status", tmp_path), ("watch", tmp_path)):
         hint = " ".join(command(*arguments).err.split())
         assert f"`neobert-launch runs {tmp_path}` lists those below" in hint
 

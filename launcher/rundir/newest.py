@@ -1,0 +1,46 @@
+"""The newest run: what `status`, `watch` and `report` show if no run is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+from launcher.rundir.discovery import Found, find_runs
+from launcher.rundir.records import read_json
+from launcher.rundir.run_status import RUNNING, History, read_status
+from launcher.terminal import console
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.run_dir import MANIFEST
+
+RUNS = Path("runs")
+
+
+def default_root() -> Path:
+    """Return the folder to search for runs: `runs`, or without such a folder the current directory."""
+    return RUNS if RUNS.is_dir() else Path()
+
+
+def newest_run() -> Path:
+    """Return the run that was launched last, a running one before those that have ended; print its name.
+
+    Raises ProjectError if there is no run below `runs` or the current directory.
+    """
+    found = _readable(default_root()) or _readable(Path())
+    if not found:
+        message = "no run below the current directory"
+        raise ProjectError("no-runs", message, "pass a run directory", exit_code=EXIT_USAGE)
+    newest = max(found, key=lambda each: _launched(each.folder)).folder
+    newest = Path.cwd() if newest == Path() else newest
+    console.tell(printable(f"newest run: {newest}"))
+    return newest
+
+
+def _readable(root: Path) -> list[Found]:
+    return [found for found in find_runs(root) if not found.problem]
+
+
+def _launched(folder: Path) -> tuple[bool, str]:
+    """Return whether a run is running, and when it was launched, as an ISO 8601 time in UTC."""
+    status = read_status(folder, datetime.now(UTC), History())
+    return status.state in RUNNING, str(read_json(folder / MANIFEST).get("started_utc") or "")
