@@ -37,8 +37,9 @@ from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.folder_lock import FolderInUseError, held
 from neobert.printable import printable
+from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
-from neobert.runfiles.model_folder import NEOBERT_FOLDER, WEIGHT_FILES, model_folder
+from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 MODULE = "neobert.evaluation.glue"

@@ -18,12 +18,12 @@ from neobert.export_formats import CONVERSION, FORMATS, unknown
 from neobert.plurals import listed
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holder_of, newest
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
+from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.model_folder import why_no_model
-from neobert.runfiles.run_dir import RESOLVED
+from neobert.runfiles.run_dir import CONFIG, RESOLVED
 
 MODULE = "neobert.export"
 HINT = "see the output above; if memory ran out, use a machine with more memory"
-CONFIG, WEIGHTS = "config.json", "*.safetensors"
 MAX_DIGITS = 19
 HEAD = ("format", "folder", "step", "largest difference", "read with")
 
@@ -146,7 +146,7 @@ def choose_folders(source: Path, average: str) -> list[Path]:
         return [_verified(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
         return [newest(root)]
-    if (source / CONFIG).is_file() and any(source.glob(WEIGHTS)) and not (source / FILE_NAME).exists():
+    if (source / CONFIG).is_file() and any(source.glob(WEIGHT_FILES)) and not (source / FILE_NAME).exists():
         return [source]
     if not (source / FILE_NAME).exists():
         raise _unusable(source, _reason(source))
@@ -162,7 +162,7 @@ def _reason(source: Path) -> str:
         return "the run has no checkpoint yet (trainer.save_steps)"
     if reason := why_no_model(source):
         return f"is {reason}"
-    return f"contains no checkpoint, and no {CONFIG} with weights ({WEIGHTS})"
+    return f"contains no checkpoint, and no {CONFIG} with weights ({WEIGHT_FILES})"
 
 
 def steps_to_average(root: Path, average: str) -> list[int]:

@@ -18,7 +18,8 @@ from torch import Tensor
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.declared import POOLINGS, read_declared
 from neobert.encoding.finite import require_finite
-from neobert.encoding.model import InferenceModel, load_model, placement
+from neobert.encoding.model import InferenceModel, load_model
+from neobert.encoding.placement import placement
 from neobert.encoding.runs import Tokens, cut_into_runs, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError

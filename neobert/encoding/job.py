@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neobert.data.sources.file_digests import digest_of_ends
 from neobert.encoding.request import Request
 from neobert.encoding.shards import NPY, PARQUET, Shards
-from neobert.encoding.texts import Texts, open_texts, whole_digest
+from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.progress import report_to_launcher
 from neobert.runfiles.model_folder import model_folder
@@ -59,25 +58,16 @@ def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
 
 def _identity(request: Request, texts: Texts) -> dict[str, Any]:
     """Return the inputs that determine the embeddings, as JSON values."""
+    from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
+
     settings = asdict(request)
-    for name in ("folder", "texts", "output", "processes"):
+    for name in ("folder", "texts", "output", "processes", "dtype"):
         del settings[name]
-    return {"texts": texts.identity(), **model_identity(Path(request.folder)), **settings}
-
-
-def model_identity(folder: Path) -> dict[str, Any]:
-    """Return sizes and digests of the files in a model folder that determine the model's outputs."""
-    declared = (
-        "config.json", "modules.json", "tokenizer.json", "1_Pooling/config.json", "sentence_bert_config.json",
-    )  # fmt: skip
     return {
-        "weights": [[file.name, file.stat().st_size, digest_of_ends(file)] for file in _weights(folder)],
-        "model files": [whole_digest(folder / name) for name in declared if (folder / name).is_file()],
+        "texts": texts.identity(),
+        **model_identity(Path(request.folder), None, request.dtype),
+        **settings,
     }
-
-
-def _weights(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*.safetensors"))
 
 
 def _shares(request: Request) -> list[Share]:

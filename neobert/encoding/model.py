@@ -39,7 +39,6 @@ ENCODER = "model."
 KERNEL_MULTIPLE = 128
 """Runs on a GPU are padded to a multiple of this many tokens, so that shapes repeat."""
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 class InferenceModel(ABC):
@@ -147,12 +146,6 @@ def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
     with on_device, in_type:
         yield
-
-
-def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
-    """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32."""
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
 
 
 def load_model(

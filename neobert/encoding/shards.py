@@ -27,6 +27,7 @@ from neobert.encoding.counts import TextCounts
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
+from neobert.printable import printable
 
 MANIFEST = "manifest.json"
 NPY, PARQUET = ".npy", ".parquet"
@@ -151,12 +152,18 @@ def _writing(path: Path) -> Iterator[None]:
 def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:
     """Return the differences from the identity of an earlier job as text; empty if there are none."""
     now = json.loads(json.dumps(identity))
-    changed = sorted(name for name, value in now.items() if earlier.get(name) != value)
-    return listed([_change(name, earlier.get(name), now[name]) for name in changed])
+    changed = sorted(name for name, value in now.items() if name not in earlier or earlier[name] != value)
+    return listed([_change(name, earlier, now[name]) for name in changed])
 
 
-def _change(name: str, earlier: object, value: object) -> str:
-    """Describe a change, with both values if they are scalars."""
+def _change(name: str, whole: Mapping[str, Any], value: object) -> str:
+    """Describe a change, with both values if they are scalars, or with the changed keys of an object."""
+    if name not in whole:
+        return f"{name} was not recorded by the version that wrote this"
+    earlier = whole[name]
+    if isinstance(earlier, dict) and isinstance(value, dict):
+        keys = {key for key in {*earlier, *value} if earlier.get(key) != value.get(key)}
+        return f"{name} changed ({printable(listed(sorted(keys)))})"
     if isinstance(earlier, dict | list) or isinstance(value, dict | list):
         return f"{name} changed"
     return f"{name} changed from {json.dumps(earlier)} to {json.dumps(value)}"

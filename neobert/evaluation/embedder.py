@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from neobert.encoding import Encoder
-from neobert.encoding.job import model_identity
+from neobert.encoding.placement import model_identity
 from neobert.evaluation.embedding_model import EmbeddingModel
+from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import WEIGHTS
-from neobert.runfiles.model_folder import weights_digest
 
 
 def load_embedder(model: EmbeddingModel) -> Encoder:
@@ -37,12 +37,11 @@ def describe(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
 
 
 def identity_of(encoder: Encoder, model: EmbeddingModel) -> dict[str, Any]:
-    """Return the model digest and the settings that determine embeddings, except prefixes, as JSON values."""
+    """Return model and settings that determine embeddings, except prefixes, as JSON values."""
     return {
-        **model_identity(Path(encoder.folder)),
+        **model_identity(Path(encoder.folder), model.device, model.dtype),
         "pooling": encoder.pooling,
         "max_length": encoder.tokenizer.max_length,
-        "dtype": model.dtype,
     }
 
 

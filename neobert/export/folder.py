@@ -22,6 +22,7 @@ from neobert.export.card import model_card
 from neobert.export.weights import WEIGHTS, own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 
 OF_THIS_PROJECT = ("__init__.py", "build.py")
 MODELING_FILES = {
@@ -32,15 +33,6 @@ MODELING_FILES = {
 """Modeling files that checkpoints contain, by name; other files of `neobert/model` need the project."""
 
 SETTINGS = "tokenizer_config.json"
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    SETTINGS,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-)
 METADATA = {"format": "pt"}
 SCORES_AS_THEY_ARE = {"activation_fn": "torch.nn.modules.linear.Identity"}
 """Setting of a regression model for CrossEncoder, which would otherwise apply a sigmoid to scores."""

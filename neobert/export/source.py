@@ -16,12 +16,13 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
 from neobert.errors import ProjectError
-from neobert.export.folder import TOKENIZER_FILES, read_tokenizer_files
+from neobert.export.folder import read_tokenizer_files
 from neobert.export.weights import load_weights, own_weights, weight_files
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
+from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
 

@@ -10,14 +10,12 @@ from typing import Any
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, newest
-from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
 CODE = "model-folder"
 NEOBERT_FOLDER = "pass a NeoBERT checkpoint, or its run directory"
 ADAPTER_CONFIG = "adapter_config.json"
-WEIGHT_FILES = "*.safetensors"
 
 
 def model_folder(path: Path) -> Path:
@@ -92,8 +90,3 @@ def read_json(path: Path, *, code: str = CODE, may_lack: bool = False, is_list: 
         kind = "list of objects" if is_list else "object"
         raise ProjectError(code, f"is not a JSON {kind}", place=str(path))
     return content
-
-
-def weights_digest(folder: Path) -> str:
-    """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces."""
-    return " ".join(file_sha256(file) for file in sorted(folder.glob(WEIGHT_FILES)))

@@ -26,8 +26,8 @@ from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.runfiles.checkpoint.manifest import seal
+from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import Figure, summary
-from neobert.runfiles.model_folder import weights_digest
 from tests.export.conftest import leave_unread
 
 pytestmark = pytest.mark.e2e

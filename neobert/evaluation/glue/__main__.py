@@ -9,7 +9,7 @@ from typing import Any
 from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.json_program import serve
-from neobert.runfiles.model_folder import weights_digest
+from neobert.runfiles.checkpoint.model_files import weights_digest
 
 
 def prepare(request: dict[str, Any]) -> dict[str, Any]:

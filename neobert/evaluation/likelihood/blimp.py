@@ -22,7 +22,6 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
-from neobert.runfiles.model_folder import model_folder, weights_digest
 
 if TYPE_CHECKING:
     from neobert.evaluation.likelihood.scorer import Likelihoods
@@ -61,7 +60,7 @@ def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | Non
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
         "model": settings.folder,
-        WEIGHTS: weights_digest(model_folder(Path(settings.folder))),
+        WEIGHTS: scores.weights,
         SUMMARY: _summary(found, scores.counts.truncated),
         **found,
         "truncated": scores.counts.truncated,

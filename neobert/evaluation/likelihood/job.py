@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,11 @@ import numpy as np
 
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.job import model_identity
+from neobert.encoding.placement import model_identity
 from neobert.encoding.shards import Shards, what_changed
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
+from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.model_folder import model_folder
 
 if TYPE_CHECKING:
@@ -42,12 +43,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Scores [N, 2] of all texts, counts of texts and tokens, and the duration of the last session."""
+    """Scores [N, 2] of all texts, counts of texts and tokens, and the duration of the last session.
+
+    Attributes:
+        weights: digest of the weights that computed the scores.
+    """
 
     values: Likelihoods
     counts: TextCounts
     kernels: str
     seconds: float
+    weights: str
 
 
 def score_all(
@@ -59,15 +65,21 @@ def score_all(
         identity: describes the texts; a resume with another identity is an error.
         num_texts: number of texts, for the progress; None if it is unknown.
     """
-    size = settings.texts_per_shard
-    of_scores = {"max_length": settings.max_length, "dtype": settings.dtype, "texts_per_shard": size}
-    whole = {**identity, **model_identity(model_folder(Path(settings.folder))), **of_scores}
-    if (finished := _finished(whole, settings.output)) is not None:
+    folder = model_folder(Path(settings.folder))
+    settings = replace(settings, folder=str(folder))  # a run directory may get another checkpoint meanwhile
+    whole = {
+        **identity,
+        **model_identity(folder, settings.device, settings.dtype),
+        "max_length": settings.max_length,
+        "texts_per_shard": settings.texts_per_shard,
+    }
+    weights = weights_digest(folder)
+    if (finished := _finished(whole, settings.output, weights)) is not None:
         return finished
     shards = Shards(settings.output)
     with shards.begin(whole):
         _score_missing(texts, whole, settings, shards, num_texts)
-    finished = _finished(whole, settings.output)
+    finished = _finished(whole, settings.output, weights)
     assert finished is not None
     return finished
 
@@ -108,7 +120,7 @@ def _score_missing(
     write_atomically(_record_of(settings.output), json.dumps(record).encode())
 
 
-def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
+def _finished(identity: Mapping[str, Any], output: Path, weights: str) -> Scores | None:
     """Return the scores of a complete evaluation; None if there is none.
 
     Raises `ProjectError` if the output belongs to other texts, weights or settings and would be overwritten.
@@ -117,7 +129,8 @@ def _finished(identity: Mapping[str, Any], output: Path) -> Scores | None:
         record = json.loads(_record_of(output).read_text(encoding="utf-8"))
         earlier = dict(record["identity"])
         values = np.load(output, allow_pickle=False)
-        found = Scores(values, TextCounts(**record["counts"]), record["kernels"], record["seconds"])
+        counts = TextCounts(**record["counts"])
+        found = Scores(values, counts, record["kernels"], record["seconds"], weights)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     if changed := what_changed(earlier, identity):

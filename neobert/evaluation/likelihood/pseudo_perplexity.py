@@ -16,7 +16,6 @@ from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
-from neobert.runfiles.model_folder import model_folder, weights_digest
 
 if TYPE_CHECKING:
     from neobert.evaluation.likelihood.scorer import Likelihoods
@@ -46,7 +45,7 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
         "schema_version": SCHEMA_VERSION,
         "source": texts.label,
         "model": settings.folder,
-        WEIGHTS: weights_digest(model_folder(Path(settings.folder))),
+        WEIGHTS: scores.weights,
         SUMMARY: _summary(path.name, found, scores.counts.truncated),
         **found,
         "truncated": scores.counts.truncated,

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.finite import require_finite
-from neobert.encoding.model import InferenceModel, load_model, placement
+from neobert.encoding.model import InferenceModel, load_model
+from neobert.encoding.placement import placement
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.progress import OnProgress, unreported

@@ -1,4 +1,4 @@
-"""Verification of the model files of a checkpoint, for commands that read the model and no training state."""
+"""Model files of a folder: their digests, and their verification against the manifest of a checkpoint."""
 
 from __future__ import annotations
 
@@ -9,25 +9,61 @@ from pathlib import Path
 from typing import Any
 
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.manifest import FILE_NAME, read_content, verify_file
-from neobert.runfiles.checkpoint.refusal import broken
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256, read_content, verify_file
+from neobert.runfiles.checkpoint.refusal import broken, refuse_strays
+from neobert.runfiles.run_dir import CONFIG
 
 SUFFIXES = (".safetensors", ".json", ".txt", ".model")
 """Endings of weights, their index, config and tokenizer files; code and the model card are not read."""
+WEIGHT_FILES = "*.safetensors"
+INDEX_SUFFIX = ".safetensors.index.json"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+SETTINGS = (CONFIG, "modules.json", "sentence_bert_config.json")
+"""Settings of the model and, from sentence-transformers, of pooling and length."""
 UNREADABLE_HINT = "give this user read permission, or use another checkpoint by its path"
 
-_verified: set[tuple[object, ...]] = set()
+_sums: dict[tuple[object, ...], str] = {}
+
+
+def model_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file that determines the outputs of a model, by its path in the folder."""
+    files = [path for path in folder.iterdir() if _determines_outputs(path.name)]
+    files += folder.glob(f"*/{CONFIG}")  # modules of sentence-transformers
+    return {path.relative_to(folder).as_posix(): _sha256_once(path) for path in sorted(files)}
+
+
+def weights_digest(folder: Path) -> str:
+    """Return the SHA-256 sums of a folder's *.safetensors files, sorted by name, separated by spaces."""
+    return " ".join(map(_sha256_once, sorted(folder.glob(WEIGHT_FILES))))
+
+
+def _determines_outputs(name: str) -> bool:
+    return name in (*SETTINGS, *TOKENIZER_FILES) or name.endswith((".safetensors", INDEX_SUFFIX, ".model"))
 
 
 def verify_model(folder: Path) -> None:
     """Verify weights, config and tokenizer files of a checkpoint against its manifest.
 
-    Does nothing for a folder without a manifest. Files that are missing or that the manifest does not list
-    are ignored, as is the training state. A process reads an unchanged file only once. Raises `ProjectError`
-    CKP007 if a file or the manifest is damaged or may not be read.
+    Does nothing for a folder without a manifest. Missing files are left to their readers, and the training
+    state is ignored. A process reads an unchanged file only once. Raises `ProjectError` CKP007 if a file or
+    the manifest is damaged or may not be read, and `StrayEntryError` for weights, settings or tokenizer files
+    that the manifest does not list: a reader would use them in place of the saved ones.
     """
+    if not os.path.lexists(folder / FILE_NAME):
+        return
     with _refusing_unreadable(folder):
-        for name, expected in _listed(folder).items():
+        listed = _listed(folder)
+        present = {path.name for path in folder.iterdir() if _determines_outputs(path.name)}
+        refuse_strays(folder, present, listed)
+        for name, expected in listed.items():
             with suppress(FileNotFoundError):  # its reader reports it
                 _verify_once(folder, name, expected)
 
@@ -69,8 +105,16 @@ def _state_of(path: Path) -> tuple[object, ...]:
 
 
 def _verify_once(folder: Path, name: str, expected: Mapping[str, Any]) -> None:
-    """Verify a file, unless this process has done so and the file is unchanged since."""
-    state = (*_state_of(folder / name), expected["size"], expected["sha256"])
-    if state not in _verified:
+    """Verify a file, unless this process has read it and it is unchanged since."""
+    state = _state_of(folder / name)
+    if _sums.get(state) != expected["sha256"]:
         verify_file(folder, name, expected)
-        _verified.add(state)
+        _sums[state] = expected["sha256"]
+
+
+def _sha256_once(path: Path) -> str:
+    """Return the SHA-256 of a file, which a process reads only once while it is unchanged."""
+    state = _state_of(path)
+    if state not in _sums:
+        _sums[state] = file_sha256(path)
+    return _sums[state]

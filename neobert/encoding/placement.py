@@ -1,0 +1,28 @@
+"""Device and compute type of a model, and the identity of its outputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from neobert.runfiles.checkpoint.model_files import model_digests
+
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
+
+
+def placement(device: str | None, dtype: str | None) -> tuple[torch.device, torch.dtype]:
+    """Return device and compute type; by default the first GPU in bf16, else the CPU in fp32."""
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return where, DTYPES[dtype or ("bf16" if where.type == "cuda" else "fp32")]
+
+
+def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[str, Any]:
+    """Return what determines the outputs of a model as JSON values: its files, compute type and device kind.
+
+    Results with other values are of another model, and are not continued.
+    """
+    where, computed_in = placement(device, dtype)
+    names = {value: name for name, value in DTYPES.items()}
+    return {"model": model_digests(folder), "dtype": names[computed_in], "device": where.type}
