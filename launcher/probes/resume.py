@@ -22,7 +22,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
-from neobert.runfiles.checkpoint.refusal import StrayEntryError
+from neobert.runfiles.checkpoint.refusal import IntactCheckpointError
 from neobert.runfiles.checkpoint.state import CONFIG, DATA_FINGERPRINT, STATE, STATE_DIR, TOKENIZER_DIGEST
 from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
 from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
@@ -56,7 +56,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
             exists=_is_there(error.place),
             reason=error.message,
             alternative=alternative,
-            way_out=error.hint if isinstance(error, StrayEntryError) else "",
+            way_out=error.hint if isinstance(error, IntactCheckpointError) else "",
             is_continued=continued is not None,
         )
     if found is None:

@@ -16,6 +16,7 @@ from launcher.cli import app
 from launcher.run.summary import conclude
 from neobert.errors import ProjectError
 from neobert.receipt import read_receipt
+from neobert.runfiles.checkpoint.manifest import FILE_NAME, _digest_of
 from neobert.train import read_config
 from neobert.training.checkpoint.publish import remove
 from neobert.training.loop.assembly import choose_start
@@ -211,3 +212,26 @@ def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
     stray.unlink()
     assert resume("--resume", "auto").code == 0
     assert (folder / "run" / "checkpoints" / "4").is_dir()
+
+
+def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(folder, resume, command):
+    """It counted as damaged: the run repeated its steps, and the checkpoint was renamed."""
+    manifest = folder / "run" / "checkpoints" / "4" / FILE_NAME
+    saved = manifest.read_text()
+    content = json.loads(saved) | {"schema_version": 2}
+    del content["sha256"]
+    manifest.write_text(json.dumps(content | {"sha256": _digest_of(content)}))
+    for refused in (
+        resume("--resume", "auto"),
+        resume("--resume", "latest"),
+        command("encode", "run", "text.txt", "--pooling", "avg", "-o", "out.npy"),
+    ):
+        said = refused.out + refused.err
+        assert (refused.code, "checkpoint.json has schema version 2; this version reads 1" in said) == (
+            1,
+            True,
+        )
+        assert "use the version of neobert-launch that saved the checkpoint" in said
+    assert not [*manifest.parents[1].glob(".*-4-*")], "neither set aside nor in quarantine"
+    manifest.write_text(saved)
+    assert resume("--resume", "auto").code == 0

@@ -24,7 +24,7 @@ from pathlib import Path
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.runfiles.checkpoint.manifest import Manifest, verify
-from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, StrayEntryError, broken
+from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT, IntactCheckpointError, broken
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import AUTO, CHECKPOINTS, CONFIG, LATEST, NEVER, RESOLVED
 
@@ -177,8 +177,8 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
     for step in reversed(checkpoint_steps(root)):
         try:
             manifest = verify(root / str(step))
-        except StrayEntryError:
-            raise  # it is complete: skipping it would repeat steps because of one stray file
+        except IntactCheckpointError:
+            raise
         except ProjectError as error:
             rejected.append(Rejected(step, error.message))
             continue

@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.refusal import broken, entries, refuse_link_out, refuse_strays
+from neobert.runfiles.checkpoint.refusal import (
+    broken,
+    entries,
+    refuse_later_version,
+    refuse_link_out,
+    refuse_strays,
+)
 from neobert.runfiles.json_values import is_count
 
 log = logging.getLogger(__name__)
@@ -199,7 +205,8 @@ def _read(folder: Path) -> dict[str, Any]:
 def read_content(folder: Path) -> dict[str, Any]:
     """Return the content of a manifest, which may be a link out of the folder, as in the cache of the Hub.
 
-    Raises `ProjectError` CKP007 if it is missing or damaged, and `PermissionError`.
+    Its digest and the key `schema_version` have the same form in every version. Raises `ProjectError` CKP007
+    if it is missing, damaged or of a later version, and `PermissionError`.
     """
     try:
         content = _object_in(folder / FILE_NAME)
@@ -212,8 +219,10 @@ def read_content(folder: Path) -> dict[str, Any]:
         raise
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise broken(folder, f"{FILE_NAME} is damaged") from None
-    if declared != _digest_of(content) or content.get("schema_version") != SCHEMA_VERSION:
-        raise broken(folder, f"{FILE_NAME} is damaged or of another version")
+    version = content.get("schema_version")
+    if declared != _digest_of(content) or not is_count(version) or version < SCHEMA_VERSION:
+        raise broken(folder, f"{FILE_NAME} is damaged")
+    refuse_later_version(folder, FILE_NAME, version, SCHEMA_VERSION)
     if not _is_well_formed(content):
         raise broken(folder, f"{FILE_NAME} has values of wrong types")
     return content

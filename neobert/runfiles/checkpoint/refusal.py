@@ -14,16 +14,31 @@ CODE = "CKP007"
 MOST_NAMED = 3
 STRAY_HINT = "move these entries out of the checkpoint folder, which may contain only saved files"
 DAMAGED_HINT = "restore the checkpoint from a copy, or use another one by its path"
+VERSION_HINT = (
+    "use the version of neobert-launch that saved the checkpoint, or a later one; "
+    "or use an earlier checkpoint by its path"
+)
 LINK_HINT = "copy the checkpoint and follow its links (cp -rL), then resume from the copy"
 
 
-class StrayEntryError(ProjectError):
+class IntactCheckpointError(ProjectError):
+    """Raised for a checkpoint that is not damaged: to skip it would repeat steps for nothing."""
+
+
+class StrayEntryError(IntactCheckpointError):
     """Raised for an intact checkpoint whose folder has an entry that the manifest does not list."""
 
 
 def broken(folder: Path, reason: str, hint: str = DAMAGED_HINT) -> ProjectError:
     """Build the `ProjectError` CKP007 for a checkpoint that cannot be used."""
     return ProjectError(code=CODE, message=reason, hint=hint, place=str(folder))
+
+
+def refuse_later_version(folder: Path, file: str, version: int, known: int) -> None:
+    """Raise `IntactCheckpointError` CKP007 if this version of the program cannot read a schema version."""
+    if version > known:
+        message = f"{file} has schema version {version:,}; this version reads {known:,}"
+        raise IntactCheckpointError(CODE, message, VERSION_HINT, str(folder))
 
 
 def entries(folder: Path, below: str = "") -> Iterator[str]:
