@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,7 @@ from neobert.config.schema import RunConfig
 from neobert.config.variables import References
 from neobert.tasks import sections_read
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
+from profiles.begun import Begun, changed_keys, with_values_begun_with
 from profiles.inherit import (
     ABOUT,
     PROFILE,
@@ -34,6 +35,7 @@ from profiles.inherit import (
 )
 
 __all__ = [
+    "Begun",
     "Expectations",
     "Profile",
     "Requirements",
@@ -82,6 +84,7 @@ class ResolvedRun:
         source_file: last run file, otherwise the profile's file; empty without either.
         references: dotted key to the variables in its value.
         outdated_paths: keys of run files whose path exists only relative to the working directory.
+        begun_with: keys with a value that the run began with, instead of today's default or profile.
     """
 
     config: RunConfig
@@ -92,6 +95,7 @@ class ResolvedRun:
     overrides: tuple[Override, ...] = ()
     references: References = field(default_factory=dict)
     outdated_paths: tuple[str, ...] = ()
+    begun_with: tuple[str, ...] = ()
 
     @property
     def is_production(self) -> bool:
@@ -146,11 +150,13 @@ def resolve_run(
     files: Sequence[str | Path] = (),
     overrides: Sequence[str] = (),
     loaded: dict[str, Loaded] | None = None,
+    begun: Begun | None = None,
 ) -> ResolvedRun:
     """Resolve a run: its profile, the run files from left to right, then the overrides.
 
     A profile file in place of a run file resolves to the profile itself. Pass the same `loaded` to several
-    calls to read each profile only once.
+    calls to read each profile only once. `begun`: record of the run that this one continues, whose values
+    replace those of shipped profiles and defaults.
     Raises ConfigError with all problems at once, and ProjectError if profiles contradict each other.
     """
     loaded = {} if loaded is None else loaded
@@ -158,17 +164,17 @@ def resolve_run(
     parsed = parse_overrides(overrides)
     _refuse_profile_override(parsed)
     if any(map(is_profile, documents)):
-        return _run_of_profile_file(profile, documents, parsed)
+        return _run_of_profile_file(profile, documents, parsed, begun)
     name, place = named_profile(documents, profile)
     if name is None:
-        return _run(None, (), documents, parsed)
+        return _run(None, (), documents, parsed, begun)
     if name not in loaded:
         loaded[name] = _profile(load_layers(find_profile(name, place)))
     base_profile, base = loaded[name]
     if base_profile.kind == "base":
         hint = f"write a profile that extends: {name}"
         raise identity_error(f"{name} is a base for other profiles and cannot be run", hint, place)
-    return _run(base_profile, base, documents, parsed)
+    return _run(base_profile, base, documents, parsed, begun)
 
 
 def resolve_readable(
@@ -190,13 +196,16 @@ def resolve_readable(
 
 
 def _run_of_profile_file(
-    profile: str | None, documents: Sequence[Document], overrides: tuple[Override, ...]
+    profile: str | None,
+    documents: Sequence[Document],
+    overrides: tuple[Override, ...],
+    begun: Begun | None,
 ) -> ResolvedRun:
     path = next(Path(document.file) for document in documents if is_profile(document))
     if len(documents) > 1 or profile not in (None, path.stem):
         hint = f"write profile: {path.stem} in a run file"
         raise identity_error(f"{path} is a profile and cannot be combined with other files", hint, str(path))
-    return _run(*_profile(load_layers(path)), (), overrides)
+    return _run(*_profile(load_layers(path)), (), overrides, begun)
 
 
 def _run(
@@ -204,8 +213,14 @@ def _run(
     base: Sequence[Document],
     documents: Sequence[Document],
     overrides: tuple[Override, ...],
+    begun: Begun | None,
 ) -> ResolvedRun:
-    resolution = resolve([*base, *documents], overrides, sections_read())
+    layers = [*base, *documents]
+    resolution = resolve(layers, overrides, sections_read())
+    if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
+        continued = resolve(with_values, overrides, sections_read())
+        resolved = _resolved(continued, profile, documents, overrides)
+        return replace(resolved, begun_with=changed_keys(resolution, continued))
     return _resolved(resolution, profile, documents, overrides)
 
 

@@ -32,10 +32,9 @@ from neobert.config.canonical import flatten
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.printable import printable
-from neobert.runfiles.run_dir import MANIFEST, METRICS, RESOLVED
+from neobert.runfiles.run_dir import MANIFEST, METRICS, PROVENANCE, RESOLVED
 from neobert.tasks import known_metrics
 
-PROVENANCE = "provenance.json"
 CODE = "code_version"
 TASK = "task"
 MOST_ROWS = 10
@@ -169,7 +168,9 @@ def _origin(each: Compared, key: str) -> str:
     if key == CODE or not isinstance(content, dict):
         return UNKNOWN if key != CODE else MANIFEST
     kind, file, line = (content.get(name) for name in ("kind", "file", "line"))
-    origin = Origin(kind if kind in ("default", "override") else "file", Path(str(file)).name, _count(line))
+    origin = Origin(
+        kind if kind in ("default", "override", "run") else "file", Path(str(file)).name, _count(line)
+    )
     return printable(origin_text(origin))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
 
 if TYPE_CHECKING:
     from neobert.config import Origin
@@ -43,12 +44,19 @@ class Selection:
         return self.profile is None and not self.files and not self.overrides
 
     def resolve(self) -> ResolvedRun:
-        """Resolve the config of the selected run. Raises ProjectError if it is unreadable or invalid."""
-        from neobert.config.errors import ConfigError
-        from profiles.registry import resolve_run
+        """Resolve the config of the selected run, with the values that a run in its directory began with.
 
+        Raises ProjectError if it is unreadable or invalid.
+        """
+        from launcher.rundir.begun_with import read_begun
+        from neobert.config.errors import ConfigError
+        from profiles.registry import Loaded, resolve_run
+
+        loaded: dict[str, Loaded] = {}
         try:
-            run = resolve_run(self.profile, self.files, self.overrides)
+            run = resolve_run(self.profile, self.files, self.overrides, loaded)
+            if begun := read_begun(run):
+                run = resolve_run(self.profile, self.files, self.overrides, loaded, begun)
         except ConfigError as error:
             from launcher.report.partial_checks import judged_as_read
 
@@ -61,10 +69,19 @@ class Selection:
         return replace(origin, file=self.arguments[key], line=0, column=0) if is_generated else origin
 
     def require(self) -> ResolvedRun:
-        """Resolve the selected run. Raises ProjectError if the selection is empty or invalid."""
+        """Resolve the selected run, and print a note if it continues with values of an earlier version.
+
+        Raises ProjectError if the selection is empty or invalid.
+        """
+        from launcher.rundir.begun_with import note_on_begun
+        from launcher.terminal import console
+
         require_working_directory()
         self.check_named()
-        return self.resolve()
+        run = self.resolve()
+        if note := note_on_begun(run):
+            console.tell(printable(note))
+        return run
 
     def check_named(self) -> None:
         """Raise ProjectError if no profile, run file or override is given."""

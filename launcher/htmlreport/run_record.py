@@ -14,7 +14,7 @@ from launcher.htmlreport.reader import History, Rank, launches_of, read_history,
 from launcher.rundir.directory import is_alive
 from launcher.rundir.records import Record, list_in
 from neobert.config.canonical import flatten
-from neobert.runfiles.run_dir import MANIFEST, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from neobert.tasks import TASKS, Metric
 
 CHECKPOINT_NAME = re.compile(r"checkpoint (\d{1,18})")
@@ -121,7 +121,7 @@ def read_run(folder: Path) -> RunRecord:
         ranks=ranks,
         num_ranks=num_ranks,
         config=flatten(read_document(folder, RESOLVED)),
-        provenance=read_document(folder, "provenance.json"),
+        provenance=read_document(folder, PROVENANCE),
         launches=launches,
         preflight=read_document(folder, "preflight.json"),
         facts=read_document(folder, "facts.json"),

@@ -147,4 +147,4 @@ def _origin(run: RunRecord, key: str) -> str:
         return f"command line: {overrides[line - 1]}"
     if kind == "profile":
         return f"profile {Path(file).stem}, line {line}"
-    return origin_text(Origin("file" if kind == "file" else "default", file, line))
+    return origin_text(Origin(kind if kind in ("file", "run") else "default", file, line))

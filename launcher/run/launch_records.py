@@ -22,7 +22,7 @@ from launcher.rundir.directory import after_boot_s, is_run_directory
 from launcher.rundir.records import list_in, read_json
 from neobert.config import to_dict
 from neobert.errors import ProjectError
-from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import LOGS, MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from profiles.registry import ResolvedRun
 
 GIVEN = "config.yaml"
@@ -31,7 +31,7 @@ AS_GIVEN = (
     "resolved.json.\n"
 )
 WRITTEN = (
-    GIVEN, RESOLVED, "provenance.json", "facts.json", "preflight.json", "receipt.json", MANIFEST,
+    GIVEN, RESOLVED, PROVENANCE, "facts.json", "preflight.json", "receipt.json", MANIFEST,
     f"{LOGS}/",
 )  # fmt: skip
 
@@ -84,7 +84,7 @@ def write_run(
     write_json(folder / RESOLVED, to_dict(run.config))
     make_folder(folder / LOGS)
     _write_given(run, files, folder)
-    write_json(folder / "provenance.json", provenance(run))
+    write_json(folder / PROVENANCE, provenance(run))
     diff = _keep_diff(staging / DIFF, folder, examination)
     write_manifest(folder, {**describe_launch(examination), **launch, "diff": diff}, earlier_outcome)
     write_results(examination, folder)

@@ -29,6 +29,7 @@ from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
 from neobert.runfiles.checkpoint.manifest import verify
+from neobert.runfiles.resume_policy import DEFAULTS
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, MANIFEST, NEVER, NEWEST, RESOLVED
 from profiles.registry import ResolvedRun
 from validators.facts_host import ResumeFacts
@@ -253,8 +254,11 @@ def _with_absolute_paths(config: Mapping[str, Any], start: str) -> dict[str, Any
 
 
 def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a flat config without keys that only determine how a session starts, to compare two runs."""
-    return without_effects(flatten(without_removed(config, keep_set=True)), ("start",))
+    """Return a flat config without keys that only determine how a session starts, to compare two runs.
+
+    A key that an older version lacks has the behaviour of that version.
+    """
+    return without_effects(DEFAULTS | flatten(without_removed(config, keep_set=True)), ("start",))
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:

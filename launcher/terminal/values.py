@@ -26,6 +26,8 @@ def origin_text(origin: Origin) -> str:
     """Format the origin of a value: `default`, number of the argument if known, or file and line."""
     if origin.kind == "default":
         return "default"
+    if origin.kind == "run":
+        return "run directory: profile or default as it was when the run began"
     if origin.kind == "override":
         return f"command line, argument {origin.line}" if origin.line else "command line"
     return f"{origin.file}:{origin.line}" if origin.line else origin.file

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, time
 from typing import Any, Literal
 
-OriginKind = Literal["default", "profile", "file", "override"]
+OriginKind = Literal["default", "profile", "run", "file", "override"]
 Scalar = str | int | float | bool | None
 Path = tuple[str | int, ...]
 
@@ -23,6 +23,7 @@ MAX_DEPTH = 48
 class Origin:
     """File position of a value. Lines and columns count from 1; 0: unknown.
 
+    A value of kind `run` is one that a run began with (`profiles.begun`); the file is its recorded config.
     For an override the file is `<command line>` and the line is the position of the argument.
     """
 

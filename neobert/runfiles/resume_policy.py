@@ -14,6 +14,7 @@ from typing import Any
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import effect_of, is_compared_by_content
+from neobert.config.legacy_defaults import LEGACY_DEFAULTS
 from neobert.config.removed_keys import REMOVED, without_removed
 from neobert.config.schema import RunConfig
 
@@ -91,7 +92,7 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
 
     That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,
     because it has no weights, and so is the length of pieces that no step is cut into. A key that an older
-    version lacks has its default value; one that was removed counts if the run had set it.
+    version lacks has the behaviour of that version; one that was removed counts if the run had set it.
     """
     flat = DEFAULTS | flatten(without_removed(config, keep_set=True))
     if flat.get("model.rope", True):
@@ -107,4 +108,4 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}
 
 
-DEFAULTS = flatten(to_dict(RunConfig()))
+DEFAULTS = {**flatten(to_dict(RunConfig())), **LEGACY_DEFAULTS}

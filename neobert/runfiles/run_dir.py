@@ -19,6 +19,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 CODE = "TRN002"
 RESOLVED = "resolved.json"
+PROVENANCE = "provenance.json"
 MANIFEST = "manifest.json"
 CHECKPOINTS = "checkpoints"
 CONFIG = "config.json"

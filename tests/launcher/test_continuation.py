@@ -67,6 +67,41 @@ def test_what_is_left_of_a_run_is_planned_and_announced(
     assert receipt["config_digest"] == planned["config_hash"]
 
 
+@pytest.mark.child
+@pytest.mark.usefixtures("warm")
+def test_a_run_goes_on_with_the_values_that_its_shipped_profile_had(
+    command: Callable[..., Any], launch: Callable[..., Any]
+) -> None:
+    """The record is that of a version in which these two values were the profile's."""
+    options = ("-p", "cpu-demo", "--trainer.output_dir", "runs/a", "--trainer.resume_from_checkpoint=auto")
+    was = ("--optimizer.lr=7e-3", "--datacollator.mlm_probability=0.17")
+    assert launch("train", *options, *was, fake="finish").code == 0
+    folder = Path("runs/a")
+    origins = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
+    for key in ("optimizer.lr", "datacollator.mlm_probability"):
+        origins[key] = {"kind": "profile", "file": "/old/profiles/smoke/cpu-demo.yaml"}
+    (folder / "provenance.json").write_text(json.dumps(origins), encoding="utf-8")
+
+    again = launch("train", *options, fake="finish")
+    note = "continuing with the values of profile cpu-demo that this run began with (2 differ; "
+    assert note in " ".join(again.err.split())
+    assert "this run is already finished" in again.out, "the same run, to the last value"
+    assert note in " ".join(command("plan", *options).err.split())
+    shown = command("explain", "optimizer.lr", *options).out
+    assert "0.007" in shown
+    assert "profile or default as it was when the run began" in " ".join(shown.split())
+
+    elsewhere = ("-p", "cpu-demo", "--trainer.output_dir", "runs/b")
+    path = save(folder, 600)
+    assert note in " ".join(
+        command("plan", *elsewhere, f"--trainer.resume_from_checkpoint={path}").err.split()
+    )
+    for anew in (("--trainer.resume_from_checkpoint=never",), ("--trainer.output_dir", "runs/c")):
+        assert "began with" not in command("plan", *options, *anew).err
+    set_now = command("plan", *options, *was).err
+    assert "began with" not in set_now, "all that differs is set by the user"
+
+
 def save(folder: Path, step: int) -> Path:
     def write(to: Path) -> None:
         (to / "weights").write_bytes(b"w" * 100)

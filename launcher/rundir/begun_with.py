@@ -1,0 +1,39 @@
+"""Record of the run that a launch continues, and the note on the values that it continues with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from launcher.rundir.directory import run_directory
+from launcher.rundir.records import read_json
+from neobert.runfiles.checkpoint.folders import BEST
+from neobert.runfiles.run_dir import NEVER, NEWEST, PROVENANCE, RESOLVED
+from profiles.registry import Begun, ResolvedRun
+
+
+def read_begun(run: ResolvedRun) -> Begun | None:
+    """Return the record of the run that this one would continue; None without one or for a fresh start.
+
+    A checkpoint that is named by its path belongs to the run directory that contains it.
+    """
+    selector = run.config.trainer.resume_from_checkpoint
+    if selector == NEVER:
+        return None
+    if selector in (*NEWEST, BEST):
+        return _record(run_directory(run))
+    path = Path(selector)
+    return next(filter(None, map(_record, (path, *path.parents[:2]))), None)
+
+
+def _record(folder: Path) -> Begun | None:
+    config, origins = read_json(folder / RESOLVED), read_json(folder / PROVENANCE)
+    return Begun(str(folder / RESOLVED), config, origins) if config and origins else None
+
+
+def note_on_begun(run: ResolvedRun) -> str:
+    """Return one line on the values that the run began with; empty if today's are the same."""
+    if not run.begun_with:
+        return ""
+    source = f"profile {run.profile.name}" if run.profile else "the defaults"
+    shown = f"{len(run.begun_with)} differ; `neobert-launch explain KEY` shows each"
+    return f"continuing with the values of {source} that this run began with ({shown})"
