@@ -198,8 +198,7 @@ class DataFacts:
     `renumbered_tokens`: of the `weights_tokens` tokens in the weights' tokenizer.json, those with another id
     or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
     would train another tokenizer than the run of the weights did.
-    `cache_reason` is why prepared data cannot be cached. `is_plain`: whether all files are
-    uncompressed local text, so that file sizes are text sizes.
+    `cache_reason` is why prepared data cannot be cached.
     """
 
     source: str
@@ -219,4 +218,3 @@ class DataFacts:
     renumbered_tokens: int = 0
     tokenizer_differences: tuple[str, ...] = ()
     cache_reason: str = ""
-    is_plain: bool = False

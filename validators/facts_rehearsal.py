@@ -235,6 +235,8 @@ class RehearsalFacts:
         answers: results of known-answer tests at the end of the uninterrupted run; empty for facts of earlier
             versions.
         save_s: duration of the first checkpoint, written during training, until it was read back.
+        planned_steps: steps of the run for which the rehearsal built its schedule; None for facts of earlier
+            versions.
         keys_read: keys that the program read; `keys_replaced` have other values in a rehearsal.
     """
 
@@ -260,5 +262,6 @@ class RehearsalFacts:
     resumes: tuple[ResumeTrialFacts, ...] = ()
     telemetry: TelemetryFacts | None = None
     watchdog: WatchdogFacts | None = None
+    planned_steps: int | None = None
     keys_read: tuple[str, ...] = ()
     keys_replaced: tuple[str, ...] = ()

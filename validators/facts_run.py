@@ -136,6 +136,8 @@ class PreparedFacts:
             prepared the data.
         max_token_id: largest id in the data, or in the sample of a stream.
         epochs: number of passes over the data in the run.
+        microbatches: microbatches of one epoch over all ranks, if `trainer.max_epochs` is set and the text is
+            not a stream; otherwise None.
         histogram: [longest length, documents] per bin, of whole documents before truncation.
         sampled_microbatches: number of inspected microbatches over all ranks.
         repeated_samples: samples read by several ranks, or twice by one.
@@ -184,6 +186,7 @@ class PreparedFacts:
     eval_words: dict[str, int] = field(default_factory=dict)
     eval_documents: int = 0
     eval_copies: int = 0
+    microbatches: int | None = None
     weights_tokens: int = 0
     renumbered_tokens: int = 0
     corpora: tuple[CorpusFacts, ...] = ()

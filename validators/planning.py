@@ -10,7 +10,8 @@ from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.table import requested_kernels
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
-from neobert.plan.epochs import epoch_size
+from neobert.plan.derived import EpochSize
+from neobert.plan.epoch_size import epoch_size
 from neobert.plan.remaining import find_start
 from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
@@ -19,19 +20,30 @@ from profiles.registry import Profile, ResolvedRun
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts
+    from validators.facts_run import PreparedFacts
 
 DEFAULT_MFU = 0.3
 DEFAULT_GPU = "A100"
 
 
 def plan_run(
-    run: ResolvedRun, measured: Measured | None = None, gpus: Sequence[GpuFacts] | None = None
+    run: ResolvedRun,
+    measured: Measured | None = None,
+    gpus: Sequence[GpuFacts] | None = None,
+    prepared: PreparedFacts | None = None,
 ) -> Plan:
-    """Build the plan of a run; `gpus` are the visible GPUs, None if the machine was not probed.
+    """Build the plan of a run. Raises ProjectError if the profile requires a GPU that is not in the table.
 
-    Raises ProjectError if the profile requires a GPU that is not in the table.
+    Args:
+        gpus: the visible GPUs; None if the machine was not probed.
+        prepared: the prepared text; None if it was not counted.
     """
-    return build_plan(run.config, assumptions_of(run, gpus), measured)
+    assumptions = assumptions_of(run, gpus)
+    if prepared is not None and prepared.microbatches is not None:
+        assumptions = replace(
+            assumptions, epoch=EpochSize(prepared.microbatches, "counted in the prepared text")
+        )
+    return build_plan(run.config, assumptions, measured)
 
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:

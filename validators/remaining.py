@@ -8,6 +8,8 @@ from neobert.plan.remaining import Remaining, remaining
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 
+MAX_STEPS, MAX_EPOCHS = "trainer.max_steps", "trainer.max_epochs"
+
 
 def start_of(plan: Plan, facts: Facts) -> Start:
     """Return where the run starts: at the verified checkpoint, or where the plan assumes without a probe."""
@@ -26,6 +28,11 @@ def remaining_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
 def own_part_of(run: ResolvedRun, plan: Plan, facts: Facts) -> Remaining:
     """Return the part that all launches of this run train, without the steps of a run that it continues."""
     return remaining(run.config, plan, start_of(plan, facts).continued_step)
+
+
+def limiting_key(run: ResolvedRun, plan: Plan) -> str:
+    """Return the key that ends the run: `trainer.max_epochs` where that is before `trainer.max_steps`."""
+    return MAX_EPOCHS if plan.max_steps.value < run.config.trainer.max_steps else MAX_STEPS
 
 
 def subject_of(left: Remaining) -> str:

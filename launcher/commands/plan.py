@@ -12,7 +12,6 @@ from launcher.report.plan_view import plan_text
 from launcher.report.report import report_of_run
 from launcher.terminal import console
 from launcher.terminal.values import result_json
-from neobert.errors import EXIT_OK
 from neobert.plan import Plan
 from neobert.plan.remaining import Remaining
 from profiles.registry import ResolvedRun
@@ -34,7 +33,7 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
         console.write(result_json({**as_json(resolved, plan, left), **judged}))
     else:
         parts = [plan_text(resolved, plan, left, verbose=verbose)]
-        parts += [] if report.exit_code == EXIT_OK else [render(report)]
+        parts += [render(report)] if report.findings else []
         console.write("\n\n".join(parts))
     return report.exit_code
 

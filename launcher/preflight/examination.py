@@ -84,8 +84,8 @@ def examine(
     else:
         facts = held_to(facts, run.config)
     measured = measurement(facts) or earlier
-    predicted = plan_run(run, gpus=facts.gpus)
-    plan = predicted if measured is None else plan_run(run, measured, facts.gpus)
+    predicted = plan_run(run, None, facts.gpus, facts.prepared)
+    plan = predicted if measured is None else plan_run(run, measured, facts.gpus, facts.prepared)
     findings, checks = judge(run, plan, facts, levels)
     reused: tuple[CheckResult, ...] = ()
     since = ""

@@ -16,6 +16,7 @@ from launcher.terminal.console import paint
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
+from neobert.plan import Plan
 from neobert.plurals import counted, listed
 from neobert.printable import printable
 from validators.facts import Facts
@@ -61,7 +62,7 @@ def _verdict(examination: Examination) -> str:
 
 def _decisions(examination: Examination) -> str:
     facts = examination.facts
-    decisions = [*_decision_rows(examination), *text_rows(facts), *measured_rows(facts)]
+    decisions = [*_decision_rows(examination), *text_rows(examination.plan, facts), *measured_rows(facts)]
     rows = [[name, value, reason] for name, value, reason in decisions]
     return f"{plan_head(examination.run, examination.plan)}\n{columns(rows, indent='  ')}"
 
@@ -74,7 +75,7 @@ def _decision_rows(examination: Examination) -> Iterator[Row]:
 def _figures(examination: Examination) -> str:
     """Return the key figures as one paragraph, without their reasons."""
     plan = examination.plan
-    rows = [*_decision_rows(examination), *text_rows(examination.facts)]
+    rows = [*_decision_rows(examination), *text_rows(plan, examination.facts)]
     rows += measured_rows(examination.facts)
     head = plan_head(examination.run, plan).splitlines()[0]
     shown = (
@@ -149,12 +150,14 @@ def _summary(examination: Examination) -> str:
     return fold(text, console.width(), hanging=INDENT)
 
 
-def text_rows(facts: Facts) -> Iterator[Row]:
-    """Yield the row with the number of epochs; no row if the data was not inspected or is streamed."""
+def text_rows(plan: Plan, facts: Facts) -> Iterator[Row]:
+    """Yield the row with the number of epochs, estimated if the data was not inspected."""
     found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)
         yield "epochs", epochs, f"the run's tokens / {show_count(found.num_tokens)} of prepared text"
+    elif plan.epochs.value is not None:
+        yield "epochs", f"about {show_number(plan.epochs.value, 3)}", plan.epochs.reason
 
 
 def measured_rows(facts: Facts) -> Iterator[Row]:

@@ -25,6 +25,7 @@ AS_THEY_ARE = (
     "overlap",
     "save_s",
     "answers",
+    "planned_steps",
 )
 SHARED = {
     "batches": "data",

@@ -15,7 +15,6 @@ from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
-from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
@@ -45,7 +44,6 @@ class Text:
     num_files: int = 0
     size_bytes: int = 0
     reason: str = ""
-    is_plain: bool = False
 
 
 def probe_data(subject: Subject) -> DataFacts:
@@ -104,7 +102,6 @@ def _all_of(texts: Sequence[Text]) -> Text:
         is_readable=True,
         num_files=sum(text.num_files for text in texts),
         size_bytes=sum(text.size_bytes for text in texts),
-        is_plain=all(text.is_plain for text in texts),
     )
 
 
@@ -119,12 +116,11 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 def _local(path: Path) -> Text:
     if not path.exists():
         return Text(str(path), exists=False, is_readable=False, reason="no such file or folder")
-    num_files, size_bytes, unreadable, is_plain = 0, 0, "", True
+    num_files, size_bytes, unreadable = 0, 0, ""
     for file in _files(path):
         num_files += 1
         size_bytes += file.stat().st_size
         unreadable = unreadable or _why_unreadable(file)
-        is_plain = is_plain and kind_of(file) != PARQUET and file.suffix.lower() not in COMPRESSIONS
     is_readable = num_files > 0 and not unreadable
     return Text(
         str(path),
@@ -133,7 +129,6 @@ def _local(path: Path) -> Text:
         num_files=num_files,
         size_bytes=size_bytes,
         reason=unreadable,
-        is_plain=is_plain,
     )
 
 

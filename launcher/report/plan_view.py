@@ -67,6 +67,8 @@ def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
     steps = f"{'at most ' * is_bound}{_steps(plan, left)}{',' * bool(left.first_step)} {sign} {each}"
     tokens = f"{steps} = {show_count(left.tokens.value)} tokens"
     yield "work", tokens, f"{left.tokens.reason}; steps: {plan.max_steps.reason}"
+    if plan.epochs.value is not None:
+        yield _row("epochs", f"about {show_number(plan.epochs.value, 3)}", plan.epochs)
     yield from _corpus_rows(run.config.dataset, left)
     yield _row(
         "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter

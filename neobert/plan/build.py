@@ -12,7 +12,7 @@ from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.plan.derived import Derived, Measured, Values
-from neobert.plan.epochs import plan_steps
+from neobert.plan.epochs import plan_epochs, plan_steps
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import plan_kernels
 from neobert.plan.memory import plan_memory
@@ -41,6 +41,7 @@ class Plan:
     global_batch_size: Derived[int]
     fill: Derived[float]
     max_steps: Derived[int]
+    epochs: Derived[float | None]
     total_tokens: Derived[int]
     tokens_per_parameter: Derived[float]
     flops_per_token: Derived[float]
@@ -114,6 +115,7 @@ def build_plan(config: RunConfig, assumptions: Assumptions, measured: Measured |
         shape=shape,
         vocab_size=vocab_size,
         max_steps=max_steps,
+        epochs=plan_epochs(config, max_steps.value, assumptions.epoch),
         **plan_size(shape, assumptions),
         **batch,
         **pace,

@@ -55,7 +55,7 @@ def plan_batch(config: RunConfig, shape: ModelShape) -> Values:
     trainer, distributed = config.trainer, config.distributed
     rows, accumulation = trainer.per_device_train_batch_size, trainer.gradient_accumulation_steps
     world, length = num_processes(config), longest_row(config)
-    fill = _fill(config, length)
+    fill = microbatch_fill(config, length)
     tokens_per_step = rows * length * accumulation * world
     per_rank = microbatches_before(trainer.max_steps, trainer)
     total = round(rows * length * world * per_rank * fill.value)
@@ -86,7 +86,8 @@ def _whole_steps(trainer: TrainerConfig) -> str:
     return f"{whole:,.6g} steps ({trainer.max_steps:,}, less the batch-size warm-up)"
 
 
-def _fill(config: RunConfig, length: int) -> Derived[float]:
+def microbatch_fill(config: RunConfig, length: int) -> Derived[float]:
+    """Derive the share of the positions of a microbatch that hold text."""
     if config.datacollator.pack_sequences:
         return Derived(PACKED_FILL, "share of a packed microbatch that is text")
     document = segment_tokens(config, length, is_packed=True)

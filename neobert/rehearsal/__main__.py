@@ -21,7 +21,8 @@ from pathlib import Path
 
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.plan.epochs import epoch_size, plan_steps
+from neobert.plan.epoch_size import epoch_size
+from neobert.plan.epochs import plan_steps
 from neobert.rehearsal.parent import POLL_S, Hold, Linger, Parent, hang, hold
 from neobert.rehearsal.script import (
     FOLDER,
@@ -107,7 +108,11 @@ def rehearse(
     )
     parent.say("preparing the text, building the model")
     with recording_reads() as keys:
-        observer.seen |= {"keys_read": keys, "keys_replaced": sorted(replaced)}
+        observer.seen |= {
+            "planned_steps": script.planned,
+            "keys_read": keys,
+            "keys_replaced": sorted(replaced),
+        }
         try:
             run_session(config, run_dir, signals, observer.attach)
         except OutOfMemoryError as error:

@@ -114,9 +114,6 @@ def test_data_that_is_there(configured: Any, subject: Subject, tmp_path: Path) -
     (tmp_path / "text" / ".hidden").write_text("no", encoding="utf-8")
     found = probe_data(configured({"dataset.path": str(tmp_path / "text")}))
     assert (found.exists, found.is_readable, found.num_files, found.size_bytes) == (True, True, 1, 5)
-    assert found.is_plain
-    (tmp_path / "text" / "b.jsonl.gz").write_bytes(b"packed")
-    assert not probe_data(configured({"dataset.path": str(tmp_path / "text")})).is_plain
 
 
 def test_data_that_is_not_there(configured: Any, subject: Subject, tmp_path: Path) -> None:

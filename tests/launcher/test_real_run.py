@@ -79,6 +79,20 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     assert '"kind":"resume"' in page
 
 
+def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child: Callable[..., Any]) -> None:
+    """The steps after the end of the epoch cost no time and read no text."""
+    words = [f"document {number} speaks of {number % 7} things" for number in range(300)]
+    Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
+    Path("run.yaml").write_text(RUN_FILE.replace("profile: cpu-demo", "profile: cpu"), encoding="utf-8")
+    one = ("run.yaml", "--trainer.max_steps", "9000", "--trainer.max_epochs", "1")
+    assert "DAT025" in run_child("plan", *one[:3]).out
+    trained = run_child("train", *one, "--strict", "--output-format", "json")
+    assert trained.code == 0, trained.out + trained.err
+    judged = run_child("preflight", "--level", "data", *one, "--set", "trainer.output_dir=other", "-v")
+    assert f"{trained.json['step']} steps x" in judged.out
+    assert "DAT004" in run_child("preflight", "--level", "data", *one[:3]).out
+
+
 LABELLED = """\
 profile: cpu-classify
 classification: {label_column: label, label_names: null}

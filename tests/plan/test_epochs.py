@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from neobert.config import from_dict, to_dict
 from neobert.config.schema import RunConfig
 from neobert.plan import assumptions_for, build_plan
-from neobert.plan.epochs import epoch_size, epoch_steps
+from neobert.plan.epoch_size import epoch_size
+from neobert.plan.epochs import epoch_steps
 
 CPU = assumptions_for(None, None, 0.3)
 
@@ -96,8 +98,46 @@ def test_without_epochs_or_whole_texts_no_file_is_read(tmp_path):
     path = write(tmp_path / "train.tsv", 10)
     assert epoch_size(classify(path, max_epochs=None)) is None
     assert epoch_size(classify(path, dataset={"train_split": "train[:5]"})) is None
-    content = to_dict(classify(path)) | {"task": "pretrain"}
-    assert epoch_size(from_dict(content)) is None
+
+
+def pretrain(path, **changes) -> RunConfig:
+    packed = {"packed": True, "max_epochs": None} | changes
+    return from_dict(to_dict(classify(path, **packed)) | {"task": "pretrain"})
+
+
+def sized(path, num_bytes):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.truncate(path, num_bytes)
+    return path
+
+
+def test_the_passes_over_a_text_are_estimated_from_its_bytes(tmp_path):
+    path = sized(tmp_path / "text.txt", 40_000)  # 10,000 tokens in microbatches of 8 x 64 at 0.99 fill
+    plan = planned(pretrain(path))
+    assert (plan.max_steps.value, plan.epochs.value) == (1000, 2000 / 20)
+    assert plan.epochs.reason.startswith("2,000 microbatches / 20 in an epoch; about 10,000 tokens")
+    held_out = {"validation_split": 0.5}
+    assert planned(pretrain(path, dataset=held_out)).epochs.value == 2000 / 10
+    bound = planned(pretrain(path, max_epochs=3.0))
+    assert (bound.max_steps.value, bound.epochs.value) == (30, 3)
+    assert bound.eta_s.value < plan.eta_s.value / 30
+
+
+def test_of_a_folder_of_text_the_files_count_that_are_read(tmp_path):
+    for name in ("a.txt", "below/b.jsonl", "train.txt"):
+        sized(tmp_path / name, 2_000)
+    for name in ("labels.csv", "test.txt", "dev/c.txt", ".hidden/d.txt", "e.pdf"):
+        sized(tmp_path / name, 10**9)
+    assert epoch_size(pretrain(tmp_path)).num_microbatches == 3
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.parquet", "a.txt"])
+def test_text_of_unknown_size_is_not_guessed(tmp_path, name):
+    sized(tmp_path / name, 10**9)
+    streamed = {"dataset": {"streaming": True}} if name == "a.txt" else {}
+    plan = planned(pretrain(tmp_path, max_epochs=3.0, **streamed))
+    assert (plan.epochs.value, plan.max_steps.value) == (None, 1000)
 
 
 def test_the_least_run_is_one_step():

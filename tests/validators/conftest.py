@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -63,12 +64,17 @@ def part(situation: Situation, prefix: str) -> dict[str, Any]:
 
 
 def write_run(situation: Situation, folder: Path) -> Path:
-    """The run file of a situation; JSON is YAML."""
+    """The run file of a situation, with a text of `text_bytes`; JSON is YAML."""
     file = folder / "run.yaml"
     if "text" in situation:
         file.write_text(situation["text"], encoding="utf-8")
         return file
     config: dict[str, Any] = {"profile": situation.get("profile", "a100-prod")}
+    if "text_bytes" in situation:
+        text = folder / "text.txt"
+        text.touch()
+        os.truncate(text, situation["text_bytes"])
+        put(config, "dataset.path", str(text))
     for path, value in part(situation, "config").items():
         put(config, path, value)
     file.write_text(yaml.safe_dump(config), encoding="utf-8")

@@ -404,30 +404,53 @@ def test_a_smoke_run_may_waste_text(judge_situation):
 
 
 SMALL_TEXT = {
-    "profile": "gpu", "config.dataset.path": "notes", "config.trainer.max_steps": 3000,
-    "facts.data.is_plain": True, "facts.data.size_bytes": 1,
+    "profile": "gpu", "text_bytes": 1, "config.trainer.max_steps": 3000, "facts.inspection": None,
 }  # fmt: skip
 
 
 def test_the_hint_for_a_small_text_leaves_a_step(judge_situation):
     (one,) = judge_situation(SMALL_TEXT).of("DAT025")
-    assert "1 step read this text at most 4 times" in one.hint
+    assert one.hint == "add text, or set trainer.max_steps to 4, which reads this text 4 times"
     streamed = SMALL_TEXT | {"config.dataset.streaming": True}
     assert judge_situation(streamed).status("DAT025") is Status.SKIP
 
 
+def test_epochs_that_end_a_run_count_as_its_passes(judge_situation):
+    """The steps that `trainer.max_epochs` cuts off read nothing."""
+    text = SMALL_TEXT | {"text_bytes": 1_000_000}
+    assert judge_situation(text).of("DAT025")
+    assert judge_situation(text | {"config.trainer.max_epochs": 1}).status("DAT025") is Status.PASS
+    (one,) = judge_situation(text | {"config.trainer.max_epochs": 50}).of("DAT025")
+    assert (one.path, one.message.split(":")[0]) == (
+        "trainer.max_epochs",
+        "the run reads the text about 50 times",
+    )
+    assert one.hint == "add text, or set trainer.max_epochs to 4, which reads this text 4 times"
+
+
+def test_a_text_that_was_counted_is_judged_by_the_count(judge_situation):
+    repeated = {"profile": "gpu", "config.dataset.name": "x/y", "facts.inspection.prepared.epochs": 41.0}
+    assert judge_situation(repeated).status("DAT004") is Status.FAIL
+    assert (
+        judge_situation(repeated | {"facts.inspection.prepared.epochs": 40.0}).status("DAT004") is Status.PASS
+    )
+    assert judge_situation(repeated | {"profile": "gpu-smoke"}).status("DAT004") is Status.SKIP
+
+
 def test_steps_of_a_run_that_is_continued_did_not_read_a_small_text(judge_situation):
-    checkpoint = {"target": "/r/checkpoints/2999", "exists": True, "is_verified": True, "step": 2999}
+    checkpoint = {"target": "/r/checkpoints/2950", "exists": True, "is_verified": True, "step": 2950}
     resume = {f"facts.resume.{name}": value for name, value in checkpoint.items()}
-    (resumed,) = judge_situation(SMALL_TEXT | resume).of("DAT025")
+    text = SMALL_TEXT | resume
+    (resumed,) = judge_situation(text).of("DAT025")
     assert "in 3,000 steps" in resumed.message
-    (continued,) = judge_situation(SMALL_TEXT | resume | {"facts.resume.is_continued": True}).of("DAT025")
-    assert "in 1 step," in continued.message
+    (continued,) = judge_situation(text | {"facts.resume.is_continued": True}).of("DAT025")
+    assert "in 50 steps" in continued.message
+    assert "set trainer.max_steps to 2954," in continued.hint
 
 
 def test_a_mixture_is_not_called_remote_text(judge_situation):
     mixed = {"config.dataset.path": None, "config.dataset.mixture": [{"path": "notes"}]}
-    result = judge_situation(SMALL_TEXT | mixed).checks["DAT025"]
+    result = judge_situation({"profile": "gpu"} | mixed).checks["DAT025"]
     assert (result.status, "DAT019" in result.message) == (Status.SKIP, True)
 
 

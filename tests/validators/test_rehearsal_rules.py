@@ -301,6 +301,15 @@ def test_the_rate_of_a_step(factor, count):
     assert len(said("SCH002", replace(FACTS, rehearsal=replace(FOUND, schedule=lines)))) == count
 
 
+def test_the_rate_is_that_of_the_steps_that_were_rehearsed():
+    """The text is counted after the rehearsal has planned its steps."""
+    # 2,000 steps of warm-up in the rehearsal, as in the recorded one; 4,000 in the run.
+    longer = overridden("trainer.max_steps=100000", "scheduler.warmup_percent=4")
+    assert list(RULES["SCH002"].judge(longer, plan_run(longer), FACTS))
+    planned = replace(FACTS, rehearsal=replace(FOUND, planned_steps=50_000))
+    assert list(RULES["SCH002"].judge(longer, plan_run(longer), planned)) == []
+
+
 def test_a_gradient_of_nothing_is_unknown():
     with pytest.raises(CannotTellError, match="no finite gradient"):
         said("SCH003", with_part("accumulation", relative_difference=None))

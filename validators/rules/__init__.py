@@ -13,6 +13,7 @@ from validators.rules import (  # noqa: F401
     ckp_trials,
     dat,
     dat_corpora,
+    dat_epochs,
     dat_prepared,
     dst,
     gpu,

@@ -12,7 +12,7 @@ from neobert.plan.pace import evaluation_s, evaluation_tokens
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import remaining_of, subject_of
+from validators.remaining import limiting_key, remaining_of, subject_of
 from validators.rule import Violations, rule
 
 COMPUTE_OPTIMAL_TOKENS = 20
@@ -57,7 +57,7 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     hours = left.eta_s.value / 3600
     if limit is not None and hours > limit:
         yield Violation(
-            "trainer.max_steps",
+            limiting_key(run, plan),
             f"{subject_of(left)} takes {hours:,.1f} hours ({left.eta_s.reason}), but "
             f"guard.walltime_limit_hours is {limit:g}",
             _fitting_values(plan, hours, limit),
@@ -66,10 +66,10 @@ def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     is_judged = run.is_production and initial_weights(run.config) is None
     if is_judged and tokens.value < COMPUTE_OPTIMAL_TOKENS:
         yield Violation(
-            "trainer.max_steps",
+            limiting_key(run, plan),
             f"{tokens.value:.2f} tokens per parameter ({tokens.reason}); about {COMPUTE_OPTIMAL_TOKENS} is "
             "compute-optimal",
-            _compute_optimal_values(run, tokens.value),
+            _compute_optimal_values(run, plan),
             None if tokens.value < LEAST_TOKENS else Severity.WARN,
         )
 
@@ -80,9 +80,13 @@ def _fitting_values(plan: Plan, hours: float, limit: float) -> str:
     return f"set trainer.max_steps to {steps}; or {longer}" if steps > 0 else longer
 
 
-def _compute_optimal_values(run: ResolvedRun, tokens_per_parameter: float) -> str:
-    more = COMPUTE_OPTIMAL_TOKENS / tokens_per_parameter
-    steps = ceil(more * run.config.trainer.max_steps)
+def _compute_optimal_values(run: ResolvedRun, plan: Plan) -> str:
+    more = COMPUTE_OPTIMAL_TOKENS / plan.tokens_per_parameter.value
+    trainer, steps = run.config.trainer, ceil(more * plan.max_steps.value)
+    if trainer.max_epochs is not None and plan.max_steps.value < trainer.max_steps:
+        epochs = f"set trainer.max_epochs to {ceil(more * trainer.max_epochs)}"
+        longer = f"{epochs} and trainer.max_steps to {steps}" if steps > trainer.max_steps else epochs
+        return f"{longer}, or add text, or use a smaller model"
     times = ceil(10 * more) / 10
     return f"set trainer.max_steps to {steps}, or use {times:,.1f} times larger batches, or a smaller model"
 

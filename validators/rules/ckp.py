@@ -20,8 +20,9 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run that writes no checkpoint before its last step.
 
     ## What it does
-    Requires a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`. The
-    final checkpoint is always written. Smoke runs need no other; CKP002 limits the work that they can lose.
+    Requires a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`, or below
+    the last step of `trainer.max_epochs` if that is earlier. The final checkpoint is always written. Smoke
+    runs need no other; CKP002 limits the work that they can lose.
 
     ## Why is this bad?
     A run without periodic saves has no result until its last minute, and nothing to resume from after a
@@ -41,7 +42,7 @@ def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
       save_steps: 1000
     ```
     """
-    save_steps, max_steps = run.config.trainer.save_steps, run.config.trainer.max_steps
+    save_steps, max_steps = run.config.trainer.save_steps, plan.max_steps.value
     if save_steps == 0:
         message = f"no checkpoint before the last step ({max_steps:,})"
     elif save_steps >= max_steps:

@@ -7,17 +7,14 @@ from pathlib import PurePath
 from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plurals import counted, listed
+from neobert.plurals import listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import own_part_of
 from validators.rule import Violations, needed, rule
-from validators.rules.dat_prepared import HARMLESS_EPOCHS, MOST_EPOCHS, is_short
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
-BYTES_PER_TOKEN = 4
 WEIGHTS_SUFFIX = ".safetensors"
 
 
@@ -268,73 +265,6 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         if corpus.path is None and corpus.name in BUILDER_NAMES:
             path = "dataset.mixture" if dataset.mixture else "dataset.name"
             yield Violation(path, describe_builder(corpus.name), USE_PATH)
-
-
-def _is_counted_elsewhere(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why epochs are not estimated from file sizes, or an empty string."""
-    dataset = run.config.dataset
-    if dataset.mixture:
-        return "a mixture is checked by DAT019, on the prepared text"
-    if dataset.path is None or dataset.streaming:
-        return "the text is not a local file or folder"
-    if run.is_production:
-        return "production runs are checked by DAT004 instead, on the prepared text"
-    return is_short(run, plan)
-
-
-@rule(
-    "DAT025",
-    "text-learned-by-heart",
-    tasks=("pretrain",),
-    severity=Severity.WARN,
-    level=Level.HOST,
-    needs=("data",),
-    inapplicable=_is_counted_elsewhere,
-)
-def text_learned_by_heart(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A development run that reads a small text many times.
-
-    ## What it does
-    Divides the tokens of all steps by the size of the text at 4 bytes per token, as in English; steps of a
-    run that is continued on this text do not count (`trainer.continue_from`). Warns above
-    40 passes, the limit of production runs, whose text is prepared and counted (DAT004). Compressed files and
-    parquet files are not checked, because their size differs from that of the text.
-
-    ## Why is this bad?
-    The loss of a text that is read a hundred times falls until the model has learned it by heart, and looks
-    like learning. A run of hours on a text for minutes is better spent on more text.
-
-    ## Example
-    ```yaml
-    dataset:
-      path: notes.txt     # 60 kB: 15,000 tokens
-    trainer:
-      max_steps: 20000
-    ```
-
-    ## Use instead
-    ```yaml
-    dataset:
-      path: notes.txt
-    trainer:
-      max_steps: 200
-    ```
-    """
-    data = needed(facts.data)
-    if not data.is_plain or not data.size_bytes:
-        return
-    tokens = data.size_bytes / BYTES_PER_TOKEN
-    part = own_part_of(run, plan, facts)
-    passes = part.tokens.value / tokens
-    if passes > MOST_EPOCHS:
-        enough = max(1, int(HARMLESS_EPOCHS * tokens / plan.tokens_per_step.value))
-        yield Violation(
-            "trainer.max_steps",
-            f"the run reads the text about {passes:,.0f} times: {part.tokens.value:,} tokens in "
-            f"{counted(part.steps, 'step')}, about {tokens:,.0f} in {data.source}",
-            f"add text, or lower trainer.max_steps: {counted(enough, 'step')} read this text at most "
-            f"{HARMLESS_EPOCHS:g} times",
-        )
 
 
 @rule("DAT016", "masked-share-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PREPARE = "delete the prepared folder and run `neobert-launch data prepare` again"
 REPORT = "report this as a bug, with the config"
-HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 LEAST_FILL = 0.9
 FEW_MICROBATCHES = 10
 MOST_LOST = 0.05
@@ -42,10 +41,6 @@ def _sampled(facts: Facts) -> PreparedFacts:
     if not prepared.sampled_microbatches:
         raise CannotTellError("one epoch has fewer microbatches than ranks, so none were compared")
     return prepared
-
-
-def _reads_a_stream(run: ResolvedRun, plan: Plan) -> str:
-    return "the data is a stream of unknown length" if run.config.dataset.streaming else ""
 
 
 @rule("DAT014", "unpreparable-text", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
@@ -194,50 +189,6 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
         ranks = ", ".join(map(str, prepared.empty_ranks))
         hint = "add text, or lower distributed.nproc_per_node"
         yield Violation("dataset", f"ranks without data: {ranks}", hint)
-
-
-@rule(
-    "DAT004",
-    "too-little-text",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    production_only=True,
-    inapplicable=_reads_a_stream,
-)
-def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Too little text for the number of steps, so that it is repeated too often.
-
-    ## What it does
-    Divides the tokens of all steps by those of the training text. Warns above 4 epochs: up to that number,
-    repeated text is worth nearly as much as new text (Muennighoff et al., arXiv:2305.16264). Fails above 40,
-    the number of epochs of BERT (Devlin et al., arXiv:1810.04805).
-
-    ## Why is this bad?
-    The remaining steps memorize the text instead of learning the language.
-
-    ## Example
-    ```text
-    the run reads the data 131.0 times
-    ```
-
-    ## Use instead
-    ```yaml
-    trainer:
-      max_steps: 20000
-    ```
-    """
-    epochs = prepared_of(facts).epochs
-    if epochs is None:
-        raise CannotTellError("the size of the data is unknown")
-    if epochs > HARMLESS_EPOCHS:
-        yield Violation(
-            "trainer.max_steps",
-            f"the run reads the data {epochs:,.1f} times (limit {MOST_EPOCHS:g}, warning above "
-            f"{HARMLESS_EPOCHS:g})",
-            "add text, or lower trainer.max_steps",
-            None if epochs > MOST_EPOCHS else Severity.WARN,
-        )
 
 
 def is_short(run: ResolvedRun, plan: Plan) -> str:

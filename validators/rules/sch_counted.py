@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import isclose
 
 from neobert.config.optimizers import OPTIMIZERS
-from neobert.config.schedules import learning_rate_at
+from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -43,11 +43,13 @@ def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     scheduler.step() after optimizer.step(), once for all ranks
     ```
     """
-    lines = rehearsal_of(facts).schedule
-    if not lines:
+    rehearsal, schedule = rehearsal_of(facts), plan.schedule
+    if not rehearsal.schedule:
         raise CannotTellError(cut_short(facts) or "no steps were run")
-    for line in lines:
-        expected = learning_rate_at(line.step - 1, run.config.optimizer.lr, plan.schedule)
+    if rehearsal.planned_steps is not None:  # estimated before the text was counted, unlike the plan's
+        schedule = schedule_of(run.config.scheduler, rehearsal.planned_steps)
+    for line in rehearsal.schedule:
+        expected = learning_rate_at(line.step - 1, run.config.optimizer.lr, schedule)
         if line.schedule_position != line.step:
             message = f"after step {line.step} the scheduler has counted {line.schedule_position}"
         elif not isclose(line.learning_rate, expected, rel_tol=SAME_RATE):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
-from neobert.data.batches.streams import Microbatch, TrainStream
+from neobert.data.batches.streams import Microbatch, TrainStream, count_microbatches
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData
@@ -55,6 +55,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "num_tokens": None if store is None else store.num_tokens,
         "num_eval_tokens": None if prepared.eval is None else prepared.eval.num_tokens,
         "epochs": prepared.report.get("epochs"),
+        "microbatches": _microbatches(config, prepared),
         "fill": prepared.report["microbatch"].get("fill"),
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
@@ -71,6 +72,11 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         **shares.summary(),
         **masks.summary(),
     }
+
+
+def _microbatches(config: RunConfig, prepared: PreparedData) -> int | None:
+    """Count the microbatches of an epoch if `trainer.max_epochs` is set; packing a large text takes time."""
+    return None if config.trainer.max_epochs is None else count_microbatches(prepared.train, config)
 
 
 def _scores(store: TokenStore) -> dict[str, float]:

@@ -1,0 +1,146 @@
+"""Size of an epoch before the data is prepared, estimated from local training files.
+
+From their lines if each is one labelled text, from their bytes for pretraining.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
+from neobert.families.table import longest_row
+from neobert.plan.derived import EpochSize
+from neobert.plan.size import PACKED_FILL, microbatch_fill, segment_tokens
+from neobert.plurals import percent
+from neobert.tasks import spec_of
+from neobert.units import BYTES_PER_MIB
+
+BYTES_PER_TOKEN = 4
+"""Typical of English text in WordPiece."""
+TABLES = (".csv", ".tsv", ".json", ".conll")
+"""Formats that are not read next to other text."""
+HELD_OUT = re.compile(r"(valid(ation)?|val|dev|eval(uation)?|test)([-_.\s]|$)")
+MAX_FILES = 10_000
+HEADED = (".csv", ".tsv")
+ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
+TRAINING_FILE = re.compile(r"train(ing)?([-_.\s]|$)")
+MAX_FILES_MIB = 256
+BLOCK_BYTES = 1 << 20
+
+
+def epoch_size(config: RunConfig) -> EpochSize | None:
+    """Estimate the size of an epoch from local training files; None if not possible.
+
+    Lines are counted only if `trainer.max_epochs` is set and each of them is one labelled text.
+    """
+    if config.task == "pretrain":
+        return _size_of_text(config)
+    num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
+    if num_texts < 1:
+        return None
+    rows, length = config.trainer.per_device_train_batch_size, longest_row(config)
+    if not config.datacollator.pack_sequences:
+        return EpochSize(math.ceil(num_texts / rows), f"{num_texts:,} texts in batches of {rows}")
+    tokens = segment_tokens(config, length, is_packed=True)
+    return EpochSize(
+        math.ceil(num_texts * tokens / (rows * length * PACKED_FILL)),
+        f"{num_texts:,} texts of about {tokens} tokens, assumed, packed into {rows} x {length}",
+    )
+
+
+def _size_of_text(config: RunConfig) -> EpochSize | None:
+    """Estimate the size of an epoch of pretraining from the bytes of the training files."""
+    num_bytes = _text_bytes(config.dataset) if _reads_whole_files(config.dataset) else 0
+    if num_bytes < 1:
+        return None
+    trained = 1 - (config.dataset.validation_split or 0.0)
+    length = longest_row(config)
+    row = length * microbatch_fill(config, length).value
+    tokens = num_bytes / BYTES_PER_TOKEN * trained
+    source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes of text at {BYTES_PER_TOKEN} per token"
+    if trained < 1:
+        source += f", {percent(trained)} of them for training"
+    return EpochSize(max(1, math.ceil(tokens / (row * config.trainer.per_device_train_batch_size))), source)
+
+
+def _reads_whole_files(dataset: DatasetConfig) -> bool:
+    is_local = dataset.path is not None and not dataset.mixture and not dataset.streaming
+    return is_local and "[" not in dataset.train_split
+
+
+def _text_bytes(dataset: DatasetConfig) -> int:
+    """Return the bytes of the files that hold training text.
+
+    Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
+    """
+    path = Path(os.path.expanduser(str(dataset.path)))
+    sizes: dict[str, int] = {}
+    try:
+        for number, file in enumerate(_files(path)):
+            kind = kind_of(file)
+            is_training = file == path or not any(map(HELD_OUT.match, _names(file.relative_to(path))))
+            if number >= MAX_FILES or (kind and (kind == PARQUET or file.suffix.lower() in COMPRESSIONS)):
+                return 0
+            if kind and is_training:
+                sizes[kind] = sizes.get(kind, 0) + file.stat().st_size
+    except OSError:
+        return 0
+    text = {kind: size for kind, size in sizes.items() if kind not in TABLES}
+    return sum((text or sizes).values())
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path):
+        folders[:] = (name for name in folders if not name.startswith("."))
+        yield from (Path(folder, name) for name in names if not name.startswith("."))
+
+
+def _names(relative: Path) -> Iterator[str]:
+    return (part.lower() for part in relative.parts)
+
+
+def _rows_are_texts(config: RunConfig) -> bool:
+    is_counted = config.trainer.max_epochs is not None and spec_of(config).labels_texts
+    return is_counted and _reads_whole_files(config.dataset)
+
+
+def _training_texts(dataset: DatasetConfig) -> int:
+    """Count the training texts: lines of the files, minus headers and texts held out for evaluation.
+
+    Returns 0 if a file is compressed, Parquet or unreadable, or if the files exceed `MAX_FILES_MIB`.
+    """
+    path = Path(os.path.expanduser(str(dataset.path)))
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = [file for file in files if file == path or TRAINING_FILE.match(file.name.lower())]
+        states = [file.stat() for file in files]
+        is_too_large = sum(state.st_size for state in states) > MAX_FILES_MIB * BYTES_PER_MIB
+        if is_too_large or any(file.suffix not in ROW_FILES for file in files):
+            return 0
+        num_lines = sum(
+            _count_lines(file, state.st_size, state.st_mtime_ns)
+            for file, state in zip(files, states, strict=True)
+        )
+    except OSError:
+        return 0
+    num_headers = sum(file.suffix in HEADED for file in files) if dataset.column_names is None else 0
+    num_texts = num_lines - num_headers
+    if files != [path] or dataset.eval_split is not None:
+        return num_texts
+    return num_texts - (dataset.eval_samples or round(num_texts * (dataset.validation_split or 0.0)))
+
+
+@lru_cache(maxsize=16)
+def _count_lines(file: Path, _size: int, _changed_ns: int) -> int:
+    """Count the lines of a file, cached by path, size and modification time."""
+    with file.open("rb") as opened:
+        return sum(block.count(b"\n") for block in iter(lambda: opened.read(BLOCK_BYTES), b""))
