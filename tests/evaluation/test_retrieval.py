@@ -19,10 +19,11 @@ from launcher.cli import app
 from neobert.encoding import Encoder
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
-from neobert.evaluation.retrieval import evaluate
-from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection, rank
+from neobert.evaluation.retrieval import ranking
+from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection
 from neobert.evaluation.retrieval.files import read_collection
 from neobert.evaluation.retrieval.metrics import mean_metrics, metrics_of
+from neobert.evaluation.retrieval.ranking import rank
 
 CRANFIELD = os.environ.get("NEOBERT_CRANFIELD")
 DOCUMENTS = {"d1": "the model reads", "d2": "a b c", "d3": "text text", "d4": "", "d5": "b b model"}
@@ -96,6 +97,8 @@ def test_a_title_is_read_once(beir):
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td9\t1\n", "has no score above 0"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\thigh\n", "score high is not a whole number"),
         ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\n", "has 2 fields, but the header has 3"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\t0.5\n", "score 0.5 is not a whole number"),
+        ("qrels.tsv", "query-id\tcorpus-id\tscore\nq1\td1\tinf\n", "score inf is not a whole number"),
         ("qrels.tsv", "q1\t0\td1\nq1\t0\td2\n", "first line does not name the columns query-id, corpus-id"),
         ("qrels.tsv", "1\t1\t1\n", "first line does not name the columns"),
         ("qrels.tsv", "q1 0 d1 1\n", "first line does not name the columns"),
@@ -146,12 +149,13 @@ def test_means_are_over_queries():
 
 
 def test_search_is_exact(monkeypatch):
-    monkeypatch.setattr(evaluate, "QUERIES_AT_ONCE", 3)
+    monkeypatch.setattr(ranking, "QUERIES_AT_ONCE", 3)
     draw = np.random.default_rng(0)
     queries, corpus = (draw.normal(size=(size, 8)).astype(np.float32) for size in (7, 300))
     queries, corpus = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (queries, corpus))
     wanted = np.argsort(-(queries @ corpus.T), axis=1)[:, :101]
-    assert rank(queries, corpus, torch.device("cpu")) == wanted.tolist()
+    names = {f"d{number}": f"text {number}" for number in range(300)}
+    assert rank(queries, corpus, names, torch.device("cpu")) == [[f"d{n}" for n in row] for row in wanted]
 
 
 def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
@@ -236,6 +240,43 @@ def test_the_command_writes_a_result_and_a_table(model_folder, beir, tmp_path, c
     result = json.loads((output / "retrieval.json").read_text())
     assert f"{100 * result['metrics']['ndcg@10']:.1f}" in table
     assert "2 queries, 5 documents" in table
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("is_reversed", [False, True])
+@pytest.mark.parametrize(("relevant", "ndcg"), [("d00", 0.0), ("d19", 1.0)])
+def test_equal_scores_are_ordered_by_id_whatever_the_order_of_the_file(
+    model_folder, beir, tmp_path, is_reversed, relevant, ndcg
+):
+    """Copies of a text were ranked by the order of the file: trec_eval orders them by id, descending."""
+    rows = [json.dumps({"_id": f"d{number:02}", "text": "the model reads"}) for number in range(20)]
+    (beir / "corpus.jsonl.gz").write_bytes(
+        gzip.compress("\n".join(rows[:: -1 if is_reversed else 1]).encode())
+    )
+    (beir / "qrels.tsv").write_text(f"query-id\tcorpus-id\tscore\nq1\t{relevant}\t1.0\n")
+    words = ["evaluate", "retrieval", model_folder, "--data", beir, "-o", tmp_path / "out", "--device", "cpu"]
+    assert app.run([str(word) for word in words]) == 0
+    found = json.loads((tmp_path / "out" / "retrieval.json").read_text())["metrics"]
+    assert (found["ndcg@10"], found["recall@100"]) == (ndcg, 1.0)
+
+
+def test_copies_at_the_depth_of_the_search_are_chosen_by_id():
+    corpus = {f"d{number:03}": "copy" if number >= 100 else f"text {number}" for number in range(300)}
+    embeddings = np.stack([[1.0, 0.0]] * 100 + [[0.0, 1.0]] * 200).astype(np.float32)
+    (found,) = rank(embeddings[:1], embeddings, corpus, torch.device("cpu"))
+    assert found == [*(f"d{number:03}" for number in range(99, -1, -1)), "d299"]
+
+
+def test_a_pair_with_two_scores_is_refused_with_both_lines(beir):
+    file = beir / "qrels.tsv"
+    file.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t1.0\nq1\td1\t0\n")
+    with pytest.raises(ProjectError) as caught:
+        read_collection(beir)
+    assert caught.value.place == f"{file}:4"
+    assert caught.value.message == f"query q1 and document d1 have score 0 here, and 1 in {file}:2"
+    file.write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td1\t1.0\n")
+    assert read_collection(beir).relevance == {"q1": {"d1": 1}}
 
 
 @pytest.mark.skipif(CRANFIELD is None, reason="NEOBERT_CRANFIELD names the BEIR folder of Cranfield")

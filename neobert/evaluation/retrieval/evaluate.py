@@ -1,7 +1,4 @@
-"""Retrieval evaluation by exact cosine search. Resumable: the corpus embeddings are saved in shards.
-
-Shapes: Q queries, N documents, D hidden size.
-"""
+"""Retrieval evaluation. Resumable: the corpus embeddings [N documents, D hidden size] are saved in shards."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 
 from neobert.encoding import Encoder
 from neobert.encoding.counts import TextCounts
@@ -21,14 +16,12 @@ from neobert.encoding.shards import Shards
 from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval.files import Collection
-from neobert.evaluation.retrieval.metrics import DEPTH, mean_metrics
+from neobert.evaluation.retrieval.metrics import mean_metrics
+from neobert.evaluation.retrieval.ranking import rank
 from neobert.progress import Progress
 from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
 
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
-QUERIES_AT_ONCE = 256
-FOUND = DEPTH + 1
-"""Documents retrieved per query: one more than evaluated, since the query itself may be one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +44,10 @@ def evaluate_collection(collection: Collection, settings: Settings) -> dict[str,
     started_s = time.perf_counter()
     queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
     corpus = _corpus_embeddings(collection, encoder, settings)
-    names = list(collection.corpus)
-    ranked = rank(queries, corpus, encoder.model.device)
+    ranked = rank(queries, corpus, collection.corpus, encoder.model.device)
     own = collection.own_documents
     rankings = {
-        query: [names[index] for index in row if not (query in own and names[index] == query)]
+        query: [name for name in row if not (query in own and name == query)]
         for query, row in zip(collection.queries, ranked, strict=True)
     }
     metrics = mean_metrics(rankings, collection.relevance)
@@ -118,16 +110,3 @@ def _encode_missing(
     encoder.counts = shards.counts(len(groups))
     encoder.counts.add(of_queries)
     return np.concatenate([shards.read(number) for number in range(len(groups))])
-
-
-def rank(queries: Embeddings, corpus: Embeddings, device: torch.device) -> list[list[int]]:
-    """Return the indices of the `FOUND` documents with the highest cosine, the best first, for each query.
-
-    The rows of queries [Q, D] and corpus [N, D] have unit length.
-    """
-    documents = F.normalize(torch.from_numpy(corpus).to(device), dim=-1)
-    found: list[list[int]] = []
-    for part in torch.from_numpy(queries).split(QUERIES_AT_ONCE):
-        scores = part.to(device) @ documents.T
-        found += scores.topk(min(FOUND, len(documents)), dim=-1).indices.tolist()
-    return found

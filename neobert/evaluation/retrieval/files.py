@@ -123,17 +123,34 @@ def _with_title(title: str, text: str) -> str:
 
 
 def _judgements(file: Path) -> Iterator[tuple[str, str, int]]:
+    """Yield query, document and score of each line. Raises `ProjectError` for two scores of one pair."""
+    seen: dict[tuple[str, str], tuple[int, str]] = {}
     with opened(file) as handle:
         pieces = line_pieces(handle, file)
         first = next(pieces, LinePiece(1, "", is_start=True, is_end=True))
         _require_header(first, file)
         for place, row in csv_rows(chain([first], pieces), file, "\t", RowFormat((), tsv_quotes=False)):
-            query, document, score = (row[name] for name in HEADER)
-            try:
-                yield query, document, int(score)
-            except ValueError:
-                message = f"score {printable(score)} is not a whole number"
-                raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", place) from None
+            query, document = row[HEADER[0]], row[HEADER[1]]
+            grade = _grade(row[HEADER[2]], place)
+            earlier, earlier_place = seen.setdefault((query, document), (grade, place))
+            if earlier != grade:
+                message = (
+                    f"query {printable(query)} and document {printable(document)} have score {grade} here, "
+                    f"and {earlier} in {earlier_place}"
+                )
+                raise ProjectError(CODE, message, "remove one of the two lines", place)
+            yield query, document, grade
+
+
+def _grade(score: str, place: str) -> int:
+    """Read a score, as a whole number or as a float with a whole value, such as 1.0."""
+    try:
+        if (value := float(score)).is_integer():
+            return int(value)
+    except ValueError:
+        pass
+    message = f"score {printable(score)} is not a whole number"
+    raise ProjectError(CODE, message, "write 0 for not relevant, and 1 or more", place)
 
 
 def _require_header(first: LinePiece, file: Path) -> None:
