@@ -250,7 +250,7 @@ class MetricsTail:
             if step is not None and int(step[1]) <= after_step:
                 continue  # skips a long history quickly after the trainer has truncated the file
             record = metrics_of(line) or {}
-            if isinstance(record.get("step"), int) and record["step"] > after_step:
+            if is_count(record.get("step")) and record["step"] > after_step:
                 self.after_step = max(self.after_step, record["step"])
                 yield record
 

@@ -235,3 +235,36 @@ def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(folder, re
     assert not [*manifest.parents[1].glob(".*-4-*")], "neither set aside nor in quarantine"
     manifest.write_text(saved)
     assert resume("--resume", "auto").code == 0
+
+
+def test_lost_lines_of_metrics_are_announced_once(folder, resume):
+    metrics = folder / "run" / "metrics.jsonl"
+    lines = metrics.read_bytes().splitlines(keepends=True)
+    metrics.write_bytes(b"".join(lines[:3]) + lines[3][:20])  # steps 0 to 2, and a line that is cut short
+    resumed = resume("--resume", "auto")
+    assert resumed.code == 0
+    assert "steps 3 to 4 have no metrics: metrics.jsonl has lost lines since the save" in warnings_of(folder)
+    assert steps_of(folder / "run") == [0, 1, 2, 5, 6]
+    assert resume("--resume", "auto", steps=8).code == 0
+    assert "have no metrics" not in warnings_of(folder)
+
+
+def test_rows_that_are_not_the_run_s_are_dropped(folder, resume):
+    """A boolean or negative step, and a second row of a step, stayed and were chosen as the best."""
+    metrics = folder / "run" / "metrics.jsonl"
+    kept = read_lines(metrics)
+    foreign = [{"step": step, "train/loss": -5.0, "eval/loss": 1e-5} for step in (True, -1, 2, 4, "3", 1.0)]
+    metrics.write_text("".join(json.dumps(row) + "\n" for row in [*kept, *foreign]))
+    assert resume("--resume", "auto").code == 0
+    assert steps_of(folder / "run") == [*range(7)]
+    assert read_lines(metrics)[: len(kept)] == kept
+    summary = json.loads((folder / "run" / "metrics.json").read_text())["metrics"]
+    assert summary["train/loss"]["best"] > 0
+    assert summary["eval/loss"]["best"] > 1
+    assert "have no metrics" not in warnings_of(folder)
+
+
+def warnings_of(folder: Path) -> str:
+    """The messages of the warnings of the last session."""
+    messages = read_lines(folder / "run" / "heartbeat_rank0.jsonl")[-1].get("warning_messages", {})
+    return " ".join(messages.values())

@@ -53,13 +53,10 @@ from neobert.training.loop.signals import Signals, StopRequested
 from neobert.training.loop.steps import evaluate, fit
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.heartbeat import Heartbeat
-from neobert.training.telemetry.jsonl_writer import (
-    JsonlWriter,
-    trim_heartbeat,
-    trim_metrics,
-)
+from neobert.training.telemetry.jsonl_writer import JsonlWriter, trim_heartbeat
 from neobert.training.telemetry.metric_files import write_metric_files
 from neobert.training.telemetry.metrics import MetricsLine, TrainingLog
+from neobert.training.telemetry.metrics_history import resume_history
 from neobert.training.telemetry.traces import tracing
 
 log = logging.getLogger(__name__)
@@ -272,7 +269,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         superseded = set_aside_after(trainer.checkpoints, progress.step)
         if superseded:
             log.warning("renamed the checkpoints of later steps to .superseded-STEP-N: steps %s", superseded)
-        trim_metrics(run_dir, progress.first_open_step)
+        resume_history(trainer)
         if trainer.source is not None:
             write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")
         stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session

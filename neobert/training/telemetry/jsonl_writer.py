@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.atomic_write import replacing
-from neobert.runfiles.json_values import parse_object
-from neobert.runfiles.run_dir import METRICS
+from neobert.runfiles.json_values import is_count, parse_object
 
 Row = dict[str, Any]
 
@@ -94,11 +93,6 @@ def keep_rows(path: Path, is_kept: Callable[[Row], bool]) -> None:
         os.fsync(file.fileno())
 
 
-def trim_metrics(run_dir: Path, first_open_step: int) -> None:
-    """Truncate metrics.jsonl before `first_open_step`, the first step whose line is written again."""
-    keep_rows(run_dir / METRICS, lambda row: _step(row) < first_open_step)
-
-
 def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
     """Drop heartbeat lines of steps after `resumed_step`; return the next `seq`.
 
@@ -114,4 +108,4 @@ def trim_heartbeat(path: Path, resumed_step: int | None) -> int:
 def _step(row: Row) -> int:
     """Return a row's step, or -1 if it has none; heartbeats before the first step have none."""
     step = row.get("step")
-    return -1 if step is None else int(step)
+    return step if is_count(step) else -1

@@ -16,7 +16,7 @@ from typing import Any
 
 from neobert.atomic_write import replacing, write_atomically
 from neobert.metric_names import EVAL, EVAL_LOSS, PACE, TRAIN_LOSS
-from neobert.runfiles.json_values import is_number
+from neobert.runfiles.json_values import is_count, is_number
 from neobert.runfiles.run_dir import METRICS
 from neobert.tasks import known_metrics
 from neobert.training.telemetry.jsonl_writer import Row, iter_rows
@@ -58,7 +58,7 @@ def _survey(rows: Iterator[Row]) -> tuple[dict[str, dict[str, None]], dict[str, 
     last_step = 0
     for row in rows:
         step = row.get("step")
-        if not isinstance(step, int):
+        if not is_count(step):
             continue
         last_step = step
         for mark in (mark for mark in columns if mark in row):
@@ -89,6 +89,6 @@ def _write_csv(path: Path, source: Path, mark: str, columns: list[str]) -> None:
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["step", *columns])
         for row in iter_rows(source):
-            if mark in row and isinstance(row.get("step"), int):
+            if mark in row and is_count(row.get("step")):
                 cells = (row.get(name) for name in columns)
                 table.writerow([row["step"], *(cell if is_number(cell) else None for cell in cells)])
