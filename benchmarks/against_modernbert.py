@@ -1,19 +1,23 @@
 """Useful tokens per second of this trainer against Hugging Face's ModernBERT of the same shape, on one GPU.
 
-    python benchmarks/against_modernbert.py WORK_DIR [--rounds 5] [--output DIR]
+    python benchmarks/against_modernbert.py WORK_DIR [--seconds 540] [--output DIR]
 
 One process, in rounds of seconds in turn, so that the same power limit applies to all. Ours is the real
-trainer's step with its data path, finite check and schedule, on the best kernels that run here. The peer is
-`ModernBertForMaskedLM` with 28 blocks of 768, gated 2,048 wide, global attention everywhere, SDPA, its
-decoder on masked tokens only, compiled for static shapes, fused AdamW, with its batches on the device before
-timing starts. It runs in two forms and two precisions; each figure compares with the faster precision:
+trainer's step with its data path, finite check and schedule, once for each of `--kernels`; `torch` is the
+control: the same trainer on torch's modules. The peer is `ModernBertForMaskedLM` with 28 blocks of 768, gated
+2,048 wide, global attention everywhere, its decoder on masked tokens only, compiled, fused AdamW, with its
+batches on the device before timing starts. A step of either side has 32,768 tokens. The peer runs in three
+forms and two precisions; each figure compares with the faster precision:
 
-    padded         64 documents, one per row; the width is the expected longest of 64 documents
-    concatenated   32 full rows of 1,024, without isolation of documents
+    concatenated   full rows of 1,024, without isolation of documents
+    grouped        a document per row, padded, in batches of similar length
+    flattened      documents packed into one row with their boundaries, each isolated, as ours are
     float32        weights and moments in fp32 under autocast, as ours are
     bfloat16       weights, gradients and moments in bf16: faster, and not the same training
 
-A useful token is one of a document. Parameters and FLOPs of a token have to agree within 2 %.
+The peer's attention is the fastest of `peers.attention.CANDIDATES`. One step of every side is profiled: a
+peer whose attention is dense math is not measured, and the exit code is then 1. A useful token is one of a
+document. Parameters and FLOPs of a token have to agree within 2 %.
 """
 
 from __future__ import annotations
@@ -30,14 +34,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import modernbert
 import torch
 from made_up_run import FULL, PACKED_LENGTH, Size, run_config, write_text
 from measurement import write_measurement
+from peers import batches, modernbert
+from peers.attention import CANDIDATES, fastest
+from peers.kernels import kernels_of, require_fused_attention, summary
 
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
-from neobert.objectives import resolve_step_kernels
 from neobert.parallel import World
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
@@ -46,19 +51,36 @@ from neobert.training.state.trainer import Trainer
 
 Step = Callable[[], int]
 
-PEER_ROWS = {"padded": 64, "concatenated": 32}  # 64 full rows together with the others need over 140 GiB
 TOLERANCE = 0.02
-FORMS = {"padded": modernbert.padded, "concatenated": modernbert.concatenated}
+FORMS = {
+    "concatenated": batches.concatenated,
+    "grouped": batches.grouped,
+    "flattened": batches.flattened,
+}
+FIGURES = {"concatenated": "vs-hf-concatenated", "grouped": "vs-hf-padded", "flattened": "vs-hf-flattened"}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-TARGETS = {"padded": 5.0, "concatenated": 2.0}
-OURS = "ours"
+ORDER = (
+    "concatenated float32",
+    "grouped float32",
+    "concatenated bfloat16",
+    "flattened float32",
+    "grouped bfloat16",
+    "flattened bfloat16",
+)
+"""Peers by importance: those that do not fit into the time are left out."""
+OURS, CONTROL = "ours", "torch"
+COMPILE_S = 75.0
+"""Of one side, at most."""
 
 
 class OurStep:
     """The trainer's step."""
 
+    cycle = 1
+
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
+        self.model = trainer.task.model
 
     def __call__(self) -> int:
         before = self.trainer.progress.tokens_total
@@ -66,39 +88,68 @@ class OurStep:
         return self.trainer.progress.tokens_total - before
 
 
+def build_ours(work: Path, size: Size, kernels: str, world: World) -> tuple[Step, RunConfig]:
+    """Return the trainer's step on these kernels, ready to be compiled."""
+    run_dir = work / f"against-modernbert-{kernels}"
+    run_dir.mkdir(exist_ok=True)
+    config = run_config(work, run_dir, size, steps=10_000, kernel_backend=kernels, attn_backend="auto")
+    make_reproducible(config, world)
+    return OurStep(assemble(config, run_dir, world, Signals(), None)), config
+
+
 def build_peers(
-    config: RunConfig, device: str, backend: str = "inductor", precisions: Sequence[str] = tuple(DTYPES)
-) -> dict[str, Callable[[], Step]]:
-    """Return the function that builds each peer, by name."""
+    config: RunConfig, device: str, backend: str = "inductor", names: Sequence[str] = ORDER
+) -> tuple[dict[str, Callable[[], Step]], dict[str, Any]]:
+    """Return the function that builds each peer, by name, and the attention candidates of each form."""
     prepared = prepare(config)
     store, tokenizer = prepared.train, prepared.tokenizer
-    average = modernbert.padded_width(store, PEER_ROWS["padded"], PACKED_LENGTH)
-    widths = {"padded": average, "concatenated": PACKED_LENGTH}
+    width = config.dataset.max_seq_length
+    tokens, heads = width * config.trainer.per_device_train_batch_size, config.model.num_attention_heads
+    chosen, candidates = {}, {}
+    for form in {name.partition(" ")[0]: None for name in names}:
+        chosen[form], candidates[form] = fastest(form, heads, tokens, width, device)
 
     def build(form: str, dtype: torch.dtype) -> Step:
-        batches = list(FORMS[form](store, tokenizer, PEER_ROWS[form], widths[form], device))
-        model = modernbert.build(config.model, tokenizer.vocab_size, tokenizer.pad_id).to(device)
-        return modernbert.PeerStep(model, batches, dtype, backend)
+        drawn = list(FORMS[form](store, tokenizer, tokens, width, device))
+        implementation = CANDIDATES[chosen[form]].implementation
+        model = modernbert.build(config.model, tokenizer.vocab_size, tokenizer.pad_id, implementation)
+        return modernbert.PeerStep(model.to(device), drawn, dtype, backend, chosen[form])
 
-    return {f"{form} {name}": partial(build, form, DTYPES[name]) for form in FORMS for name in precisions}
+    parts = {name: name.partition(" ") for name in names}
+    return {name: partial(build, form, DTYPES[dtype]) for name, (form, _, dtype) in parts.items()}, {
+        form: {"fastest": chosen[form], "milliseconds": candidates[form]} for form in chosen
+    }
 
 
-def warm_up(builders: Mapping[str, Callable[[], Step]]) -> tuple[dict[str, Step], dict[str, Any]]:
-    """Build and compile all contenders; return those that work, and the errors of the others."""
+def warm_up(
+    builders: Mapping[str, Callable[[], Step]], num_layers: int, has_time: Callable[[], bool] = lambda: True
+) -> tuple[dict[str, Step], dict[str, Any]]:
+    """Build, compile and profile all sides; return those that work, and what is known of each.
+
+    A peer with dense attention does not work.
+    """
     steps, notes = {}, {}
     for name, build in builders.items():
+        if not has_time():
+            notes[name] = {"skipped": "no time left"}
+            continue
         free_memory()
         started_s = time.perf_counter()
         try:
             step = build()
-            tokens = [step() for _ in range(3)]
+            tokens = [step() for _ in range(max(3, getattr(step, "cycle", 1)))]
             synchronize()
+            notes[name] = {"useful_tokens": tokens, "warm_up_s": round(time.perf_counter() - started_s, 1)}
+            kernels = kernels_of(step)
+            notes[name] |= {"kernels": summary(kernels)}
+            if not name.startswith(OURS):
+                notes[name] |= {"attention": require_fused_attention(kernels, num_layers)}
         except Exception:
-            notes[name] = {"error": traceback.format_exc()[-2000:]}
+            notes[name] = notes.get(name, {}) | {"error": traceback.format_exc()[-2000:]}
+            print(name, notes[name]["error"], flush=True)
             continue
         steps[name] = step
-        notes[name] = {"useful_tokens": tokens, "warm_up_s": round(time.perf_counter() - started_s, 1)}
-        print(name, notes[name], flush=True)
+        print(f"{name}: {notes[name]['warm_up_s']} s, {notes[name]['kernels']['attention']}", flush=True)
     return steps, notes
 
 
@@ -117,11 +168,12 @@ def measure(
 
 
 def rate(step: Step, seconds: float) -> float:
-    """Time steps for about this long, after a warm-up step and one step that determines their number."""
+    """Time whole cycles of batches for about this long, after two steps, the second of which is timed."""
     free_memory()
+    cycle = getattr(step, "cycle", 1)
     step()
     lasted_s, _ = timed(step, 1)
-    lasted_s, tokens = timed(step, max(1, round(seconds / lasted_s)))
+    lasted_s, tokens = timed(step, cycle * max(1, round(seconds / lasted_s / cycle)))
     return tokens / lasted_s
 
 
@@ -144,26 +196,33 @@ def free_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def shapes(ours: Any, peer: Any) -> dict[str, Any]:
-    """Return parameters and FLOPs per token of a full row of both models, and their relative difference."""
-    found = {
-        OURS: modernbert.work(ours, (ours.decoder,), PACKED_LENGTH),
-        "peer": modernbert.work(peer, (peer.decoder, peer.head.dense), PACKED_LENGTH),
-    }
-    pairs = zip(found[OURS].values(), found["peer"].values(), strict=True)
-    return {**found, "apart": max(abs(a / b - 1) for a, b in pairs)}
-
-
 def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
-    """Return, for each form, the faster peer and our throughput relative to it."""
-    medians = {name: statistics.median(values) for name, values in rates.items()}
+    """Return, for each form, the faster peer and the throughput of both of our sides relative to it.
+
+    Ratios are medians over the rounds, with the least and the greatest.
+    """
+    medians = {name: round(statistics.median(values)) for name, values in rates.items() if values}
+    ours = [name for name in medians if name.startswith(OURS)]
+    best_of_ours = max(ours, key=lambda name: medians[name])
     found = {}
     for form in FORMS:
-        peers = {name: value for name, value in medians.items() if name.startswith(form)}
-        best = max(peers, key=lambda name: peers[name], default=None)
-        ratio = None if best is None else medians[OURS] / peers[best]
-        found[form] = {"ratio": ratio, "peer": best, "medians": medians}
+        peers = [name for name in medians if name.startswith(form)]
+        if not peers:
+            continue
+        best = max(peers, key=lambda name: medians[name])
+        ratios = {name: relative(rates[name], rates[best]) for name in ours}
+        found[form] = {
+            "ratio": ratios[best_of_ours]["median"],
+            "peer": best,
+            "ratios": ratios,
+            "medians": medians,
+        }
     return found
+
+
+def relative(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
+    ratios = [round(a / b, 4) for a, b in zip(ours, theirs, strict=True)]
+    return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
 
 
 def contest(
@@ -172,71 +231,120 @@ def contest(
     rounds: int,
     seconds: float,
     backend: str,
-    precisions: Sequence[str] = tuple(DTYPES),
-    keep: Callable[[dict[str, list[float]]], None] = lambda _: None,
+    kernels: Sequence[str] = ("triton", CONTROL),
+    names: Sequence[str] = ORDER,
+    has_time: Callable[[], bool] = lambda: True,
+    keep: Callable[[dict[str, list[float]], dict[str, Any]], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Build all, measure them in turns, and return the results."""
-    run_dir = work / "against-modernbert"
-    run_dir.mkdir(exist_ok=True)
-    config = run_config(work, run_dir, size, steps=10_000)
-    world = World(config.trainer.mixed_precision)
-    make_reproducible(config, world)
-    trainer = assemble(config, run_dir, world, Signals(), None)
-    peers = build_peers(config, world.device.type, backend, precisions)
+    world = World("bf16" if size.is_full else "no")
+    ours = {f"{OURS} {name}": build_ours(work, size, name, world) for name in kernels}
+    config = next(iter(ours.values()))[1]
+    peers, candidates = build_peers(config, world.device.type, backend, names)
+    print("attention, ms forward and backward:", json.dumps(candidates), flush=True)
+    builders: dict[str, Callable[[], Step]] = {
+        name: partial(lambda step: step, step) for name, (step, _) in ours.items()
+    }
+    control = builders.pop(f"{OURS} {CONTROL}", None)
+    first, *others = peers.items()
+    builders |= dict([first]) | ({f"{OURS} {CONTROL}": control} if control else {}) | dict(others)
+    detail: dict[str, Any] = {"candidates": candidates}
     try:
-        steps, notes = warm_up({OURS: lambda: OurStep(trainer), **peers})
-        rates = measure(steps, rounds, seconds, keep)
-        trainer.guard.check()
+        steps, notes = warm_up(builders, size.num_layers, has_time)
+        models = {name: step.model for name, step in steps.items()}
+        detail |= {"notes": notes, "shapes": shapes(models)}
+        detail["own_kernels"] = {name: notes[name]["kernels"] for name in steps if name.startswith(OURS)}
+        detail["peer_kernels"] = {name: notes[name]["kernels"] for name in steps if not name.startswith(OURS)}
+        for name in steps:
+            del notes[name]["kernels"]
+        rates = measure(steps, rounds, seconds, lambda so_far: keep(so_far, detail))
+        for step, _ in ours.values():
+            step.trainer.guard.check()
     finally:
-        trainer.batches.close()
-    kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
-    any_peer = next(step for name, step in steps.items() if name != OURS)
+        for step, _ in ours.values():
+            step.trainer.batches.close()
     return {
         "figures": figures(rates),
-        "shapes": shapes(trainer.task.model, any_peer.model),
+        **detail,
         "rates": rates,
-        "notes": notes,
-        "kernels": kernels.name,
-        "attention_kernel": kernels.attention,
-        "peer_attention": any_peer.model.config._attn_implementation,
-        "losses": {name: float(step.loss) for name, step in steps.items() if name != OURS},
+        "losses": {name: float(step.loss) for name, step in steps.items() if not name.startswith(OURS)},
     }
+
+
+def shapes(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters and FLOPs per token of a full row of one model of each side, and their difference."""
+    ours = next(model for name, model in models.items() if name.startswith(OURS))
+    peer = next((model for name, model in models.items() if not name.startswith(OURS)), None)
+    found = {OURS: modernbert.work(ours, (ours.decoder,), PACKED_LENGTH)}
+    if peer is None:
+        return found
+    found["peer"] = modernbert.work(peer, (peer.decoder, peer.head.dense), PACKED_LENGTH)
+    pairs = zip(found[OURS].values(), found["peer"].values(), strict=True)
+    return {**found, "apart": max(abs(a / b - 1) for a, b in pairs)}
 
 
 def write_figures(
     folder: Path, found: Mapping[str, dict[str, Any]], detail: dict[str, Any], *, is_complete: bool
 ) -> None:
     for form, figure in found.items():
-        path = folder / f"vs-hf-{form}.json"
-        detail_of_form = {**figure, **detail}
-        write_measurement(
-            path, figure["ratio"], "ratio", TARGETS[form], detail_of_form, is_complete=is_complete
-        )
+        path = folder / f"{FIGURES[form]}.json"
+        write_measurement(path, figure["ratio"], "ratio", None, {**figure, **detail}, is_complete=is_complete)
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Return a line for each side: useful tokens per second, and the step's attention."""
+    lines = [f"{'':24}{'tokens/s':>10}  attention"]
+    for name, values in found["rates"].items():
+        attention = (found["own_kernels"] | found["peer_kernels"])[name]["attention"]
+        lines.append(f"{name:24}{statistics.median(values):10,.0f}  {', '.join(attention)}")
+    for form, figure in found["figures"].items():
+        for name, ratio in figure["ratios"].items():
+            text = "{median:.2f} ({least:.2f} to {greatest:.2f})".format(**ratio)
+            lines.append(f"{name} / {figure['peer']} ({form}): {text}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("work", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each contender in a round")
-    parser.add_argument(
-        "--precisions", nargs="+", choices=list(DTYPES), default=list(DTYPES), help="of the peer"
-    )
+    parser.add_argument("--round-seconds", type=float, default=2.5, help="of each side in a round")
+    parser.add_argument("--seconds", type=float, default=1e9, help="leave out what would end later")
+    parser.add_argument("--kernels", nargs="+", default=["triton", CONTROL], help="of this trainer")
+    parser.add_argument("--peers", nargs="+", choices=ORDER, default=list(ORDER))
     parser.add_argument("--output", type=Path, help="folder of the JSON files")
     chosen = parser.parse_args()
+    begun_s = time.perf_counter()
     work = chosen.work.resolve()
     write_text(work, FULL)
+    num_sides = len(chosen.kernels) + len(chosen.peers)
+    measured_s = (chosen.round_seconds + 0.5) * chosen.rounds * num_sides
 
-    def keep(rates: dict[str, list[float]]) -> None:
+    def has_time() -> bool:
+        return time.perf_counter() - begun_s + COMPILE_S + measured_s < chosen.seconds
+
+    def keep(rates: dict[str, list[float]], detail: dict[str, Any]) -> None:
         if chosen.output:
-            write_figures(chosen.output, figures(rates), {"rates": rates}, is_complete=False)
+            write_figures(chosen.output, figures(rates), {**detail, "rates": rates}, is_complete=False)
 
-    found = contest(work, FULL, chosen.rounds, chosen.seconds, "inductor", chosen.precisions, keep)
-    print(json.dumps(found, indent=1))
+    found = contest(
+        work,
+        FULL,
+        chosen.rounds,
+        chosen.round_seconds,
+        "inductor",
+        chosen.kernels,
+        chosen.peers,
+        has_time,
+        keep,
+    )
+    print(table(found))
     if found["shapes"]["apart"] > TOLERANCE:
         sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
     if chosen.output:
-        write_figures(chosen.output, found.pop("figures"), found, is_complete=True)
+        write_figures(chosen.output, dict(found.pop("figures")), found, is_complete=True)
+    if failed := [name for name, note in found["notes"].items() if "error" in note]:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Texts per second of `encode` against sentence-transformers, on one GPU, tokenization included.
 
-    python -m benchmarks.encode_throughput TEXTS TOKENIZER --output encode-vs-sentence-transformers.json
+    python benchmarks/encode_throughput.py TEXTS TOKENIZER --output encode-vs-sentence-transformers.json
 
 TEXTS: a text file or table as `neobert-launch encode` reads it; its words are cut to texts of drawn lengths.
 TOKENIZER: a tokenizer folder. Both models have the shape of NeoBERT-250M and random weights. The arms run in
@@ -34,10 +34,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.modernbert import build as build_modernbert
 from transformers import AutoTokenizer
 
 from benchmarks.measurement import write_measurement
-from benchmarks.modernbert import build as build_modernbert
 from neobert.config.schema import ModelConfig, TokenizerConfig
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding import Encoder

@@ -7,15 +7,15 @@ from itertools import pairwise
 
 import against_modernbert
 import made_up_run
-import modernbert
 import pytest
 import torch
+from peers import batches, modernbert
 
 from neobert.data.store.prepare import prepare
 from neobert.families.neobert.spec import feed_forward_width
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
-VOCAB = 30_528
+VOCAB, TOKENS = 30_528, 1_024
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,8 @@ def test_both_models_have_the_same_size_and_work(tmp_path):
         intermediate_size=model.intermediate_size,
     )
     with torch.device("meta"):
-        found = against_modernbert.shapes(NeoBERTLMHead(config), modernbert.build(model, VOCAB, 0))
+        models = {"ours triton": NeoBERTLMHead(config), "grouped float32": modernbert.build(model, VOCAB, 0)}
+    found = against_modernbert.shapes(models)
     assert feed_forward_width(model) == 2048
     assert found["ours"]["parameters"] == pytest.approx(245e6, rel=0.01)
     assert found["apart"] < 0.005
@@ -44,101 +45,129 @@ def test_both_models_have_the_same_size_and_work(tmp_path):
 
 def test_a_narrower_peer_is_told(text):
     _, config = text
-    peer = modernbert.build(config.model, 1024, 0)
-    wider = against_modernbert.shapes(peer, modernbert.build(config.model, 1100, 0))
-    assert wider["apart"] > against_modernbert.TOLERANCE
+    ours, peer = (modernbert.build(config.model, vocabulary, 0) for vocabulary in (1024, 1100))
+    found = against_modernbert.shapes({"ours torch": ours, "grouped float32": peer})
+    assert found["apart"] > against_modernbert.TOLERANCE
 
 
 @pytest.fixture(scope="module")
-def batches(text):
-    """Both forms of the peer's batches, four rows each."""
+def drawn(text):
+    """The prepared text, and the batches of each form."""
     prepared = prepare(text[1])
-    width = modernbert.padded_width(prepared.train, 4, 1024)
-    padded = list(modernbert.padded(prepared.train, prepared.tokenizer, 4, width, "cpu"))
-    full = list(modernbert.concatenated(prepared.train, prepared.tokenizer, 4, 128, "cpu"))
-    return prepared, padded, full
+    arguments = (prepared.train, prepared.tokenizer, TOKENS)
+    return prepared, {
+        "concatenated": list(batches.concatenated(*arguments, 128, "cpu")),
+        "grouped": list(batches.grouped(*arguments, 1024, "cpu")),
+        "flattened": list(batches.flattened(*arguments, 1024, "cpu")),
+    }
 
 
-def test_padded_rows_are_the_documents(batches):
-    prepared, padded, _ = batches
-    lengths = [int(b - a) for a, b in pairwise(prepared.train.offsets)]
-    width = padded[0].inputs["input_ids"].shape[1]
-    assert width % 64 == 0
-    wanted = [sum(min(length, width) for length in lengths[i : i + 4]) for i in range(0, 16, 4)]
-    assert [batch.num_tokens for batch in padded] == wanted
-    assert [int(batch.inputs["attention_mask"].sum()) for batch in padded] == wanted
+def test_padded_rows_are_documents_of_similar_length(drawn):
+    lengths = {int(b - a) for a, b in pairwise(drawn[0].train.offsets)}
+    grouped = drawn[1]["grouped"]
+    for batch in grouped:
+        rows, width = batch.inputs["input_ids"].shape
+        of_rows = batch.inputs["attention_mask"].sum(-1).flatten().tolist()
+        assert width % 64 == 0
+        assert rows * width <= TOKENS
+        assert max(of_rows) > width - 64
+        assert set(of_rows) <= lengths
+        assert batch.num_tokens == sum(of_rows)
+    widths = [batch.inputs["input_ids"].shape[1] for batch in grouped]
+    assert len(set(widths)) > 3
+    places = sum(batch.inputs["input_ids"].numel() for batch in grouped)
+    assert sum(batch.num_tokens for batch in grouped) > 0.8 * places
 
 
-def test_every_batch_has_as_many_targets_and_as_many_as_ours(batches):
-    for form in batches[1:]:
+def test_every_batch_has_as_many_targets_and_as_many_as_ours(drawn):
+    prepared, forms = drawn
+    for form in forms.values():
         targets = [int((batch.inputs["labels"] != -100).sum()) for batch in form]
         assert len(set(targets)) == 1
         assert targets[0] == int(0.2 * min(batch.num_tokens for batch in form))
         for batch in form:
             is_target = batch.inputs["labels"] != -100
-            assert (batch.inputs["input_ids"][is_target] == batches[0].tokenizer.mask_id).all()
-            assert (batch.inputs["labels"][is_target] != batches[0].tokenizer.pad_id).all()
+            assert (batch.inputs["input_ids"][is_target] == prepared.tokenizer.mask_id).all()
+            assert (batch.inputs["labels"][is_target] != prepared.tokenizer.pad_id).all()
 
 
-def test_full_rows_need_no_mask(batches):
-    full = batches[2]
-    assert all(batch.inputs["attention_mask"] is None and batch.num_tokens == 4 * 128 for batch in full)
+def test_full_rows_need_no_mask(drawn):
+    full = drawn[1]["concatenated"]
+    assert all("attention_mask" not in batch.inputs and batch.num_tokens == TOKENS for batch in full)
 
 
-def test_padding_changes_no_loss_of_the_peer(batches, text):
+def test_a_packed_row_has_the_boundaries_of_its_documents(drawn):
+    prepared, forms = drawn
+    for index, batch in enumerate(forms["flattened"]):
+        bounds = batch.inputs["cu_seq_lens_q"].unique().tolist()
+        first = index * TOKENS
+        inside = [int(each) - first for each in prepared.train.offsets if first < each < first + TOKENS]
+        assert bounds == [0, *inside, TOKENS]
+        positions = batch.inputs["position_ids"][0]
+        assert (positions == 0).nonzero().flatten().tolist() == [0, *inside]
+
+
+def test_padding_changes_no_loss_of_the_peer(drawn, text):
     """The mask reaches the peer's attention: other padding, same loss."""
     torch.manual_seed(0)
-    peer, batch = modernbert.build(text[1].model, 30_592, 0).eval(), batches[1][0]
-    before = peer(**batch.inputs).loss
-    is_padding = ~batch.inputs["attention_mask"]
-    changed = batch.inputs | {"input_ids": batch.inputs["input_ids"].masked_fill(is_padding, 77)}
+    peer, batch = modernbert.build(text[1].model, 30_592, 0, "bench_sdpa").eval(), drawn[1]["grouped"][-1]
+    inputs = {name: value[:4] for name, value in batch.inputs.items()}
+    before = peer(**inputs).loss
+    is_padding = ~inputs["attention_mask"][:, 0, 0]
+    assert is_padding.any()
+    changed = inputs | {"input_ids": inputs["input_ids"].masked_fill(is_padding, 77)}
     assert peer(**changed).loss.item() == pytest.approx(before.item(), rel=1e-5)
 
 
-@pytest.fixture
-def small_batches(monkeypatch):
-    monkeypatch.setattr(against_modernbert, "PEER_ROWS", {"padded": 2, "concatenated": 2})
-    monkeypatch.setattr(against_modernbert, "PACKED_LENGTH", 64)
-
-
 @pytest.mark.e2e
-@pytest.mark.usefixtures("small_batches")
-def test_the_contest_on_a_cpu(text):
-    """Without the compiler: tracing four peers takes longer than all the rest."""
+def test_the_contest_on_a_cpu(text, tmp_path):
+    """Without the compiler: tracing the peers takes longer than all the rest."""
     work, _ = text
     size = replace(made_up_run.TINY, num_layers=1, hidden_size=64)
+    names = ["concatenated float32", "grouped bfloat16"]
     with torch.compiler.set_stance("force_eager"):
-        found = against_modernbert.contest(work, size, 1, 0.0, "eager")
-    peers = {f"{form} {dtype}" for form in ("padded", "concatenated") for dtype in ("float32", "bfloat16")}
-    assert set(found["rates"]) == {"ours", *peers}
+        found = against_modernbert.contest(work, size, 1, 0.0, "eager", ["torch"], names)
+    assert set(found["rates"]) == {"ours torch", *names}
     assert all(len(values) == 1 and min(values) > 0 for values in found["rates"].values())
     assert not any("error" in note for note in found["notes"].values())
-    for form, figure in found["figures"].items():
-        assert figure["peer"].startswith(form)
-        assert figure["ratio"] == figure["medians"]["ours"] / figure["medians"][figure["peer"]]
-
-
-@pytest.mark.filterwarnings("ignore")  # of the compiler
-@pytest.mark.usefixtures("small_batches")
-def test_a_peer_compiles(text):
-    config = text[1]
-    config = replace(config, model=replace(config.model, num_hidden_layers=1))
-    step = against_modernbert.build_peers(config, "cpu", "eager", ["float32"])["padded float32"]()
-    assert step() > 0
-    assert step.loss.isfinite()
+    assert found["candidates"]["grouped"]["fastest"] == "flash"
+    assert set(found["peer_kernels"]) == set(names)
+    assert all("flash" in kernels["attention"] for kernels in found["peer_kernels"].values())
+    assert "ours torch / grouped bfloat16 (grouped)" in against_modernbert.table(found)
+    against_modernbert.write_figures(tmp_path, found.pop("figures"), found, is_complete=True)
+    assert {path.stem for path in tmp_path.iterdir()} == {"vs-hf-concatenated", "vs-hf-padded"}
 
 
 def test_a_peer_that_fails_leaves_the_others():
     def broken():
         raise RuntimeError("planted")
 
-    steps, notes = against_modernbert.warm_up({"a": broken, "b": lambda: lambda: 5})
-    assert list(steps) == ["b"]
-    assert "planted" in notes["a"]["error"]
+    builders = {"grouped float32": broken, "ours torch": lambda: lambda: 5}
+    steps, notes = against_modernbert.warm_up(builders, 1)
+    assert list(steps) == ["ours torch"]
+    assert "planted" in notes["grouped float32"]["error"]
+
+
+def test_a_peer_with_dense_attention_is_not_measured(drawn, text):
+    peer, batch = modernbert.build(text[1].model, 30_592, 0, "eager"), drawn[1]["concatenated"][0]
+
+    def step():
+        peer(**batch.inputs).loss.backward()
+        return batch.num_tokens
+
+    steps, notes = against_modernbert.warm_up({"concatenated float32": lambda: step}, 2)
+    assert steps == {}
+    assert "DenseAttentionError" in notes["concatenated float32"]["error"]
 
 
 def test_the_ratio_is_to_the_faster_peer():
-    rates = {"ours": [90, 100, 110], "padded float32": [10, 10, 10], "padded bfloat16": [20, 25, 30]}
+    rates = {
+        "ours triton": [90, 100, 110],
+        "ours torch": [50, 60, 70],
+        "grouped float32": [10, 10, 10],
+        "grouped bfloat16": [20, 25, 22],
+    }
     found = against_modernbert.figures(rates)
-    assert (found["padded"]["peer"], found["padded"]["ratio"]) == ("padded bfloat16", 4.0)
-    assert found["concatenated"]["ratio"] is None
+    assert (found["grouped"]["peer"], found["grouped"]["ratio"]) == ("grouped bfloat16", 4.5)
+    assert found["grouped"]["ratios"]["ours torch"] == {"median": 2.5, "least": 2.4, "greatest": 3.1818}
+    assert "concatenated" not in found

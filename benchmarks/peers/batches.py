@@ -1,0 +1,102 @@
+"""Batches of a peer on the device: full rows, padded rows of similar length, or one packed row.
+
+B rows, S row length, T tokens of a step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from peers.attention import slots
+
+MASKED_SHARE, IGNORED, MULTIPLE = 0.2, -100, 64
+"""Widths of padded rows are a multiple of 64."""
+NUM_BATCHES, NUM_GROUPED = 4, 16
+TOKENS_PER_SLOT = 128
+"""Boundaries of a packed row have a fixed number, so that nothing is recompiled."""
+
+
+class Batch:
+    """Rows of one shape, a fifth of their tokens masked: a given number, so that nothing is recompiled."""
+
+    def __init__(
+        self, rows: Tensor, is_token: Tensor, mask_id: int, num_targets: int, device: str, **more: Any
+    ) -> None:
+        places = is_token.flatten().nonzero().squeeze(1)
+        chosen = places[torch.randperm(len(places))[:num_targets]]
+        labels = torch.full((rows.numel(),), IGNORED)
+        labels[chosen] = rows.flatten()[chosen]
+        inputs = rows.flatten().clone()
+        inputs[chosen] = mask_id
+        self.num_tokens = len(places)
+        self.inputs: dict[str, Any] = {
+            "input_ids": inputs.view_as(rows).to(device),
+            "labels": labels.view_as(rows).to(device),
+            **more,
+        }
+
+
+def concatenated(
+    store: TokenStore, tokenizer: TokenizerBundle, tokens: int, width: int, device: str
+) -> Iterator[Batch]:
+    """Cut the text into full rows without isolation of documents; `NUM_BATCHES` batches [B, S]."""
+    rows = tokens // width
+    for index in range(NUM_BATCHES):
+        ids = torch.from_numpy(store.tokens[index * tokens : (index + 1) * tokens].astype("int64"))
+        is_token = torch.ones(rows, width, dtype=torch.bool)
+        yield Batch(ids.view(rows, width), is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device)
+
+
+def grouped(
+    store: TokenStore, tokenizer: TokenizerBundle, tokens: int, longest: int, device: str
+) -> Iterator[Batch]:
+    """Put each document into a row of its own, next to documents of similar length.
+
+    As many rows as `tokens` hold, so that short documents fill the GPU too: at least as fast as
+    `train_sampling_strategy="group_by_length"`, whose batches have a fixed number of rows. `NUM_GROUPED`
+    batches, evenly over the lengths.
+    """
+    documents = sorted((each[:longest] for each in documents_of(store)), key=len, reverse=True)
+    batches, first = [], 0
+    while first < len(documents):
+        width = MULTIPLE * -(-len(documents[first]) // MULTIPLE)
+        rows = max(1, tokens // width)
+        if first + rows <= len(documents):
+            batches.append((width, documents[first : first + rows]))
+        first += rows
+    drawn = batches[:: max(1, len(batches) // NUM_GROUPED)]
+    num_targets = int(MASKED_SHARE * min(sum(map(len, batch)) for _, batch in drawn))
+    for width, batch in drawn:
+        is_token = torch.arange(width)[None, :] < torch.tensor([len(ids) for ids in batch])[:, None]
+        grid = torch.full((len(batch), width), tokenizer.pad_id)
+        grid[is_token] = torch.cat(batch)
+        mask = is_token[:, None, None, :].to(device)  # four dimensions: transformers passes it on as it is
+        yield Batch(grid, is_token, tokenizer.mask_id, num_targets, device, attention_mask=mask)
+
+
+def flattened(
+    store: TokenStore, tokenizer: TokenizerBundle, tokens: int, longest: int, device: str
+) -> Iterator[Batch]:
+    """Pack documents into one row [1, T] with their boundaries, the last cut; `NUM_BATCHES` batches."""
+    for index in range(NUM_BATCHES):
+        first, last = index * tokens, (index + 1) * tokens
+        bounds = [int(each) for each in store.offsets if first < each < last]
+        lengths = [b - a for a, b in pairwise([first, *bounds, last])]
+        positions = torch.cat([torch.arange(length) for length in lengths])
+        cu = slots(lengths, tokens, device, max(len(lengths), tokens // TOKENS_PER_SLOT))
+        ids = torch.from_numpy(store.tokens[first:last].astype("int64"))[None]
+        more = {"position_ids": positions[None].to(device), "cu_seq_lens_q": cu, "max_length_q": longest}
+        is_token = torch.ones_like(ids, dtype=torch.bool)
+        yield Batch(ids, is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device, **more)
+
+
+def documents_of(store: TokenStore) -> Iterator[Tensor]:
+    for first, last in pairwise(store.offsets):
+        yield torch.from_numpy(store.tokens[first:last].astype("int64"))

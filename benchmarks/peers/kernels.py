@@ -1,0 +1,103 @@
+"""Kernels of one step, and the attention among them.
+
+A peer whose attention is dense math (products and a softmax of S x S matrices) is not at its best, and a
+figure against it is not published: `require_fused_attention` raises.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+TOP = 8
+FUSED = {
+    "cudnn": r"cudnn.*(sdpa|flash|attention)",
+    "flash": r"flash",
+    "efficient": r"fmha_cutlass|AttentionKernel|AttentionBackwardKernel|efficient_attention",
+    "triton_packed": r"^attention_(forward|backward)",
+}
+"""Attention kernels by what their names contain; the first that matches."""
+LOG_SOFTMAX = re.compile(r"log_?softmax", re.IGNORECASE)
+
+
+class Kernel(NamedTuple):
+    """A kernel (on a CPU, an operator), with its time and launches in a step."""
+
+    name: str
+    seconds: float
+    launches: int
+
+
+class DenseAttentionError(RuntimeError):
+    """The attention of a peer is not a fused kernel."""
+
+
+def kernels_of(step: Callable[[], Any]) -> list[Kernel]:
+    """Profile one step; return its kernels, the longest first."""
+    is_gpu = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]
+    with profile(activities=activities) as profiled:
+        step()
+        if is_gpu:
+            torch.cuda.synchronize()
+    device = DeviceType.CUDA if is_gpu else DeviceType.CPU
+    found = [
+        Kernel(row.key, (row.self_device_time_total if is_gpu else row.self_cpu_time_total) / 1e6, row.count)
+        for row in profiled.key_averages()
+        if row.device_type == device
+    ]
+    return sorted((each for each in found if each.seconds), key=lambda each: -each.seconds)
+
+
+def family(name: str) -> str | None:
+    """Return the kind of fused attention that a kernel belongs to."""
+    return next((kind for kind, pattern in FUSED.items() if re.search(pattern, name, re.IGNORECASE)), None)
+
+
+def is_dense_softmax(name: str) -> bool:
+    """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax."""
+    is_loss_in_eager_mode = "LogSoftMax" in name
+    return not is_loss_in_eager_mode and "softmax" in LOG_SOFTMAX.sub("", name).lower()
+
+
+def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:
+    """Return the top kernels with their share of the time, and the attention kernels by kind."""
+    rows = list(kernels)
+    total = sum(each.seconds for each in rows) or 1.0
+    attention: dict[str, dict[str, float]] = {}
+    for each in rows:
+        kind = family(each.name) or ("dense_softmax" if is_dense_softmax(each.name) else None)
+        if kind:
+            entry = attention.setdefault(kind, {"share": 0.0, "launches": 0})
+            entry["share"] = round(entry["share"] + each.seconds / total, 4)
+            entry["launches"] += each.launches
+    return {
+        "step_ms": round(1e3 * total, 2),
+        "attention": attention,
+        "top": [{"name": each.name[:120], "share": round(each.seconds / total, 4)} for each in rows[:TOP]],
+    }
+
+
+def require_fused_attention(kernels: Iterable[Kernel], num_layers: int) -> str:
+    """Return the kind of attention; raise where a layer has a dense one.
+
+    num_layers: of the model: a training step launches at least a forward and a backward kernel in each.
+    """
+    rows = list(kernels)
+    if dense := [each.name for each in rows if is_dense_softmax(each.name)]:
+        raise DenseAttentionError(f"dense attention: the step runs {dense[0][:120]}")
+    launches: dict[str, int] = {}
+    for each in rows:
+        if kind := family(each.name):
+            launches[kind] = launches.get(kind, 0) + each.launches
+    if not launches:
+        raise DenseAttentionError("dense attention: the step has no flash, cuDNN or memory-efficient kernel")
+    kind = max(launches, key=lambda each: launches[each])
+    if launches[kind] < 2 * num_layers:
+        raise DenseAttentionError(f"{launches[kind]} launches of {kind} attention in {num_layers} layers")
+    return kind

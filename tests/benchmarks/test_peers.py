@@ -1,0 +1,106 @@
+"""A peer with dense attention is found, and no mask that transformers builds reaches its attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peers import kernels, modernbert
+from peers.attention import CANDIDATES, attend, fastest
+from peers.kernels import DenseAttentionError, Kernel, require_fused_attention, summary
+
+from neobert.config.schema import ModelConfig
+
+LAYERS = 2
+PRODUCTS = [Kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20), Kernel("bmm_sm90", 1e-3, 8)]
+LOSS = [
+    Kernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
+    Kernel("void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", 1e-4, 1),
+]
+FUSED = {
+    "flash": ("void pytorch_flash::flash_fwd_kernel<...>", "pytorch_flash::flash_bwd_dq_dk_dv_loop<...>"),
+    "cudnn": (
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_3",
+    ),
+    "efficient": (
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<...>)",
+        "fmha_cutlassB_bf16_aligned_64x64_k64_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<...>)",
+    ),
+    "triton_packed": ("attention_forward", "attention_backward_keys"),
+}
+SHAPE = ModelConfig(
+    hidden_size=64, num_hidden_layers=LAYERS, num_attention_heads=1, intermediate_size=96,
+    max_position_embeddings=32,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FUSED)
+def test_fused_attention_passes_and_is_named(kind):
+    step = [*PRODUCTS, *LOSS, *(Kernel(name, 1e-3, LAYERS) for name in FUSED[kind])]
+    assert require_fused_attention(step, LAYERS) == kind
+    assert summary(step)["attention"] == {kind: {"share": pytest.approx(0.25, abs=0.01), "launches": 4}}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["triton_red_fused__safe_softmax_mul_4", "triton_per_fused__softmax_add_7", "softmax_warp_forward<...>"],
+)
+def test_a_softmax_of_attention_fails_even_next_to_flash(planted):
+    fused = [Kernel(name, 1e-3, LAYERS) for name in FUSED["flash"]]
+    with pytest.raises(DenseAttentionError, match="dense attention"):
+        require_fused_attention([*PRODUCTS, *LOSS, *fused, Kernel(planted, 1e-3, 1)], LAYERS)
+
+
+def test_products_without_an_attention_kernel_fail():
+    with pytest.raises(DenseAttentionError, match="no flash, cuDNN or memory-efficient kernel"):
+        require_fused_attention([*PRODUCTS, *LOSS], LAYERS)
+
+
+def test_attention_that_is_fused_in_some_layers_only_fails():
+    with pytest.raises(DenseAttentionError, match="2 launches of flash attention in 2 layers"):
+        require_fused_attention([*PRODUCTS, *(Kernel(name, 1e-3, 1) for name in FUSED["flash"])], LAYERS)
+
+
+@pytest.mark.parametrize(("implementation", "is_fused"), [("bench_sdpa", True), ("eager", False)])
+def test_a_real_profile_is_judged(implementation, is_fused):
+    peer = modernbert.build(SHAPE, 128, 0, implementation)
+    ids = torch.randint(5, 100, (2, 32))
+    profiled = kernels.kernels_of(lambda: peer(input_ids=ids, labels=ids).loss.backward())
+    if is_fused:
+        assert require_fused_attention(profiled, LAYERS) == "flash"
+    else:
+        with pytest.raises(DenseAttentionError):
+            require_fused_attention(profiled, LAYERS)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.parametrize(("implementation", "has_mask"), [("bench_sdpa", False), ("sdpa", True)])
+def test_under_the_compiler_full_rows_have_no_mask(implementation, has_mask):
+    """A collator passes a mask of ones. transformers' own function then attends with S x S values."""
+    masks = []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        attention = torch.nn.functional.scaled_dot_product_attention
+        masks.extend(node.kwargs.get("attn_mask") for node in graph.graph.nodes if node.target is attention)
+        return graph
+
+    peer = modernbert.build(SHAPE, 128, 0, implementation)
+    ids = torch.randint(5, 100, (2, 32))
+    torch.compile(peer, backend=keep, dynamic=False)(input_ids=ids, attention_mask=torch.ones_like(ids))
+    assert len(masks) == LAYERS
+    assert all((mask is not None) == has_mask for mask in masks)
+
+
+def test_a_mask_of_padding_is_kept():
+    query, key, value = torch.randn(3, 2, 1, 4, 8).unbind()
+    mask = torch.tensor([True, True, False, False]).expand(2, 1, 1, 4)
+    out, _ = attend(torch.nn.Identity(), query, key, value, mask, scaling=1.0)
+    alone, _ = attend(torch.nn.Identity(), query, key[:, :, :2], value[:, :, :2], None, scaling=1.0)
+    assert out.allclose(alone, atol=1e-6)
+
+
+def test_a_kernel_that_does_not_run_is_reported():
+    name, found = fastest("grouped", 1, 256, 64, "cpu")
+    assert name == "flash"
+    assert "RuntimeError" in found["cudnn"]
+    assert CANDIDATES[name].implementation == "bench_sdpa"
