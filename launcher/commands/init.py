@@ -51,7 +51,7 @@ def run(request: Request, output_format: str) -> int:
     starter = _starter(request, asks=sys.stdin.isatty() and output_format == "text")
     _write(request.file, content_of(starter, request.file.name))
     resolved = resolve_run(None, [request.file])
-    _warn_of_one_document(resolved.config.dataset.path)
+    _warn_of_one_document(str(resolved.config.dataset.path or ""))
     plan = plan_run(resolved)
     result = {
         "file": str(request.file),
@@ -89,13 +89,13 @@ def _report(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _warn_of_one_document(path: str | None) -> None:
+def _warn_of_one_document(path: str) -> None:
     """Warn if a .txt file has no blank line in its first MiB.
 
     It is then a single document, and none is left for evaluation. UTF-16 is left to the reader of the data,
     which names the conversion.
     """
-    if path is None or not path.lower().endswith(".txt") or not os.path.isfile(path):
+    if not path.lower().endswith(".txt") or not os.path.isfile(path):
         return
     with open(path, "rb") as file:
         head = file.read(HEAD_BYTES)

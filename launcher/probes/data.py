@@ -13,8 +13,9 @@ from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import to_dict
-from neobert.config.corpora import BUILTIN, corpora_of
+from neobert.config.corpora import BUILTIN, corpora_of, paths_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
+from neobert.data.sources.path_patterns import places_of
 from neobert.errors import ProjectError
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
@@ -78,7 +79,7 @@ def _weights(subject: Subject, place: str) -> dict[str, Any]:
 
 def _text(dataset: DatasetConfig) -> Text:
     if dataset.path is not None:
-        return _local(expanded(dataset.path))
+        return _local_text(paths_of(dataset))
     name = dataset.name or ""
     if not name or name.startswith(BUILTIN):
         return _named(name, is_there=bool(name), otherwise="neither dataset.path nor dataset.name is set")
@@ -113,9 +114,15 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
     return ""
 
 
+def _local_text(paths: Sequence[str]) -> Text:
+    """Check the files and folders of `dataset.path`."""
+    try:
+        return _all_of([_local(place.path) for place in places_of(paths)])
+    except ProjectError as error:
+        return Text(error.place, exists=False, is_readable=False, reason=error.message)
+
+
 def _local(path: Path) -> Text:
-    if not path.exists():
-        return Text(str(path), exists=False, is_readable=False, reason="no such file or folder")
     num_files, size_bytes, unreadable = 0, 0, ""
     for file in _files(path):
         num_files += 1

@@ -14,10 +14,11 @@ from launcher.probes.probe import Subject
 from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import corpora_of, paths_of
 from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import schedule_of
 from neobert.config.schema import RunConfig
+from neobert.data.sources.path_patterns import places_of
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
@@ -141,8 +142,12 @@ def _source_facts(config: RunConfig | None) -> dict[str, Any]:
 
 def _missing_text(config: RunConfig) -> str:
     """Return the first path of a run's text that does not exist in the working directory, or empty."""
-    paths = (corpus.path for corpus in corpora_of(config.dataset))
-    return next((path for path in paths if path is not None and not Path(path).expanduser().exists()), "")
+    try:
+        for corpus in corpora_of(config.dataset):
+            places_of(paths_of(corpus))
+    except ProjectError as error:
+        return error.place
+    return ""
 
 
 def _identity(state: Mapping[str, Any], name: str) -> str:

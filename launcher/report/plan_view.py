@@ -9,7 +9,7 @@ from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
-from neobert.config.corpora import corpora_of, token_shares
+from neobert.config.corpora import corpora_of, label_of, token_shares
 from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
@@ -86,7 +86,7 @@ def _corpus_rows(dataset: DatasetConfig, left: Remaining) -> Iterator[Row]:
     for corpus, share in zip(corpora_of(dataset), token_shares(dataset), strict=True):
         if dataset.mixture:
             text = f"{percent(share)} = {show_count(share * left.tokens.value)} tokens"
-            yield f"corpus {corpus.path or corpus.name}", text, "weight of the corpus / sum of all weights"
+            yield f"corpus {label_of(corpus)}", text, "weight of the corpus / sum of all weights"
 
 
 def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) -> Iterator[Row]:

@@ -11,12 +11,13 @@ from typing import Annotated, Any, NoReturn
 
 from neobert.config import RunConfig, all_keys, load_document, to_dict
 from neobert.config.canonical import flatten, sha256
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import corpora_of, paths_of
 from neobert.config.keys import effect_of
 from neobert.config.layers import relative_to_their_files
 from neobert.config.nodes import find, plain
 from neobert.config.resolution import build, resolve, sources_of
 from neobert.config.schema.fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
+from neobert.data.sources.path_patterns import places_of
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
 from neobert.plurals import listed
@@ -161,7 +162,10 @@ def _unlisted(file: RuleFile, config: RunConfig) -> Iterator[str]:
     """Yield the files and Hub names that a run reads, and that are not listed under sources."""
     known = {os.path.realpath(file.place_of(source)) for source in file.rules.sources}
     for corpus in corpora_of(config.dataset):
-        yield from [corpus.name or "no text"] if corpus.path is None else _files(corpus.path, known)
+        if corpus.path is None:
+            yield corpus.name or "no text"
+        for place in places_of(paths_of(corpus)):
+            yield from _files(str(place.path), known)
     if config.tokenizer.path is not None:
         yield from _files(config.tokenizer.path, known)
     elif config.tokenizer.name is not None:

@@ -113,7 +113,11 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
         items = get_args(annotation)
         if is_section(annotation):
             annotation = hints_of(annotation).get(str(part))
-        elif get_origin(annotation) is tuple and isinstance(part, int):
+            continue
+        if is_union(annotation):
+            annotation = items[1]
+            items = get_args(annotation)
+        if get_origin(annotation) is tuple and isinstance(part, int):
             annotation = items[0] if items[-1] is Ellipsis else items[min(part, len(items) - 1)]
         elif get_origin(annotation) is dict:
             annotation = Any

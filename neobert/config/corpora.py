@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from neobert.config.schema import DatasetConfig
+from neobert.config.schema import DatasetConfig, MixtureCorpus
 
 # fmt: off
 BUILDER_NAMES = frozenset({
@@ -20,9 +20,22 @@ USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 
 LINES_TO_DOCUMENTS = (
-    "documents end at blank lines; to add blank lines: `fold -s -w 2000 {} | sed G > documents.txt`"
+    "set dataset.document_per_line to true if each line is a document; to add blank lines, at which "
+    "documents end: `fold -s -w 2000 {} | sed G > documents.txt`"
 )
 """Hint for a .txt file without blank lines, which is one document however long it is."""
+
+
+def paths_of(corpus: DatasetConfig | MixtureCorpus) -> tuple[str, ...]:
+    """Return the paths and patterns of `dataset.path`; empty if it is null."""
+    if corpus.path is None:
+        return ()
+    return (corpus.path,) if isinstance(corpus.path, str) else corpus.path
+
+
+def label_of(corpus: DatasetConfig | MixtureCorpus) -> str:
+    """Return the paths, comma-separated, or the name of a text."""
+    return ", ".join(paths_of(corpus)) or str(corpus.name)
 
 
 def corpora_of(dataset: DatasetConfig) -> tuple[DatasetConfig, ...]:
@@ -53,7 +66,7 @@ def corpus_names(dataset: DatasetConfig) -> tuple[str, ...]:
 
     Repeated names are numbered.
     """
-    names = [Path(str(corpus.path or corpus.name)).name for corpus in dataset.mixture]
+    names = [Path(label_of(corpus)).name for corpus in dataset.mixture]
     return tuple(
         name if names.count(name) == 1 else f"{name} {number}" for number, name in enumerate(names, start=1)
     )

@@ -89,6 +89,8 @@ class _Reader:
             return None
         if is_section(bare):
             return self.read_section(bare, value, path)
+        if is_union(bare):  # text, or a list of texts
+            return self.read(get_args(bare)[isinstance(value, list)], value, path)
         if get_origin(bare) is tuple:
             return self.read_tuple(get_args(bare), value, path)
         if get_origin(bare) is dict:

@@ -137,6 +137,8 @@ def type_text(annotation: Any) -> str:
         return "one of " + ", ".join(get_args(annotation))
     if get_origin(annotation) is tuple:
         return _tuple_text(get_args(annotation))
+    if is_union(annotation) and not is_section(annotation):
+        return " or ".join(map(type_text, get_args(annotation)))
     if is_section(annotation):
         names = list(hints_of(annotation))
         is_short = len(names) <= FEW and not is_union(annotation)

@@ -94,16 +94,22 @@ def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
 
 def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:
     for path, words in path_keys().items():
-        node = find(root, path)
-        if node is not None and isinstance(node.value, str) and node.value not in words:
-            yield path, node, node.value
+        yield from (found for found in _texts_at(root, path) if found[2] not in words)
     for path, names in path_keys_of_lists().items():
         items = find(root, path)
         count = len(items.value) if items is not None and isinstance(items.value, tuple) else 0
         for place in ((*path, index, name) for index in range(count) for name in names):
-            node = find(root, place)
-            if node is not None and isinstance(node.value, str):
-                yield place, node, node.value
+            yield from _texts_at(root, place)
+
+
+def _texts_at(root: Node, path: Path) -> Iterator[tuple[Path, Node, str]]:
+    """Yield (path, node, text) of the text at a path, or of each text in the list there."""
+    node = find(root, path)
+    if node is not None and isinstance(node.value, str):
+        yield path, node, node.value
+    elif node is not None and isinstance(node.value, tuple):
+        for index in range(len(node.value)):
+            yield from _texts_at(root, (*path, index))
 
 
 def _from_its_file(value: str, file: str) -> str:

@@ -258,7 +258,7 @@ NAMES = {
     "preprocessing_num_workers": "write dataset.num_proc",
     "dataset_processes": "write dataset.num_proc",
     "dataset_prepared_path": "write dataset.cache_dir",
-    "line_by_line": "remove the line; a document of a .txt file ends at a blank line",
+    "line_by_line": "write dataset.document_per_line",
     "pad_to_max_length": "remove the line; packed rows need no padding",
     "max_train_samples": "write dataset.train_split, such as train[:1000]",
     "overwrite_cache": "remove the line; changed text is always prepared again",

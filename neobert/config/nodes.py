@@ -117,7 +117,8 @@ def put(node: Node, path: Path, child: Node | None) -> Node:
     """
     if isinstance(node.value, tuple):
         index, items = int(path[0]), list(node.value)
-        items[index] = put(items[index], path[1:], child)
+        changed = put(items[index], path[1:], child) if len(path) > 1 else child
+        items[index : index + 1] = [] if changed is None else [changed]
         return Node(tuple(items), node.origin, node.key)
     assert isinstance(node.value, dict)
     name, entries = str(path[0]), dict(node.value)

@@ -5,15 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 TEXT, CONLL, PARQUET = ".txt", ".conll", ".parquet"
+MARKDOWN = (".md", ".markdown")
+TABLES = (".csv", ".tsv", ".json", CONLL)
+"""Formats that, next to other text, often describe that text."""
 KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET)
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-READABLE = f"{', '.join(KINDS)}, each plain or {', '.join(COMPRESSIONS)}"
+READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:]))}, each plain or {', '.join(COMPRESSIONS)}"
 
 
 def kind_of(path: Path) -> str | None:
-    """Return the format suffix, such as `.jsonl` for `a.jsonl.gz`; None for an unsupported format."""
+    """Return the format suffix, such as `.jsonl` for `a.jsonl.gz`; None for an unsupported format.
+
+    Markdown is plain text: `.txt`.
+    """
     suffix = suffix_of(path)
+    if suffix in MARKDOWN:
+        return TEXT
     return suffix if suffix in KINDS else None
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether a file is uncompressed text, whose size is that of its content."""
+    return kind_of(path) != PARQUET and path.suffix.lower() not in COMPRESSIONS
 
 
 def suffix_of(path: Path) -> str:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.targets import TargetRule
-from neobert.data.sources.rows import RowFormat
 from neobert.data.tokenize.encoding import Counts, Encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks import spec_of
@@ -19,10 +18,6 @@ from neobert.tasks import spec_of
 
 class Examples(Protocol):
     """Interface of a task's data layer."""
-
-    @property
-    def rows(self) -> RowFormat:
-        """Fields read from each row."""
 
     def encoder(self, tokenizer: TokenizerBundle) -> Encoder:
         """Build the encoder. It is sent to tokenizer workers, so it must be picklable."""

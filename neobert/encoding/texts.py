@@ -154,7 +154,7 @@ class _DataSet:
         rows = RowFormat((_text_field(config.text_column),), config.column_names, config.tsv_quotes)
         self._source = open_corpus(config, rows, whole_digest).train
         if config.path and config.text_column and self._source.column is None:
-            raise _without_columns(Path(config.path), config.text_column)
+            raise _without_columns(Path(str(config.path)), config.text_column)
         self.label = self._source.label
 
     def __iter__(self) -> Iterator[str]:

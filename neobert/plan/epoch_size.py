@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from neobert.config.corpora import paths_of
 from neobert.config.schema import DatasetConfig, RunConfig
-from neobert.config.text_formats import COMPRESSIONS, PARQUET, kind_of
+from neobert.config.text_formats import is_plain
+from neobert.data.sources.file_selection import select_files
+from neobert.data.sources.path_patterns import places_of
+from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import EpochSize
 from neobert.plan.size import PACKED_FILL, microbatch_fill, segment_tokens
@@ -23,9 +26,6 @@ from neobert.units import BYTES_PER_MIB
 
 BYTES_PER_TOKEN = 4
 """Typical of English text in WordPiece."""
-TABLES = (".csv", ".tsv", ".json", ".conll")
-"""Formats that are not read next to other text."""
-HELD_OUT = re.compile(r"(valid(ation)?|val|dev|eval(uation)?|test)([-_.\s]|$)")
 MAX_FILES = 10_000
 HEADED = (".csv", ".tsv")
 ROW_FILES = (*HEADED, ".jsonl", ".ndjson")
@@ -56,7 +56,7 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
 
 def _size_of_text(config: RunConfig) -> EpochSize | None:
     """Estimate the size of an epoch of pretraining from the bytes of the training files."""
-    num_bytes = _text_bytes(config.dataset) if _reads_whole_files(config.dataset) else 0
+    num_bytes = _text_bytes(config) if _reads_whole_files(config.dataset) else 0
     if num_bytes < 1:
         return None
     trained = 1 - (config.dataset.validation_split or 0.0)
@@ -70,42 +70,23 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
 
 
 def _reads_whole_files(dataset: DatasetConfig) -> bool:
-    is_local = dataset.path is not None and not dataset.mixture and not dataset.streaming
+    is_local = bool(dataset.path) and not dataset.mixture and not dataset.streaming
     return is_local and "[" not in dataset.train_split
 
 
-def _text_bytes(dataset: DatasetConfig) -> int:
+def _text_bytes(config: RunConfig) -> int:
     """Return the bytes of the files that hold training text.
 
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
-    path = Path(os.path.expanduser(str(dataset.path)))
-    sizes: dict[str, int] = {}
     try:
-        for number, file in enumerate(_files(path)):
-            kind = kind_of(file)
-            is_training = file == path or not any(map(HELD_OUT.match, _names(file.relative_to(path))))
-            if number >= MAX_FILES or (kind and (kind == PARQUET or file.suffix.lower() in COMPRESSIONS)):
-                return 0
-            if kind and is_training:
-                sizes[kind] = sizes.get(kind, 0) + file.stat().st_size
-    except OSError:
+        places = places_of(paths_of(config.dataset))
+        files = select_files(places, spec_of(config).rows(config), is_plain).files
+        files = [file for file in files if file.split == config.dataset.train_split]
+        is_counted = len(files) <= MAX_FILES and all(is_plain(file.path) for file in files)
+        return sum(file.path.stat().st_size for file in files) if is_counted else 0
+    except (OSError, ProjectError):
         return 0
-    text = {kind: size for kind, size in sizes.items() if kind not in TABLES}
-    return sum((text or sizes).values())
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if not path.is_dir():
-        yield path
-        return
-    for folder, folders, names in os.walk(path):
-        folders[:] = (name for name in folders if not name.startswith("."))
-        yield from (Path(folder, name) for name in names if not name.startswith("."))
-
-
-def _names(relative: Path) -> Iterator[str]:
-    return (part.lower() for part in relative.parts)
 
 
 def _rows_are_texts(config: RunConfig) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import RowFormat
 from neobert.families.shape import ModelShape
 from neobert.metric_names import EVAL, EVAL_LOSS
 
@@ -34,6 +35,7 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
         **dict.fromkeys(PIECE_KEYS, "labelled texts are not cut"),
         "trainer.cuda_graphs": "the shapes of its rows vary",
         "dataset.min_length": "labelled texts of any length are kept",
+        "dataset.document_per_line": "labelled texts are rows of a table",
     }
 
 
@@ -130,6 +132,7 @@ class TaskSpec:
         metrics: metrics that an evaluation may report; `reports` selects from them.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
+        rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         own_sections: config sections that are read only by tasks that list them here; setting one in a run
             file of another task is an error.
@@ -144,6 +147,7 @@ class TaskSpec:
     auto_class: str
     metrics: tuple[Metric, ...]
     head: Callable[[RunConfig, ModelShape], Head]
+    rows: Callable[[RunConfig], RowFormat]
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
     own_sections: frozenset[str] = frozenset()

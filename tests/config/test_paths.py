@@ -78,6 +78,9 @@ def test_paths_in_a_list_start_at_the_folder_of_their_file_too() -> None:
     text = "dataset:\n  mixture: [{path: books, weight: 3}, {name: 'builtin:python-docs'}, {path: /web}]\n"
     found = resolved(text, "configs/run.yaml")
     assert [corpus.path for corpus in found.config.dataset.mixture] == ["configs/books", None, "/web"]
+    found = resolved("dataset: {path: ['novels/*.txt', /web]}\n", "configs/run.yaml")
+    assert found.config.dataset.path == ("configs/novels/*.txt", "/web")
+    assert resolved("seed: 1\n", "configs/run.yaml", "dataset.path=[a, b]").config.dataset.path == ("a", "b")
     assert found.config.dataset.name is None
 
 

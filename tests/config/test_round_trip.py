@@ -24,7 +24,7 @@ from neobert.config import (
     resolve,
     to_dict,
 )
-from neobert.config.annotations import TAG, hints_of, members_by_tag, members_of, tag_of, unwrap
+from neobert.config.annotations import TAG, hints_of, is_union, members_by_tag, members_of, tag_of, unwrap
 
 
 def _is_plain(text: str) -> bool:
@@ -65,6 +65,8 @@ def values(annotation: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(get_args(bare))
     if members := members_of(bare):
         return st.one_of(*(mappings(member, tags_of(bare, member)) for member in members))
+    if is_union(bare):
+        return st.one_of(*map(values, get_args(bare)))
     if get_origin(bare) is tuple:
         items = get_args(bare)
         return (

@@ -59,7 +59,16 @@ def by_pydantic(kind: Any, values: Any) -> Any:
     try:
         return reference(kind).validate_json(json.dumps(values))
     except ValidationError as error:
-        return {(KINDS.get(item["type"], WRONG), item["loc"]) for item in error.errors()}
+        return {
+            (KINDS.get(item["type"], WRONG), tuple(part for part in item["loc"] if not _is_branch(part)))
+            for item in error.errors()
+            if not (item["loc"][-1:] == ("str",) and isinstance(item["input"], list))
+        }
+
+
+def _is_branch(part: object) -> bool:
+    """Parts that name a member of a union of text and list: each of them is tried, and fails."""
+    return part == "str" or str(part).startswith("tuple[")
 
 
 def by_hydration(kind: Any, values: Any) -> Any:

@@ -15,8 +15,7 @@ import torch
 
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
-from neobert.data.sources.corpus import text_rows
-from neobert.data.sources.rows import Row, RowFormat
+from neobert.data.sources.rows import Row, RowFormat, text_rows
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.tokenize.wordpiece import train_wordpiece
 

@@ -222,7 +222,6 @@ import numpy as np
 from tokenizers import Tokenizer
 from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.encoding_pool import encode_all
-from neobert.data.sources.corpus import text_rows
 from neobert.data.sources.text_files import read_rows
 from neobert.config.schema import DatasetConfig
 

@@ -215,11 +215,11 @@ def test_content_of_another_format_than_the_name_says(tmp_path, name, content, s
     ("name", "says", "way_out"),
     [
         ("a.arrow", "is an Arrow file", "set dataset.path to the folder"),
-        ("-$(id) '.md", "is not read", """cp '-$(id) '"'"'.md' '-$(id) '"'"''.txt"""),
+        ("-$(id) '.rst", "is not read", """cp '-$(id) '"'"'.rst' '-$(id) '"'"''.txt"""),
         ("a.zip", "is a zip archive", "unzip a.zip -d a"),
         ("a.tar.gz", "is a tar archive", "tar -xf a.tar.gz -C a"),
         ("a.html", "is HTML", "extract its text"),
-        ("a.md", "is not read", "cp a.md a.txt"),
+        ("a.log", "is not read", "cp a.log a.txt"),
         ("a.pdf", "is a formatted document", "extract its text"),
         ("a.py", "is a program", "not run"),
         ("a.pkl", "may run code", ".jsonl"),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,9 @@ from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus
+from neobert.data.sources.file_selection import select_files
 from neobert.data.sources.parts import HashShare, Part, known_count
+from neobert.data.sources.path_patterns import places_of
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError
@@ -227,7 +230,7 @@ def test_what_a_folder_holds_besides_is_named(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", ["x"])
     assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file)"
     for name in ("b.html", "c.html", "d.csv"):
-        path.with_name(name).write_text("x", encoding="utf-8")
+        path.with_name(name).write_text("x\ny\n", encoding="utf-8")
     (tmp_path / "e.jsonl").touch()
     assert corpus(tmp_path).label == f"{tmp_path} (train, 1 file; not read: 2 x .html, 1 x .csv, 1 x empty)"
 
@@ -365,3 +368,79 @@ def test_a_source_with_an_index_knows_its_length() -> None:
     source = IndexedSource("x", lambda *_: (), lambda: 7, lambda: None, format_of("text"))
     assert known_count(source) == 7
     assert known_count(HashShare(source, 0.5, is_evaluation=True)) is None
+
+
+def mixed_folder(root: Path) -> Path:
+    """Text in every format, and files that are not read for a reason each."""
+    write_jsonl(root / "b.jsonl", ["jsonl"])
+    for name, content in {
+        "a.txt": "txt",
+        "c.csv": "id,text\n1,csv\n",
+        "d.tsv": "text\tid\ntsv\t1\n",
+        "e.md": "# markdown",
+        "f.json": '[{"text": "json"}]',
+        "README.md": "# About",
+        "table.csv": "id,body\n1,lost\n",
+        "semicolons.csv": "id;text\n1;lost\n",
+        "package.json": '{\n  "name": "x"\n}\n',
+        "header.csv": "text\n",
+        "page.html": "<p>",
+        "empty.txt": "",
+    }.items():
+        (root / name).write_text(content, encoding="utf-8")
+    os.mkfifo(root / "pipe.txt")
+    return root
+
+
+def test_a_mixed_folder_is_read_where_the_text_column_is_known(tmp_path):
+    found = corpus(mixed_folder(tmp_path))
+    assert texts(found.train) == ["txt", "jsonl", "csv", "tsv", "# markdown", "json"]
+    left = "2 x .csv, 2 x empty, 1 x .html, 1 x .json, 1 x FIFO"
+    assert found.label == f"{tmp_path} (train, 6 files; not read: {left})"
+
+
+def test_what_is_left_out_has_a_reason_and_a_way_out(tmp_path):
+    selection = select_files(places_of([str(mixed_folder(tmp_path))]), format_of())
+    reasons = {each.example: (each.reason, each.hint) for each in selection.left_out.values() if each.reason}
+    assert set(reasons) == {"page.html", "semicolons.csv", "table.csv"}
+    assert reasons["table.csv"] == (
+        "none of the columns is named text, sentence, content",
+        "list these files in dataset.mixture, with a text_column of their own",
+    )
+    (tmp_path / "b.jsonl").unlink()  # then one column name suits all tables that are left
+    others = select_files(places_of([str(tmp_path)]), format_of()).left_out.values()
+    hints = {each.example: each.hint for each in others}
+    assert hints["table.csv"] == "set dataset.text_column to one of the columns: 'id', 'body'"
+
+
+def test_patterns_and_lists_are_read_as_a_folder_with_their_files_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("novels/a.txt", "novels/b[1].txt", "novels/c.log", "train/x.txt", "test/y.txt"):
+        path = Path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(name, encoding="utf-8")
+    assert texts(corpus("novels/*.txt").train) == ["novels/a.txt", "novels/b[1].txt"]
+    assert texts(corpus("novels/b[1].txt").train) == ["novels/b[1].txt"], "an existing path is no pattern"
+    assert corpus("novels/*").label == "novels/* (train, 2 files; not read: 1 x .log)"
+    both = open_corpus(DatasetConfig(path=("train", "test", "novels/a.txt", "novels")))
+    assert texts(both.train) == ["novels/a.txt", "novels/b[1].txt", "train/x.txt"]
+    assert texts(both.evaluation) == ["test/y.txt"]
+    assert texts(corpus("t*/*.txt").evaluation) == ["test/y.txt"]
+    refused("DAT001", "matches no file", path="novels/*.md")
+    refused("DAT001", "is not read", path=("train", "novels/c.log"))
+
+
+def test_a_pattern_that_is_moved_is_the_same_text(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "x.txt").write_text("x", encoding="utf-8")
+    before = corpus(tmp_path / "a" / "*.txt").train.identity()
+    (tmp_path / "a").rename(tmp_path / "b")
+    assert corpus(tmp_path / "b" / "*.txt").train.identity() == before
+
+
+def test_each_line_can_be_a_document(tmp_path):
+    path = tmp_path / "a.md"
+    path.write_bytes("\ufeffone\r\n\r\n two \r\nthree".encode())
+    lines = corpus(path, document_per_line=True)
+    assert texts(lines.train) == ["one", " two ", "three"]
+    assert lines.train.rows.identity() != corpus(path).train.rows.identity()

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -123,13 +124,17 @@ def test_lines_may_end_as_they_did_on_old_macs(tmp_path, name):
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), min_size=1)),
     st.sampled_from([8, 9, 64, 1 << 20]),
+    st.booleans(),
 )
-def test_no_text_is_lost(tmp_path, texts, block_bytes):
+def test_no_text_is_lost(tmp_path, texts, block_bytes, is_per_line):
     path = put(tmp_path / "a.txt", "\n".join(texts).encode())
     expected = [line.removeprefix("\ufeff") if i == 0 else line for i, line in enumerate(texts)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "BLOCK_BYTES", block_bytes)
-        joined = "\n".join(read(path)).split("\n")
+        rows = replace(format_of(), document_per_line=is_per_line)
+        documents = [row["text"] for row in read_rows(path, rows)]
+        joined = "\n".join(documents).split("\n")
+    assert not is_per_line or all("\n" not in each and each.strip() for each in documents)
     assert [x for x in joined if x.strip()] == [x for x in expected if x.strip()]
 
 

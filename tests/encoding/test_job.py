@@ -246,7 +246,7 @@ def test_empty_lines_keep_their_place(tmp_path):
 def test_the_files_of_a_folder_that_are_not_read_are_reported(request_of, tmp_path):
     folder = written(tmp_path / "rows")
     for name in ("notes.csv", "page.xml"):
-        (folder / name).write_text("text\nleft out\n")
+        (folder / name).write_text("body\nleft out\n")
     report = run(replace(request_of, texts=str(folder), split="test"))
     assert report["texts"] == 30
     assert report["source"] == f"{folder} (test, 1 file; not read: 1 x .csv, 1 x .xml)"

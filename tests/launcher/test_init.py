@@ -66,10 +66,10 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
         (["--text", "missing.txt"], "no such file"),
         (["--text", "empty.txt"], "empty.txt: the file is empty"),
         (["--text", "/dev/null"], "/dev/null: the file is empty"),
-        (["--text", "hidden"], "hidden: has no file in a supported format (.txt, .jsonl,"),
-        (["--text", "my notes"], "my notes: has no file in a supported format (.txt, .jsonl,"),
+        (["--text", "hidden"], "hidden: has no file in a supported format (.txt, .md, .jsonl,"),
+        (["--text", "my notes"], "my notes: has no file in a supported format (.txt, .md, .jsonl,"),
         (["--text", "my notes"], "cat 'my notes'/* > text.txt"),
-        (["--text", "my notes/a.md"], "my notes/a.md: is not in a supported format (.txt, .jsonl,"),
+        (["--text", "my notes/a.rtf"], "my notes/a.rtf: is not in a supported format (.txt, .md, .jsonl,"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
         ([], "neither --text nor --dataset"),
@@ -85,7 +85,7 @@ def test_a_refusal_writes_nothing(
     Path("hidden", ".git", "packed").write_text("not read")
     Path("hidden", ".notes.txt").write_text("not read")
     Path("my notes").mkdir()
-    Path("my notes", "a.md").write_text("# A title")
+    Path("my notes", "a.rtf").write_text("# A title")
     before = sorted(os.listdir())
     answer = command("init", *arguments)
     assert (answer.code, problem in answer.err) == (2, True), answer.err

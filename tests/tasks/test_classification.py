@@ -32,9 +32,10 @@ from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks import metrics_of, sections_read
-from neobert.tasks.classification.examples import LabelledTexts, build_examples, shortened
+from neobert.tasks.classification.examples import LabelledTexts, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
+from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.spec import labels_of
 from neobert.tasks.classification.task import ClassificationObjective
 from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
@@ -407,7 +408,7 @@ def test_rows_without_text_are_left_out_of_training_and_evaluation(make_run, run
 
 
 def test_a_row_without_text_needs_no_label():
-    rows = LabelledTexts(from_dict({"task": "classification"})).rows
+    rows = rows_of(from_dict({"task": "classification"}))
     columns = {"text": "Text", "label": "Label"}
     for text, label in ((None, None), ("", ""), (" ", None)):
         assert rows.row({"Text": text, "Label": label}, columns, "a.csv:2")["label"] is None
@@ -527,7 +528,7 @@ def test_an_unknown_label_comes_with_the_labels_of_its_file(tmp_path, labels, fo
     file.write_text("\n".join(map(json.dumps, rows)))
     sections = {"task": "classification", "dataset": {"path": str(file)}, "classification": {"num_labels": 2}}
     with pytest.raises(ProjectError, match="is not the number of a class; ") as refusal:
-        list(read_rows(file, build_examples(from_dict(sections)).rows))
+        list(read_rows(file, rows_of(from_dict(sections))))
     assert found in refusal.value.message
     assert refusal.value.place == f"{file}:1"
 

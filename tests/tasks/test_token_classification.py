@@ -26,7 +26,7 @@ from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.parallel import World
-from neobert.tasks import metrics_of
+from neobert.tasks import metrics_of, spec_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (
     LABELS,
@@ -101,7 +101,7 @@ def config_of(path: Path, **dataset):
 
 
 def rows_of(path: Path, **dataset):
-    return list(read_rows(path, examples_of(config_of(path, **dataset)).rows))
+    return list(read_rows(path, spec_of(config := config_of(path, **dataset)).rows(config)))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder
+from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder, label_of
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -253,7 +253,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     dataset = run.config.dataset
     if dataset.path is not None and dataset.name is not None:
-        message = f"dataset.path ({dataset.path}) and dataset.name ({dataset.name}) are both set"
+        message = f"dataset.path ({label_of(dataset)}) and dataset.name ({dataset.name}) are both set"
         yield Violation("dataset.path", message, "remove dataset.path or dataset.name")
     elif dataset.mixture and (dataset.path or dataset.name) is not None:
         path = "dataset.name" if dataset.path is None else "dataset.path"

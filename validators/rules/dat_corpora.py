@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 from collections import Counter
 
-from neobert.config.corpora import corpora_of
+from neobert.config.corpora import corpora_of, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.plan import Plan
 from neobert.plurals import percent
@@ -226,7 +226,7 @@ def undrawable_mixture(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
 
 def _text(corpus: DatasetConfig) -> tuple[str, ...]:
     """Return the values that identify the text of a corpus."""
-    path = os.path.normpath(corpus.path) if corpus.path else ""
+    path = ", ".join(map(os.path.normpath, paths_of(corpus)))
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 

@@ -50,7 +50,7 @@ class MixtureCorpus:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     weight: PositiveFloat = key(1.0, "Share of the tokens, relative to the weights of the other corpora.")
-    path: str | None = key(None, "As dataset.path.", is_path=True)
+    path: str | tuple[NonEmpty, ...] | None = key(None, "As dataset.path.", is_path=True)
     name: str | None = key(None, "As dataset.name.")
     config: str | None = key(None, "As dataset.config.")
     revision: str | None = key(None, "As dataset.revision.")
@@ -71,9 +71,10 @@ class DatasetConfig:
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")
     revision: str | None = key(None, "Revision of the Hub dataset; null: the newest.")
-    path: str | None = key(
+    path: str | tuple[NonEmpty, ...] | None = key(
         None,
-        "File or folder of text, JSON, CSV, TSV or parquet, or a saved `datasets` folder.",
+        "File, folder or pattern (novels/*.txt) of text, Markdown, JSON, CSV, TSV or parquet, or a list of "
+        "these; or a saved `datasets` folder.",
         is_path=True,
         replaces=("name", "config", "mixture", "train_split"),
         by_content=True,
@@ -101,6 +102,10 @@ class DatasetConfig:
         replaces=("eval_samples",),
     )
     text_column: str | None = key(None, "Column that holds the text; null: text, sentence or content.")
+    document_per_line: bool = key(
+        False,
+        "Each line of a text or Markdown file is a document; false: documents end at blank lines.",
+    )
     column_names: tuple[NonEmpty, ...] | None = key(
         None,
         "Columns of CSV and TSV files without a header line, and of CoNLL files; null: the first line is the "

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of, describe_builder
+from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of, describe_builder, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
@@ -18,7 +18,7 @@ from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.parts import HashShare, Joined, Part
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
-from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
+from neobert.data.sources.rows import Row, RowFormat, text_rows
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 
@@ -111,22 +111,17 @@ def _check_mixture(config: DatasetConfig) -> None:
         raise ProjectError("DAT018", message, hint, "dataset.streaming")
 
 
-def text_rows(config: DatasetConfig) -> RowFormat:
-    """Return the row format with the text as the only field."""
-    field = Field(TEXT, TEXT_SETTING, config.text_column, CANDIDATES)
-    return RowFormat((field,), config.column_names, config.tsv_quotes)
-
-
 def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:
     _check_one_place(config)
     if config.path is not None:
         if not config.path:
             hint = "set dataset.path to a file or folder; a shell variable in dataset.path may be unset"
             raise ProjectError("DAT001", "is empty", hint, "dataset.path")
-        path = Path(os.path.expanduser(config.path))
-        if is_saved_dataset(path):
+        paths = paths_of(config)
+        path = Path(os.path.expanduser(paths[0]))
+        if len(paths) == 1 and is_saved_dataset(path):
             return saved_splits(path, rows)
-        return local_splits(path, rows, describe)
+        return local_splits(paths, rows, describe)
     assert config.name is not None
     if config.name.startswith(BUILTIN):
         return {"train": lambda: _builtin(str(config.name), rows)}
@@ -142,7 +137,7 @@ def _check_one_place(config: DatasetConfig) -> None:
         message = "neither dataset.path nor dataset.name is set"
         raise ProjectError("DAT013", message, hint, "dataset")
     if config.path is not None and config.name is not None:
-        message = f"dataset.path {config.path} and dataset.name {config.name} are both set"
+        message = f"dataset.path {', '.join(paths_of(config))} and dataset.name {config.name} are both set"
         raise ProjectError("DAT013", message, "remove dataset.path or dataset.name", "dataset.path")
 
 

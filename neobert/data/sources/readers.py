@@ -57,11 +57,11 @@ class TextSource(Protocol):
 
 @dataclass(frozen=True)
 class FileSource:
-    """Documents of several files, read in order."""
+    """Documents of several files, read in order; `names` are independent of the place of the files."""
 
     label: str
-    root: Path
     files: tuple[Path, ...]
+    names: tuple[str, ...]
     rows: RowFormat
     describe: DescribeFile = described_by_ends
 
@@ -94,7 +94,7 @@ class FileSource:
 
     def identity(self) -> Any:
         """Return the names of the files, each with the values that identify its content."""
-        return [[path.relative_to(self.root).as_posix(), *self.describe(path)] for path in self.files]
+        return [[name, *self.describe(path)] for name, path in zip(self.names, self.files, strict=True)]
 
 
 class _FileReader(Reader):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
+from neobert.config.schema import DatasetConfig
 from neobert.errors import ProjectError
 
 
@@ -114,6 +115,7 @@ class RowFormat:
         column_names: columns of CoNLL files, and of CSV and TSV files without a header line; None: their
             first line names them.
         tsv_quotes: whether fields of a TSV file may be quoted; False: quotes are literal characters.
+        document_per_line: whether each line of a text file is a document; False: blank lines end documents.
         check: function of a row and its location that raises `ProjectError` for inconsistent fields.
     """
 
@@ -121,6 +123,7 @@ class RowFormat:
     column_names: tuple[str, ...] | None = None
     tsv_quotes: bool = True
     check: Callable[[Row, str], None] | None = None
+    document_per_line: bool = False
 
     @property
     def is_plain_text(self) -> bool:
@@ -196,7 +199,16 @@ class RowFormat:
             described["column_names"] = list(self.column_names)
         if not self.tsv_quotes:
             described["tsv_quotes"] = False
+        if self.document_per_line:
+            described["document_per_line"] = True
         return described
+
+
+def text_rows(config: DatasetConfig) -> RowFormat:
+    """Return the row format with the text as the only field."""
+    field = Field(TEXT, TEXT_SETTING, config.text_column, CANDIDATES)
+    lines = config.document_per_line
+    return RowFormat((field,), config.column_names, config.tsv_quotes, document_per_line=lines)
 
 
 def characters(row: Row) -> int:

@@ -1,6 +1,7 @@
 """Rows of one file: plain text, a table or parquet, plain or compressed.
 
-A document of a `.txt` file is a paragraph: the lines between blank lines. Line endings become LF, as in
+A document of a `.txt` or Markdown file is a paragraph: the lines between blank lines, or a line of its own
+with `dataset.document_per_line`. Line endings become LF, as in
 `datasets`. A file without blank lines is one long document, which `dataset.long_documents` later splits or
 truncates; documents beyond `MAX_RUN_CHARACTERS` are split there first, at the end of a line, or at white
 space inside a longer line. In other formats, each row is a document. Files need not fit in memory, nor lines
@@ -68,7 +69,7 @@ def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
     with opened(path, seekable=kind == PARQUET) as handle:
         if kind == TEXT:
             check_plain_text(path, rows)
-            yield from ({TEXT_FIELD: text} for text in _paragraphs(handle, path))
+            yield from ({TEXT_FIELD: text} for text in _documents(handle, path, rows.document_per_line))
         elif kind == PARQUET:
             yield from table_rows.parquet_rows(handle, path, rows)
         else:
@@ -91,13 +92,15 @@ def column_of(path: Path, rows: RowFormat) -> str | None:
     return None
 
 
-def _paragraphs(handle: IO[bytes], path: Path) -> Iterator[str]:
+def _documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str]:
+    """Yield runs of lines between blank lines, or with `is_per_line` each line; neither is blank."""
     run: list[str] = []
     size = 0
     for piece in line_pieces(handle, path):
         text = piece.text.rstrip("\r\n") + "\n" if piece.is_end else piece.text
         is_blank = not text.strip()
-        if run and piece.is_start and (is_blank or size + len(text) > MAX_RUN_CHARACTERS):
+        is_over = is_per_line or is_blank or size + len(text) > MAX_RUN_CHARACTERS
+        if run and piece.is_start and is_over:
             yield "".join(run).strip("\r\n")
             run, size = [], 0
         if is_blank and not run:

@@ -68,7 +68,7 @@ _KINDS = {
     **dict.fromkeys((".tar", ".tgz", ".tbz2", ".txz"), _TAR),
     **dict.fromkeys((".html", ".htm", ".xml", ".warc"), _HTML),
     **dict.fromkeys((".pdf", ".docx", ".doc", ".odt", ".epub", ".rtf"), _DOCUMENT),
-    **dict.fromkeys((".md", ".markdown", ".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
+    **dict.fromkeys((".rst", ".text", ".log", ".tex", ""), _OTHER_TEXT),
     **dict.fromkeys((".pkl", ".pickle", ".pt", ".pth", ".npy"), _PICKLE),
     ".lz4": ("is lz4", "unpack the file: lz4 -d {name}"),
     ".7z": (

@@ -12,8 +12,9 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from neobert.config.corpora import LINES_TO_DOCUMENTS, corpora_of
+from neobert.config.corpora import LINES_TO_DOCUMENTS, corpora_of, paths_of
 from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.config.text_formats import TEXT, kind_of
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples, examples_of
 from neobert.data.sources.corpus import Corpus
@@ -257,8 +258,9 @@ def _no_documents(source: TextSource, request: Request) -> ProjectError:
 
 def _hint_no_share(dataset: DatasetConfig) -> str:
     """Return the hint for an empty `validation_split` share."""
-    if dataset.path is not None and dataset.path.lower().endswith(".txt"):
-        return LINES_TO_DOCUMENTS.format(quote(dataset.path))
+    paths = paths_of(dataset)
+    if len(paths) == 1 and kind_of(Path(paths[0])) == TEXT:
+        return LINES_TO_DOCUMENTS.format(quote(paths[0]))
     return "change dataset.validation_split, or set dataset.eval_samples to a number of documents instead"
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
+from neobert.config.corpora import label_of
 from neobert.config.schema import MixtureCorpus, RunConfig, TokenizerConfig
 from neobert.data.batches.document_stream import DocumentStream, open_stream
 from neobert.data.batches.mixture import CorpusSlice, MixedText
 from neobert.data.batches.shape import BatchShape, segment_length
 from neobert.data.batches.windows import training_shape
-from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import Corpus, open_corpus
 from neobert.data.sources.file_digests import FOLDER as DIGESTS
 from neobert.data.sources.file_digests import FileDigests, described_by_ends
@@ -91,7 +91,7 @@ def prepare(
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    corpus = open_corpus(config.dataset, examples_of(config).rows, describe)
+    corpus = open_corpus(config.dataset, spec_of(config).rows(config), describe)
     _check_evaluation(config, corpus)
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
     if tokenizer is not None:
@@ -185,7 +185,7 @@ def _mixture(config: RunConfig, train: TokenStore | DocumentStream, split: dict[
 
 def _name_of(corpus: MixtureCorpus) -> str:
     split = f" {corpus.train_split}" if corpus.train_split else ""
-    return f"{corpus.path or corpus.name}{split}"
+    return f"{label_of(corpus)}{split}"
 
 
 def _with_column(counts: dict[str, Any], corpus: Corpus) -> dict[str, Any]:

@@ -15,16 +15,16 @@ from typing import Any
 from neobert.config import from_dict
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.batches.shape import segment_length
-from neobert.data.examples import examples_of
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.json_program import serve
+from neobert.tasks import spec_of
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train a tokenizer of `tokenizer.vocab_size` tokens on a run's training text; return a report."""
-    corpus = open_corpus(config.dataset, examples_of(config).rows)
+    corpus = open_corpus(config.dataset, spec_of(config).rows(config))
     tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "choose a folder on another disk"):

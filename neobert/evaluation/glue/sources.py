@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from neobert.config.text_formats import kind_of
+from neobert.data.sources.file_selection import refuse_two_formats
 from neobert.data.sources.hub import hub_tables
-from neobert.data.sources.local_files import refuse_two_formats
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
 from neobert.evaluation.glue.task import GlueTask

@@ -13,19 +13,15 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
-from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, Row, RowFormat
+from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plurals import counted
-from neobert.tasks.classification.labels import ClassLabel, Score
-from neobert.tasks.classification.spec import is_regression, num_labels
+from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, rows_of
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 
 log = logging.getLogger(__name__)
-PAIR, LABEL = "pair", "label"
-LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
-TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 
 @dataclass(frozen=True)
@@ -33,21 +29,6 @@ class LabelledTexts:
     """Data layer of classification: a row is a text or a pair with its label, and becomes one segment."""
 
     config: RunConfig
-
-    @property
-    def rows(self) -> RowFormat:
-        """Row format: the text, the second text if there are pairs, and the label."""
-        dataset, section = self.config.dataset, self.config.classification
-        fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
-        if section.pair_column is not None:
-            fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))
-        read = (
-            Score(LABEL_SETTING)
-            if is_regression(self.config)
-            else ClassLabel(LABEL_SETTING, num_labels(self.config), section.label_names or ())
-        )
-        fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read, is_text=False))
-        return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes)
 
     @property
     def label(self) -> Column:
@@ -93,7 +74,7 @@ class LabelledTexts:
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         section = self.config.classification
-        return self.rows.identity() | {
+        return rows_of(self.config).identity() | {
             "task": "classification",
             "problem": section.problem,
             "labels": list(section.label_names) if section.label_names else num_labels(self.config),

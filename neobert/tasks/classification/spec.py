@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
+from neobert.tasks.classification.rows import is_regression, num_labels, rows_of
 from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
 
 OF_CLASSES = (
@@ -13,19 +14,6 @@ OF_CLASSES = (
 )
 OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
 NO_MASKS = "no token is masked: texts are labelled"
-
-
-def is_regression(config: RunConfig) -> bool:
-    """Return whether labels are scores, not classes."""
-    return config.classification.problem == "regression"
-
-
-def num_labels(config: RunConfig) -> int:
-    """Return the number of outputs of the classifier: 1 for scores."""
-    section = config.classification
-    if is_regression(config):
-        return 1
-    return len(section.label_names) if section.label_names else section.num_labels
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
@@ -65,6 +53,7 @@ CLASSIFICATION = TaskSpec(
     auto_class="AutoModelForSequenceClassification",
     metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
     head=classifier,
+    rows=rows_of,
     labels=labels_of,
     labels_texts=True,
     own_sections=frozenset({"classification", "adapter"}),

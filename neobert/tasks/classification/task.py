@@ -17,7 +17,7 @@ from neobert.model import NeoBERTForSequenceClassification
 from neobert.parallel import World
 from neobert.tasks.classification.metrics import PredictionMetrics
 from neobert.tasks.classification.probe import classifier_answers
-from neobert.tasks.classification.spec import is_regression, num_labels
+from neobert.tasks.classification.rows import is_regression, num_labels
 from neobert.tasks.fine_tuning import build_model, build_task, label_settings
 from neobert.tasks.labelled import LabelledObjective
 from neobert.tasks.rank_data import RankData, segment_lengths

@@ -13,8 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
-from neobert.data.sources.corpus import text_rows
-from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.rows import text_rows
 from neobert.data.tokenize.encoding import NUM_MARKERS, Counts, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
@@ -25,11 +24,6 @@ class Documents:
     """Data layer of pretraining: rows are documents, and the targets are masked tokens."""
 
     config: RunConfig
-
-    @property
-    def rows(self) -> RowFormat:
-        """Row format: the text."""
-        return text_rows(self.config.dataset)
 
     def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
         """Build the encoder for the config's tokenizer and length limits."""
@@ -64,7 +58,7 @@ class Documents:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the row format alone, so that fingerprints of earlier text stay valid."""
-        return self.rows.identity()
+        return text_rows(self.config.dataset).identity()
 
 
 def check_maskable(label: str, counts: Counts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import text_rows
 from neobert.families.shape import ModelShape
 from neobert.tasks.spec import ACCURACY, LOSS, Head, Metric, TaskSpec
 
@@ -28,4 +29,5 @@ PRETRAINING = TaskSpec(
     auto_class="AutoModelForMaskedLM",
     metrics=(LOSS, ACCURACY, PERPLEXITY),
     head=masked_lm_head,
+    rows=lambda config: text_rows(config.dataset),
 )

@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
-from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, Row, RowFormat
+from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import (
     BATCH_DOCUMENTS,
     NUM_MARKERS,
@@ -26,10 +26,9 @@ from neobert.data.tokenize.encoding import (
 )
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
-from neobert.tasks.token_classification.labels import SEPARATOR, TAGS, TagList, WordList, check_row
+from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
+from neobert.tasks.token_classification.rows import rows_of
 
-WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
-LABEL_SETTING = "token_classification.label_column"
 LABELS = Column(TAGS, "int16", is_per_token=True)
 
 Ids = NDArray[np.int64]
@@ -40,15 +39,6 @@ class LabelledWords:
     """Data layer of token classification: a row is a list of words with a label each."""
 
     config: RunConfig
-
-    @property
-    def rows(self) -> RowFormat:
-        """Row format: the words and their labels."""
-        dataset, section = self.config.dataset, self.config.token_classification
-        words = Field(TEXT, TEXT_SETTING, dataset.text_column, WORD_COLUMNS, WordList(TEXT_SETTING))
-        read = TagList(LABEL_SETTING, section.label_names)
-        tags = Field(TAGS, LABEL_SETTING, section.label_column, TAG_COLUMNS, read, is_text=False)
-        return RowFormat((words, tags), dataset.column_names, dataset.tsv_quotes, check_row)
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder."""
@@ -72,7 +62,7 @@ class LabelledWords:
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         names = list(self.config.token_classification.label_names)
-        return self.rows.identity() | {"task": "token_classification", "labels": names}
+        return rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
+from neobert.tasks.token_classification.rows import rows_of
 
 OUTSIDE = "O"
 PREFIXES = ("B-", "I-", "E-", "S-")
@@ -61,6 +62,7 @@ TOKEN_CLASSIFICATION = TaskSpec(
     auto_class="AutoModelForTokenClassification",
     metrics=(LOSS, ACCURACY, *OF_ENTITIES),
     head=classifier,
+    rows=rows_of,
     labels=labels_of,
     own_sections=frozenset({"token_classification", "adapter"}),
     unread=unread_with_labels(NO_MASKS),

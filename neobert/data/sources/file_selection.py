@@ -1,0 +1,250 @@
+"""Selection of the files to read, and what is left out with the reason.
+
+A file belongs to the split that its name starts with (`train-00001.parquet`, `valid.txt.gz`) or that one of
+its folders is named after (`test/part.jsonl`); every other file is training text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from neobert.config.text_formats import (
+    COMPRESSIONS,
+    MARKDOWN,
+    READABLE,
+    TABLES,
+    TEXT,
+    kind_of,
+    suffix_of,
+    without_suffixes,
+)
+from neobert.data.sources.folder_listing import EMPTY, listed_files, why_not_text
+from neobert.data.sources.path_patterns import Place
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.splits import ALIASES
+from neobert.data.sources.text_files import column_of
+from neobert.data.sources.unreadable import unreadable, way_to_text
+from neobert.errors import ProjectError
+
+TRAIN = "train"
+ALREADY_READ = "link to a file that is read"
+DESCRIPTIONS = ("readme", "license", "licence", "changelog", "contributing")
+"""Names of Markdown files that describe a folder and are not part of its text."""
+_IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of their own"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """A file to read: its path, its name below the path that is read, and its split."""
+
+    path: Path
+    name: str
+    split: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Files that are not read for one reason.
+
+    Attributes:
+        kind: format and compression suffixes, the name of a file without a suffix, or what the file is.
+        example: name of the first of the files.
+        reason: why the text in these files is not read; empty for files that hold no text.
+        hint: edit or command that makes the text readable; empty without a reason.
+    """
+
+    kind: str
+    example: str
+    reason: str = ""
+    hint: str = ""
+    num_files: int = 1
+
+    def __str__(self) -> str:
+        """Return the number and kind of the files, the first of them, the reason and the way to read them."""
+        return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
+
+    def with_another(self) -> LeftOut:
+        """Return a copy that counts one file more."""
+        return replace(self, num_files=self.num_files + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Files to read, and files that are left out by kind and reason."""
+
+    files: list[TextFile] = field(default_factory=list)
+    left_out: dict[tuple[str, str], LeftOut] = field(default_factory=dict)
+
+    def leave_out(self, file: TextFile, kind: str, reason: str = "", hint: str = "") -> None:
+        """Record a file that is not read; files of one kind and reason are counted together."""
+        known = self.left_out.get((kind, reason))
+        new = LeftOut(kind, file.name, reason, hint) if known is None else known.with_another()
+        self.left_out[kind, reason] = new
+
+    def left_out_text(self) -> str:
+        """Return the five most frequent kinds of files that are not read, such as `2 x .html, 1 x .csv`."""
+        counts: Counter[str] = Counter()
+        for each in self.left_out.values():
+            counts[each.kind] += each.num_files
+        # By kind too, so that the order of a folder's listing does not matter.
+        ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
+
+    def nothing_to_read(self, root: Path) -> ProjectError:
+        """Return DAT001 for a folder without a readable file; the hint is the way out of the first kind."""
+        ways = (each.hint for each in self.left_out.values() if each.hint)
+        seen = self.left_out_text() or "nothing"
+        message = f"has no file in a supported format ({READABLE}); found {seen}"
+        return unreadable(root, message, next(ways, "set dataset.path to a folder with text"))
+
+
+def select_files(
+    places: Sequence[Place], rows: RowFormat, can_open: Callable[[Path], bool] = lambda _: True
+) -> Selection:
+    """Select the files to read in files and folders.
+
+    Plain text is not read if the task needs several columns. Next to other text, tables are read only if they
+    have the column of the text: without it they usually describe the text.
+
+    Args:
+        can_open: whether a table may be opened to look for the column; otherwise it counts as text.
+
+    Raises DAT001 without a readable file, DAT004 for an empty file that is named.
+    """
+    selection = Selection()
+    for place in places:
+        num_before = len(selection.files)
+        if place.is_named and not place.path.is_dir():
+            check_file(place.path)
+            selection.files.append(_text_file(place.path, place.base))
+            continue
+        paths = listed_files(place.path) if place.path.is_dir() else (place.path,)
+        for path in paths:
+            _sort_in(_text_file(path, place.base), rows, selection)
+        if place.is_named and len(selection.files) == num_before:
+            raise selection.nothing_to_read(place.path)
+    if not selection.files:
+        raise selection.nothing_to_read(places[0].base)
+    selection.files[:] = _each_once(selection)
+    if rows.is_plain_text:
+        selection.files[:] = _with_text(selection, rows, can_open)
+    refuse_two_formats(file.path for file in selection.files)
+    if len(selection.files) == len(places) == 1 and selection.files[0].path == places[0].path:
+        selection.files[0] = replace(selection.files[0], split=TRAIN)
+    return selection
+
+
+def check_file(path: Path) -> None:
+    """Raise DAT001 for a file that is not regular or not in a supported format, DAT004 for an empty one."""
+    if not path.is_file():
+        raise unreadable(path, "is not a regular file", "set dataset.path to a file or folder")
+    if kind_of(path) is None:
+        message, hint = way_to_text(suffix_of(path), path) or (
+            f"is not in a supported format ({READABLE})",
+            "convert the file to .jsonl or .txt, or correct its suffix",
+        )
+        raise unreadable(path, message, hint)
+    if path.stat().st_size == 0:
+        raise ProjectError("DAT004", "is empty", "set dataset.path to a file with text", str(path))
+
+
+def refuse_two_formats(files: Iterable[Path]) -> None:
+    """Raise DAT001 for files that differ in format or compression only, such as train.jsonl and train.tsv.
+
+    One is usually a copy of the other: reading both would repeat each text, and it is unknown which to skip.
+    """
+    seen: dict[Path, Path] = {}
+    for file in files:
+        other = seen.setdefault(without_suffixes(file), file)
+        if other != file:
+            message = f"holds both {other.name} and {file.name}"
+            hint = f"remove {other.name} or {file.name}, or rename {file.name}"
+            raise unreadable(file.parent, message, hint)
+
+
+def _text_file(path: Path, base: Path) -> TextFile:
+    relative = path.relative_to(base)
+    return TextFile(path, relative.as_posix(), _split_of(relative))
+
+
+def _split_of(relative: Path) -> str:
+    for folder in relative.parts[:-1]:
+        if folder.lower() in ALIASES:
+            return ALIASES[folder.lower()]
+    return ALIASES.get(re.split(r"[-_.\s]", relative.name.lower(), maxsplit=1)[0], TRAIN)
+
+
+def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
+    """Append a file of a folder or a pattern to the files to read, or to those that are left out."""
+    path, kind = file.path, kind_of(file.path)
+    if path.name.startswith("."):
+        selection.leave_out(file, _kind_in_words(path))
+    elif suffix_of(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
+        selection.leave_out(file, path.name)
+    elif kind is None:
+        selection.leave_out(file, _kind_in_words(path), *_way_to_text(path))
+    elif kind == TEXT and not rows.is_plain_text:
+        selection.leave_out(file, _kind_in_words(path))
+    elif other := why_not_text(path):
+        selection.leave_out(file, other)
+    else:
+        selection.files.append(file)
+
+
+def _way_to_text(path: Path) -> tuple[str, str]:
+    """Return (reason, command) for any file of a format; its stem is NAME."""
+    reason, hint = way_to_text(suffix_of(path), Path(f"NAME{_kind_in_words(path)}")) or ("", "")
+    return reason, hint
+
+
+def _kind_in_words(file: Path) -> str:
+    """Return the format and compression suffixes of a file, or its name if it has neither."""
+    suffix = suffix_of(file)
+    is_packed = file.suffix.lower() in COMPRESSIONS
+    return suffix + file.suffix * is_packed if suffix or is_packed else file.name
+
+
+def _each_once(selection: Selection) -> list[TextFile]:
+    """Return the sorted files without duplicates, real files before links."""
+    real: dict[str, TextFile] = {}
+    for file in sorted(selection.files, key=lambda file: (file.path.is_symlink(), file.path)):
+        if real.setdefault(os.path.realpath(file.path), file) is not file:
+            selection.leave_out(file, ALREADY_READ)
+    return sorted(real.values(), key=lambda file: file.path)
+
+
+def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path], bool]) -> list[TextFile]:
+    """Return the files without the tables that lack the text column, if there are other files."""
+    kinds = {file: kind_of(file.path) for file in selection.files}
+    if all(kind in TABLES for kind in kinds.values()):
+        return selection.files
+    has_columns = any(kind not in (*TABLES, TEXT) for kind in kinds.values())
+    kept = []
+    for file, kind in kinds.items():
+        if kind not in TABLES or not can_open(file.path):
+            kept.append(file)
+            continue
+        column, fault = _column_of(file.path, rows)
+        if column:
+            kept.append(file)
+        elif fault is None:
+            selection.leave_out(file, EMPTY)
+        elif kind == ".json" and fault.code != "DAT011":  # a JSON document that is not a table
+            selection.leave_out(file, _kind_in_words(file.path))
+        else:
+            hint = _IN_A_MIXTURE if has_columns or fault.code != "DAT011" else fault.hint
+            selection.leave_out(file, _kind_in_words(file.path), fault.message, hint)
+    return kept
+
+
+def _column_of(path: Path, rows: RowFormat) -> tuple[str | None, ProjectError | None]:
+    """Return the columns of a table, None without rows, and the error of looking for them, if any."""
+    try:
+        return column_of(path, rows), None
+    except ProjectError as error:
+        return None, error

@@ -1,0 +1,39 @@
+"""Row format of classification: the text, the second text if there are pairs, and the label."""
+
+from __future__ import annotations
+
+from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, RowFormat
+from neobert.tasks.classification.labels import ClassLabel, Score
+
+PAIR, LABEL = "pair", "label"
+LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
+TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
+
+
+def is_regression(config: RunConfig) -> bool:
+    """Return whether labels are scores, not classes."""
+    return config.classification.problem == "regression"
+
+
+def num_labels(config: RunConfig) -> int:
+    """Return the number of outputs of the classifier: 1 for scores."""
+    section = config.classification
+    if is_regression(config):
+        return 1
+    return len(section.label_names) if section.label_names else section.num_labels
+
+
+def rows_of(config: RunConfig) -> RowFormat:
+    """Return the row format of a classification run."""
+    dataset, section = config.dataset, config.classification
+    fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
+    if section.pair_column is not None:
+        fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))
+    read = (
+        Score(LABEL_SETTING)
+        if is_regression(config)
+        else ClassLabel(LABEL_SETTING, num_labels(config), section.label_names or ())
+    )
+    fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=read, is_text=False))
+    return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes)
