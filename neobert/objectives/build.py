@@ -1,4 +1,4 @@
-"""Construction of a run's objective, compiled if trainer.torch_compile is set."""
+"""Construction of a run's objective, compiled or recorded as CUDA graphs if the run says so."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ def build_objective(
     With one rank, a packed step is compiled as one graph. With several ranks, each block is a separate graph,
     so that the gradient all-reduce overlaps the rest of the backward pass.
 
-    Raises `ProjectError` ATT001 if trainer.torch_compile is set and packed SDPA cannot be compiled.
+    Raises `ProjectError` ATT001 if trainer.torch_compile or trainer.cuda_graphs is set and packed SDPA cannot
+    be compiled.
     """
     objective = _choose(config, model, kernels, device_type)
     if config.trainer.torch_compile:
         _compile(objective, config, kernels, is_alone=num_ranks == 1)
+    elif config.trainer.cuda_graphs and objective.capacity is not None and num_ranks == 1:
+        refuse_loop(config, kernels)
+        objective.record_cuda_graphs()
     return objective
 
 

@@ -61,9 +61,20 @@ class MaskedLMObjective(Objective):
 
     def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
         """Compile the training loss and the evaluation as one graph each. Requires a capacity."""
-        self._is_lookup_compiled, self.has_cuda_graphs = True, cuda_graphs
-        self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
+        self._is_lookup_compiled = True
+        self._compile_step(backend, cuda_graphs=cuda_graphs)
         self._scored = compiled(self._score, backend)
+
+    def record_cuda_graphs(self) -> None:
+        """Record forward and backward of the training loss as CUDA graphs, without generated kernels.
+
+        Requires a capacity. Evaluations launch their kernels one by one.
+        """
+        self._compile_step("cudagraphs", cuda_graphs=True)
+
+    def _compile_step(self, backend: str, *, cuda_graphs: bool) -> None:
+        self.has_cuda_graphs = cuda_graphs
+        self._loss = compiled(self._summed_loss, backend, cuda_graphs=cuda_graphs)
 
     def compile_parts(self, backend: str) -> None:
         """Compile each block and the loss separately, so that gradients of a block are available early.

@@ -38,10 +38,13 @@ class ModuleWork:
 def compiled(function: Callable[..., Any], backend: str, *, cuda_graphs: bool = False) -> Callable[..., Any]:
     """Compile a function for static shapes into one graph; a graph break is an error.
 
-    With `cuda_graphs`, Inductor captures forward and backward as CUDA graphs and replays them.
+    With `cuda_graphs`, forward and backward are captured as CUDA graphs and replayed: by Inductor with the
+    kernels that it generates, by the backend `cudagraphs` with those of the function.
     """
     compiler = partial(torch.compile, backend=backend, dynamic=False, fullgraph=True)
-    return compiler(function, options={"triton.cudagraphs": True}) if cuda_graphs else compiler(function)
+    if cuda_graphs and backend == "inductor":
+        return compiler(function, options={"triton.cudagraphs": True})
+    return compiler(function)
 
 
 class Objective(nn.Module, ABC):

@@ -164,7 +164,11 @@ GRAPHS = "set trainer.cuda_graphs to true"
         (("distributed.nproc_per_node=2",), LARGER),
         (("distributed.nnodes=2", *ON_ONE_GPU), LARGER),
         ((*ON_ONE_GPU, "trainer.torch_compile=true"), f"{GRAPHS}, or {LARGER}"),
-        (ON_ONE_GPU, f"set trainer.torch_compile to true and {GRAPHS}, or {LARGER}"),
+        (ON_ONE_GPU, f"{GRAPHS}, or {LARGER}"),
+        (
+            (*ON_ONE_GPU, "datacollator.pack_sequences=false"),
+            f"set datacollator.pack_sequences to true and {GRAPHS}, or {LARGER}",
+        ),
         ((*ON_ONE_GPU, "trainer.torch_compile=true", "trainer.cuda_graphs=true"), LARGER),
         ((*ON_ONE_GPU, "task=classification", "trainer.torch_compile=true"), LARGER),
     ],

@@ -41,7 +41,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `trainer.sequence_length_warmup_steps` if no document is longer than a piece or rows are padded,
     `trainer.sequence_length_warmup_length` without such steps,
     `trainer.gradient_checkpointing_every_n` without recomputation, `trainer.greater_is_better` without
-    `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one compiled graph,
+    `trainer.metric_for_best_model`, `trainer.cuda_graphs` if the step is not one graph,
     `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
     next to a percentage, keys of `adapter` without `adapter.type`, and keys that the task does not read.

@@ -193,8 +193,8 @@ class TrainerConfig:
     )
     cuda_graphs: bool = key(
         False,
-        "Replay the compiled step as CUDA graphs, so that a small model does not wait for the host to launch "
-        "its kernels (packed rows, one GPU).",
+        "Replay the step as CUDA graphs, so that a small model does not wait for the host to launch its "
+        "kernels (packed rows, one GPU). Works with and without torch_compile.",
         affects="machine",
     )
     masked_logits_only_loss: bool = key(
