@@ -147,7 +147,7 @@ class PreparedFacts:
         special_targets, padding_targets: tokens that are masked, but must not be.
         wrong_labels: masked tokens whose label is not the token of the text.
         labels, eval_labels: number of labelled texts or words of each class; empty for tasks without classes.
-        scores: mean, min and max of the scores of a regression; empty for other tasks.
+        scores, eval_scores: mean, min and max of the scores of a regression; empty for other tasks.
         words, eval_words: labelled words: `total`, `without_token` and `cut` off; empty for other tasks.
         eval_documents: documents of the evaluation; `eval_copies` of them are in the training text too.
         weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.
@@ -182,6 +182,7 @@ class PreparedFacts:
     labels: dict[str, int] = field(default_factory=dict)
     eval_labels: dict[str, int] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
+    eval_scores: dict[str, float] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
     eval_words: dict[str, int] = field(default_factory=dict)
     eval_documents: int = 0

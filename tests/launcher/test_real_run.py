@@ -135,6 +135,37 @@ def test_labels_of_one_class_start_no_run_of_any_profile(run_child: Callable[...
     assert not Path("run").exists()
 
 
+def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(
+    run_child: Callable[..., Any],
+) -> None:
+    """A Matthews correlation on one class counted as "not better": the run ended early, as finished."""
+    rows = [{"text": f"text {n} of {n % 7}", "label": n % 3 == 0} for n in range(240)]
+    Path("data").mkdir()
+    for name, some in (("train", rows), ("dev", [row for row in rows if row["label"]][:20])):
+        texts = [row | {"text": f"{name} {row['text']}"} for row in some]
+        Path("data", f"{name}.jsonl").write_text("\n".join(map(json.dumps, texts)), encoding="utf-8")
+    selected = "  metric_for_best_model: eval/mcc\n  early_stopping_patience: 1\n"
+    content = LABELLED.replace("path: texts.jsonl", "path: data").replace("max_epochs: 1", "max_steps: 12")
+    Path("run.yaml").write_text(content + selected, encoding="utf-8")
+
+    refused = run_child("train", "-c", "run.yaml", "--output-format", "json")
+    assert refused.code == 1, refused.out + refused.err
+    [failed] = [each for each in refused.json["findings"] if each["severity"] == "fail"]
+    assert failed["code"] == "TSK010"
+    assert "eval/mcc is undefined: all texts of the evaluation have label 1" in failed["message"]
+    assert failed["hint"].startswith("set trainer.metric_for_best_model to eval/loss")
+
+    forced = run_child("train", "-c", "run.yaml", "--unguarded", "a trial of the warning")
+    assert forced.code == 0, forced.out + forced.err
+    assert "finished at step 12 of 12" in forced.out
+    message = "eval/mcc has no value on the evaluation data: it cannot select a best checkpoint"
+    assert f"{message} and does not count for early stopping" in forced.out + forced.err
+    assert not Path("run", "checkpoints", "best").is_symlink()
+
+    other = ("--set", "trainer.metric_for_best_model=eval/loss", "--set", "trainer.output_dir=other")
+    assert run_child("train", "-c", "run.yaml", *other).code == 0
+
+
 CLOCKED = ("time/", "memory/", "perf/", "train/tokens_per_sec")
 
 

@@ -221,7 +221,7 @@ def test_metrics_are_those_of_the_definitions():
 
 def test_early_stopping_starts_from_minus_infinity_in_the_metrics_direction():
     stopping = EarlyStopping("eval/mcc", 2, 1)
-    for value, worse in ((-0.5, 0), (-0.5, 1), (-0.2, 0), (None, 1), (-0.3, 2)):
+    for value, worse in ((-0.5, 0), (-0.5, 1), (-0.2, 0), (None, 0), (-0.3, 1), (None, 1), (-0.2, 2)):
         stopping.note(value)
         assert stopping.num_worse == worse
     falling = EarlyStopping("eval/loss", 2, -1)

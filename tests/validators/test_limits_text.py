@@ -177,6 +177,7 @@ def test_a_column_has_one_role(overrides: tuple[str, ...], key: str | None) -> N
     [
         ("eval/accuracy", {"0": 9, "1": 1}, "90.0% of the evaluation's texts have label 0"),
         ("eval/accuracy", {"0": 899, "1": 101, "2": 0}, None),
+        ("eval/accuracy", {"0": 9}, "100.0% of the evaluation's texts have label 0"),
         ("eval/mcc", {"0": 9, "1": 1}, None),
     ],
 )
@@ -186,7 +187,24 @@ def test_accuracy_of_a_class_that_is_nearly_everything(
     run = run_of(*CLASSIFIED, f"trainer.metric_for_best_model={metric}")
     findings = found("DAT028", run, with_prepared(eval_labels=labels))
     assert [one.message.partition(":")[0] for one in findings] == ([] if message is None else [message])
-    assert all(one.hint == "set trainer.metric_for_best_model to eval/mcc" for one in findings)
+    better = "eval/mcc" if len(labels) > 1 else "eval/loss"  # of one class, eval/mcc is undefined
+    assert all(one.hint == f"set trainer.metric_for_best_model to {better}" for one in findings)
+
+
+@pytest.mark.parametrize(
+    ("metric", "least", "message"),
+    [
+        ("eval/pearson", 3.5, "all scores of the evaluation are 3.5"),
+        ("eval/spearman", 3.5, "all scores of the evaluation are 3.5"),
+        ("eval/spearman", 3.0, None),
+        ("eval/loss", 3.5, None),
+    ],
+)
+def test_correlations_of_equal_scores_are_undefined(metric: str, least: float, message: str | None) -> None:
+    run = run_of(*CLASSIFIED, "classification.problem=regression", f"trainer.metric_for_best_model={metric}")
+    findings = found("TSK010", run, with_prepared(eval_scores={"mean": 3.5, "min": least, "max": 3.5}))
+    wanted = [] if message is None else [f"metric_for_best_model {metric} is undefined: {message}"]
+    assert [one.message for one in findings] == wanted
 
 
 def test_a_classification_reads_prepared_data() -> None:

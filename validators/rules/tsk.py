@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
+from neobert.printable import printable
 from neobert.tasks import metrics_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.tsk_labels import LABELLED
+from validators.rules.dat_prepared import prepared_of
+from validators.rules.tsk_labels import LABELLED, WHOLE_TEXTS, labels_of
+
+CORRELATIONS = ("eval/pearson", "eval/spearman")
 
 
 @rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
@@ -100,6 +104,50 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
             "trainer.early_stopping_patience to null",
             Severity.WARN,
         )
+
+
+@rule(
+    "TSK010",
+    "undefined-metric",
+    severity=Severity.FAIL,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=WHOLE_TEXTS,
+)
+def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A metric for the best checkpoint that has no value on the evaluation data.
+
+    ## What it does
+    Counts the labels of the prepared evaluation data: a Matthews correlation needs texts of two classes, and
+    correlations of a regression need two different scores.
+
+    ## Why is this bad?
+    No checkpoint would be the best one, and early stopping would have nothing to judge by.
+
+    ## Example
+    ```text
+    eval_labels: {"1": 500}    # metric_for_best_model: eval/mcc
+    ```
+
+    ## Use instead
+    ```text
+    eval_labels: {"1": 500}    # metric_for_best_model: eval/loss
+    ```
+    """
+    metric, prepared = run.config.trainer.metric_for_best_model, prepared_of(facts)
+    classes = [name for name, count in prepared.eval_labels.items() if count]
+    scores = prepared.eval_scores
+    if metric == "eval/mcc" and len(classes) == 1 and len(prepared.labels) != 1:  # else DAT021 fails
+        problem = f"all {labels_of(run).unit}s of the evaluation have label {printable(classes[0])}"
+    elif metric in CORRELATIONS and scores and scores["min"] == scores["max"]:
+        problem = f"all scores of the evaluation are {scores['min']:g}"
+    else:
+        return
+    yield Violation(
+        "trainer.metric_for_best_model",
+        f"metric_for_best_model {metric} is undefined: {problem}",
+        "set trainer.metric_for_best_model to eval/loss, or evaluate on data with different labels",
+    )
 
 
 def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:

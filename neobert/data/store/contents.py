@@ -62,7 +62,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "histogram": train["histogram"],
         "labels": train.get("labels", {}),
         "eval_labels": evaluation.get("labels", {}),
-        "scores": {} if store is None else _scores(store),
+        "scores": _scores(store),
+        "eval_scores": _scores(prepared.eval),
         "words": train.get("words", {}),
         "eval_words": evaluation.get("words", {}),
         "eval_documents": evaluation.get("documents", 0),
@@ -79,9 +80,9 @@ def _microbatches(config: RunConfig, prepared: PreparedData) -> int | None:
     return None if config.trainer.max_epochs is None else count_microbatches(prepared.train, config)
 
 
-def _scores(store: TokenStore) -> dict[str, float]:
+def _scores(store: TokenStore | None) -> dict[str, float]:
     """Return mean, minimum and maximum of the scores in a side column; empty without scores."""
-    for column in store.columns.values():
+    for column in () if store is None else store.columns.values():
         if column.dtype.kind == "f" and len(column):
             return {
                 "mean": float(column.mean(dtype=np.float64)),

@@ -87,8 +87,10 @@ class EarlyStopping:
     num_worse: int = 0
 
     def note(self, value: float | None) -> None:
-        """Count an evaluation; a missing value counts as no improvement."""
-        judged = float("-inf") if value is None else self.sign * value
+        """Count an evaluation, unless the metric has no value: it is then neither better nor worse."""
+        if value is None:
+            return
+        judged = self.sign * value
         self.num_worse = 0 if judged > self.best else self.num_worse + 1
         self.best = max(self.best, judged)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -189,8 +189,19 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
             step = trainer.progress.step
             log.warning("step %d: evaluation metric %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None
+    _warn_of_undefined(trainer, found)
     trainer.state.evaluation_s = time.perf_counter() - started_s
     return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
+
+
+def _warn_of_undefined(trainer: Trainer, found: Mapping[str, float | None]) -> None:
+    """Warn if the metric that selects the best checkpoint has no value in this evaluation."""
+    metric = trainer.config.trainer.metric_for_best_model
+    if metric is not None and metric in found and found[metric] is None:
+        message = f"{metric} has no value on the evaluation data: it cannot select a best checkpoint"
+        if trainer.config.trainer.early_stopping_patience is not None:
+            message += " and does not count for early stopping"
+        trainer.state.warn("undefined_metric", message)
 
 
 def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dict[str, float | None]:
