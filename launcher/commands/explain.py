@@ -15,7 +15,7 @@ from launcher.terminal.table import columns
 from launcher.terminal.values import origin_text, result_json, show_value
 from neobert.config import KeyInfo, all_keys, to_dict
 from neobert.config.canonical import flatten, to_plain
-from neobert.config.key_suggestions import describe, keys_named, suggest_key
+from neobert.config.key_suggestions import describe, keys_about, keys_named, suggest_key
 from neobert.config.migrated_keys import advice_for_key
 from neobert.errors import EXIT_OK, ProjectError
 from neobert.plan import Derived
@@ -24,6 +24,7 @@ from validators.planning import plan_run
 from validators.rule import RULES
 
 PLAN = "plan."
+SHORTEST_WORD, MOST_FOUND = 3, 8
 
 
 def run(key: str, selection: Selection, output_format: str) -> int:
@@ -56,13 +57,18 @@ def _with_other_names(error: ProjectError, key: str, derived: Mapping[str, Deriv
     if key.startswith("variables."):
         error.hint = "`neobert-launch explain variables` shows all variables"
         return error
+    named = keys_named(key)
+    if named:
+        error.hint = f"several sections have a key {key}: {', '.join(named)}"
+        return error
     is_plan = key.startswith(PLAN)
     if not is_plan and advice_for_key(tuple(key.split("."))):
         return error
     near = get_close_matches(key.removeprefix(PLAN), derived, n=1, cutoff=0.4 if is_plan else 0.8)
-    named = keys_named(key)
-    if named:
-        error.hint = f"several sections have a key {key}: {', '.join(named)}"
+    about = keys_about(key) if len(key) >= SHORTEST_WORD and key.isalpha() else []
+    if about:
+        more = ", ..." if len(about) > MOST_FOUND else ""
+        error.hint = f"keys about {key}: {', '.join(about[:MOST_FOUND])}{more}"
     elif near and (is_plan or not suggest_key(key)):
         error.hint = f"did you mean {PLAN}{near[0]}?"
     elif is_plan:

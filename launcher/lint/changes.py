@@ -9,7 +9,7 @@ from typing import Any
 from launcher.lint import yaml_edits
 from launcher.lint.text_edits import Change, Edit, apply, edited, quote_at, with_line_ends
 from neobert.config import ConfigIssue, all_keys, sections
-from neobert.config.key_suggestions import keys_named, suggest_key
+from neobert.config.key_suggestions import key_elsewhere, suggest_key
 from neobert.config.migrated_files import (
     advice_for_entry,
     is_legal,
@@ -170,8 +170,7 @@ def _target(key: str) -> tuple[str, str]:
     advice = advice_for_key(tuple(key.split(".")))
     if written := RENAMED.fullmatch(advice):
         return written[1], written[2] or ""
-    named = [] if advice else keys_named(key.rpartition(".")[2])
-    return (named[0] if len(named) == 1 else ""), ""
+    return ("" if advice else key_elsewhere(key)), ""
 
 
 def _renamed_in_place(source: str, issue: ConfigIssue, node: Node, new: str, text: str) -> str | None:

@@ -14,7 +14,8 @@ from launcher.io.files import RUN_FILE_SUFFIXES
 from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
-from neobert.config.migrated_keys import NAMES, SECTIONS
+from neobert.config.migrated_keys import SECTIONS
+from neobert.config.migrated_names import NAMES
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 

@@ -49,10 +49,36 @@ def _findings(profile: str | None, files: Sequence[Path], overrides: Sequence[st
     run = resolve_readable(profile, files, overrides)
     if run is None:
         return []
-    findings = _judged(run) if run.profile else _on_any_device(run)
     return [
-        replace(one, message=f"{one.message} (partial check: the file has unknown keys)") for one in findings
+        replace(one, message=f"{one.message} (partial check: the file has unknown keys)")
+        for one in _independent_of_defaults(run)
     ]
+
+
+def _independent_of_defaults(run: ResolvedRun) -> list[Finding]:
+    """Return the findings that depend neither on defaults nor on the device of a run without a profile.
+
+    An unknown key may stand for any key that is not set, so the run is judged twice, with the defaults and
+    with other values in their place, and a finding must be the same. A hint that differs is dropped. A named
+    production profile decides on every key.
+    """
+    if run.profile is not None and run.is_production:
+        return _judged(run)
+    hints = {_identity(one): one.hint for one in _judged(_with_other_defaults(run))}
+    return [
+        one if one.hint == hints.get(_identity(one), one.hint) else replace(one, hint="")
+        for one in _judged(run)
+        if one.path == PROFILE or (_identity(one) in hints and run.origin(one.path).kind != "default")
+    ]
+
+
+def _with_other_defaults(run: ResolvedRun) -> ResolvedRun:
+    from neobert.config.other_values import with_other_values
+    from profiles.registry import load_profile
+
+    unset = [key for key, origin in run.origins.items() if origin.kind == "default"]
+    config = with_other_values(run.config, unset)
+    return replace(run, config=config, profile=run.profile or load_profile(ANY_GPU))
 
 
 def _judged(run: ResolvedRun) -> list[Finding]:
@@ -60,14 +86,6 @@ def _judged(run: ResolvedRun) -> list[Finding]:
     from validators.planning import plan_run
 
     return judge(run, plan_run(run))[0]
-
-
-def _on_any_device(run: ResolvedRun) -> list[Finding]:
-    """Return the findings that a run without a profile, whose device is unknown, has on CPU and GPU alike."""
-    from profiles.registry import load_profile
-
-    on_gpu = {_identity(one) for one in _judged(replace(run, profile=load_profile(ANY_GPU)))}
-    return [one for one in _judged(run) if one.path == PROFILE or _identity(one) in on_gpu]
 
 
 def _identity(finding: Finding) -> tuple[str, str, str]:

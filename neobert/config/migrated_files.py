@@ -15,10 +15,11 @@ from typing import Any
 from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.document import Document
 from neobert.config.hydrate import HydrationError, hydrate
-from neobert.config.key_suggestions import suggest_key
+from neobert.config.key_suggestions import key_elsewhere
 from neobert.config.keys import all_keys, sections
-from neobert.config.migrated_keys import BATCH, advice_for_key
-from neobert.config.nodes import Node, Path, Scalar, find, join, walk
+from neobert.config.migrated_keys import advice_for_key
+from neobert.config.migrated_names import ANY_BATCH
+from neobert.config.nodes import Node, Path, Scalar, children, find, join, walk
 from neobert.config.schema import RunConfig
 from neobert.config.translations import no_effect_of, translation_of
 
@@ -39,8 +40,14 @@ PRECISION: dict[Scalar, str | int] = {
     "float32": "fp32",
     "32": "fp32",
     32: "fp32",
+    "amp_fp32": "fp32",
+    "32-true": "fp32",
+    "torch.float32": "fp32",
     "bfloat16": "bf16",
+    "amp_bf16": "bf16",
     "bf16-mixed": "bf16",
+    "bf16-true": "bf16",
+    "torch.bfloat16": "bf16",
 }
 WORDS: dict[str, dict[Scalar, str | int]] = {
     "model.attn_backend": ATTENTION,
@@ -48,8 +55,9 @@ WORDS: dict[str, dict[Scalar, str | int]] = {
     "trainer.save_steps": {"no": 0, "never": 0},
     "trainer.eval_steps": {"no": 0, "never": 0},
     "dataset.long_documents": {True: "truncate"},
+    "scheduler.name": {"cosine_with_min_lr": "cosine"},
 }
-PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?")
+PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")
 LONGEST_SHOWN = 60
 
 
@@ -111,13 +119,13 @@ def _targets(path: Path) -> tuple[str, ...]:
     name, advice = str(path[-1]), advice_for_key(path)
     if name in OTHER_UNITS:
         return ()
-    if advice == BATCH:
+    if advice == ANY_BATCH:
         return (ROWS,)
     if advice:
         written = TARGETS.fullmatch(advice)
         return tuple(key for key in written.groups() if key in all_keys()) if written else ()
-    is_named_elsewhere = len(path) == 2 and name in _names()
-    return (suggest_key(join(path)),) if is_named_elsewhere else ()
+    meant = key_elsewhere(join(path)) if len(path) <= 2 else ""
+    return (meant,) if meant else ()
 
 
 @cache
@@ -137,19 +145,19 @@ def _translated_value(target: str, node: Node) -> Node:
 def _other_defaults(root: Node, known: dict[Path, Node]) -> dict[Path, Node]:
     """Return defaults of the other trainer, with the position of the section that sets the number of steps.
 
-    Empty if the section does not exist.
+    Empty if there is no such section, or if it names the steps as trainers do that save by default.
     """
     steps = known.get(("trainer", "max_steps"))
     if steps is None or not isinstance(root.value, dict):
         return {}
-    places = [node for name, node in root.value.items() if name not in sections() and node.key.line]
-    above = [
-        node.key for node in places if isinstance(node.value, dict) and node.key.line < steps.origin.line
-    ]
-    if not above:
-        return {}
-    place = max(above, key=lambda origin: origin.line)
-    return {tuple(key.split(".")): Node(value, place, place) for key, value in OTHER_DEFAULTS.items()}
+    for name, node in root.value.items():
+        is_foreign = name not in sections() and isinstance(node.value, dict) and "max_steps" not in node.value
+        if is_foreign and any(child.origin == steps.origin for _, child in children(node)):
+            return {
+                tuple(key.split(".")): Node(value, node.key, node.key)
+                for key, value in OTHER_DEFAULTS.items()
+            }
+    return {}
 
 
 def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
@@ -206,7 +214,8 @@ def with_value(advice: str, value: object) -> str:
     if not written or isinstance(value, dict | tuple):
         return advice
     targets = [target for target in written.groups() if target in all_keys()]
-    return "write " + " and ".join(f"{target}{_value_text(target, value)}" for target in targets)
+    entries = " and ".join(f"{target}{_value_text(target, value)}" for target in targets)
+    return f"write {entries}{written['more'] or ''}"
 
 
 def _value_text(target: str, value: Any) -> str:

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from neobert.config.nodes import Path
+from typing import get_args
 
-BATCH = "rows per device are trainer.per_device_train_batch_size"
-NO_DROPOUT = "NeoBERT trains without dropout; remove the line"
-ONE_CADENCE = "write trainer.save_steps, in optimizer steps"
-SHARDING = "remove the line; processes are set with distributed.nproc_per_node and distributed.nnodes"
-DECODER = "remove the line; NeoBERT is a bidirectional encoder with full attention"
-ALWAYS_ON = "remove the line; it is always recorded"
-MASKED_LOSS = "remove the line; trainer.masked_logits_only_loss: true computes the memory-saving loss"
-STATIC = "remove the line; shapes are static"
-BEST = "remove the line; trainer.metric_for_best_model keeps the best checkpoint as checkpoints/best"
-PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
-NGPT = "not supported: nGPT is another architecture, and NeoBERT loaders cannot read it; remove the line"
-FINE_TUNING = "not supported: no task has this setting; remove the line"
-EVALUATION = "not supported: evaluate the checkpoint afterwards (`neobert-launch evaluate`); remove the line"
-IN_BF16 = "the kernels of this project compute in bf16, so converting layers would have no effect"
-LOW_PRECISION = f"not supported: {IN_BF16}; remove the section"
-
-UPLOAD = "not supported: upload the checkpoint folder with `hf upload`; remove the line"
-ADAPTERS = "write adapter.type: lora, for a task with labels"
-QUANTISED = "not supported: weights are trained in fp32 or bf16; remove the line"
-DECODERS = "not supported: chat templates are for decoder models; remove the line"
-CHECKPOINT_OR_SIZES = (
-    "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
+from neobert.config.keys import all_keys
+from neobert.config.migrated_names import (
+    DECODER,
+    DECODERS,
+    FINE_TUNING,
+    NAMES,
+    NGPT,
+    NO_DROPOUT,
+    SHARDING,
 )
+from neobert.config.nodes import Path
+from neobert.config.schema.model import Architecture
+
+NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
+"""Hint for a key that neither this project nor these tables know: only the user knows what it is for."""
+STATIC = "remove the line; shapes are static"
+PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
+LOW_PRECISION = "not supported: training below bf16 is not implemented; remove the section"
 SLOWER = "remove the line; runs with the key took longer to the same loss (docs/learning.md)"
-IS_ENCODER = "remove the line; model.type selects the model family"
+ENCODERS = f"only encoders are trained here ({', '.join(('neobert', *get_args(Architecture)))})"
+EMBEDDINGS = "train a checkpoint of task: pretrain with sentence-transformers (docs/export.md)"
 
 SECTIONS = {
     "torchao": LOW_PRECISION,
     "float8": LOW_PRECISION,
     "fp8": LOW_PRECISION,
     "transformer_engine": LOW_PRECISION,
-    "quartet2": f"not supported: it needs an sm120a device, and {IN_BF16}; remove the section",
-    "contrastive": "not supported: sentence-transformers trains on a checkpoint of task: pretrain; "
-    "remove the section",
+    "quartet2": LOW_PRECISION,
+    "contrastive": f"not supported yet: {EMBEDDINGS}; remove the section",
     "glue": "not supported: a section of another trainer; write task: classification, or run "
     "`neobert-launch evaluate glue`; remove the section",
     "nsa": DECODER,
@@ -56,18 +51,15 @@ SECTIONS = {
 
 KEYS = {
     "model.dropout": NO_DROPOUT,
-    "trainer.train_batch_size": "write trainer.per_device_train_batch_size",
-    "trainer.eval_batch_size": "write trainer.per_device_eval_batch_size",
-    "trainer.batch_size": "write trainer.per_device_train_batch_size",
+    "name": "write wandb.name for a tracked run; trainer.output_dir names the folder of the run",
+    "model_name": f"write model.pretrained_checkpoint for a checkpoint folder; {ENCODERS}",
+    "beta": FINE_TUNING,
     "trainer.dir": "write trainer.output_dir",
-    "trainer.steps": "write trainer.max_steps",
     "trainer.seed": "write seed at the top level",
-    "trainer.compile": "write trainer.torch_compile",
-    "trainer.epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
     "trainer.ema_decay": SLOWER,
     "datacollator.mlm_probability_final": SLOWER,
     "datacollator.mlm_probability_over": SLOWER,
-    "trainer.early_stopping": "remove the line; a run ends at trainer.max_steps",
+    "trainer.early_stopping": "write trainer.early_stopping_patience",
     "trainer.save_model": "remove the line; a checkpoint always holds the model",
     "trainer.torch_compile_dynamic": STATIC,
     "trainer.enforce_full_packed_batches": "remove the line; every packed microbatch has the same shape",
@@ -89,7 +81,6 @@ KEYS = {
     "dataset.trust_remote_code": "remove the line; datasets with code are not loaded",
     "tokenizer.padding": "remove the line; packed rows have no padding, padded rows have the longest length",
     "tokenizer.truncation": "write dataset.long_documents",
-    "tokenizer.tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
     "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
     "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
     "model.pad_token_id": "remove the line; the tokenizer defines it",
@@ -100,225 +91,14 @@ KEYS = {
     "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
 }
 
-NAMES = {
-    "train_batch_size": BATCH,
-    "batch_size": BATCH,
-    "micro_batch_size": "write trainer.per_device_train_batch_size",
-    "micro_batch_size_per_gpu": "write trainer.per_device_train_batch_size",
-    "train_micro_batch_size_per_gpu": "write trainer.per_device_train_batch_size",
-    "per_device_batch_size": "write trainer.per_device_train_batch_size",
-    "eval_batch_size": "write trainer.per_device_eval_batch_size",
-    "fsdp_config": SHARDING,
-    "accumulate_grad_batches": "write trainer.gradient_accumulation_steps",
-    "grad_accum_steps": "write trainer.gradient_accumulation_steps",
-    "gradient_accumulation": "write trainer.gradient_accumulation_steps",
-    "max_ckpt": "write trainer.save_total_limit",
-    "keep_last_n": "write trainer.save_total_limit",
-    "keep_every": "write trainer.save_keep_every",
-    "keep_every_n_steps": "write trainer.save_keep_every",
-    "asynchronous_save": "write trainer.async_save",
-    "async_checkpointing": "write trainer.async_save",
-    "save_every": ONE_CADENCE,
-    "save_every_n": ONE_CADENCE,
-    "save_every_n_steps": ONE_CADENCE,
-    "save_interval": ONE_CADENCE,
-    "save_strategy": "write trainer.save_steps; 0 saves only the final checkpoint",
-    "checkpoint_interval": ONE_CADENCE,
-    "ckpt_every": ONE_CADENCE,
-    "eval_every": "write trainer.eval_steps",
-    "eval_interval": "write trainer.eval_steps",
-    "eval_strategy": "write trainer.eval_steps; 0 evaluates only at the end",
-    "evaluation_strategy": "write trainer.eval_steps; 0 evaluates only at the end",
-    "log_every": "write trainer.logging_steps",
-    "log_interval": "write trainer.logging_steps",
-    "log_grad_norm": ALWAYS_ON,
-    "log_weight_norms": "remove the line; train/weight_norm is in every line of metrics",
-    "log_train_accuracy": "remove the line; accuracy is measured in evaluations",
-    "report_to": "write trackers, such as trackers: [wandb]; metrics.jsonl is always written",
-    "pretraining_prob": "write datacollator.mlm_probability",
-    "mlm_prob": "write datacollator.mlm_probability",
-    "mask_prob": "write datacollator.mlm_probability",
-    "packing": "write datacollator.pack_sequences",
-    "pack_sequences_mode": "remove the line; packed documents are always isolated from each other",
-    "learning_rate": "write optimizer.lr",
-    "max_lr": "write optimizer.lr",
-    "min_lr": "write scheduler.final_lr_ratio, the floor as a share of optimizer.lr",
-    "alpha_f": "write scheduler.final_lr_ratio, the floor as a share of optimizer.lr",
-    "t_warmup": "write scheduler.warmup_percent, in percent, or scheduler.warmup_steps",
-    "max_duration": "write trainer.max_steps, or trainer.max_epochs",
-    "global_train_batch_size": BATCH,
-    "adam_beta1": "write optimizer.betas: [beta1, beta2]",
-    "adam_beta2": "write optimizer.betas: [beta1, beta2]",
-    "adam_epsilon": "write optimizer.eps",
-    "lr_scheduler_type": "write scheduler.name",
-    "lr_scheduler": "write scheduler.name",
-    "warmup": "write scheduler.warmup_steps",
-    "warmup_ratio": "write scheduler.warmup_percent, in percent",
-    "max_grad_norm": "write trainer.gradient_clipping",
-    "grad_clip": "write trainer.gradient_clipping",
-    "clip_grad_norm": "write trainer.gradient_clipping",
-    "muon_config": "write its keys in optimizer, each beginning with muon_; optimizer.name stays muonclip "
-    "for QK-clip, which muon does not have",
-    "dropout_prob": NO_DROPOUT,
-    "dropout_rate": NO_DROPOUT,
-    "attention_dropout": NO_DROPOUT,
-    "hidden_dropout_prob": NO_DROPOUT,
-    "attention_probs_dropout_prob": NO_DROPOUT,
-    "dim": "write model.hidden_size",
-    "d_model": "write model.hidden_size",
-    "n_embd": "write model.hidden_size",
-    "n_layers": "write model.num_hidden_layers",
-    "n_layer": "write model.num_hidden_layers",
-    "num_layers": "write model.num_hidden_layers",
-    "n_heads": "write model.num_attention_heads",
-    "n_head": "write model.num_attention_heads",
-    "num_heads": "write model.num_attention_heads",
-    "n_kv_groups": DECODER,
-    "num_key_value_heads": DECODER,
-    "d_k": DECODER,
-    "d_v": DECODER,
-    "ngpt": NGPT,
-    "layer_norm_eps": "write model.norm_eps",
-    "rms_norm_eps": "write model.norm_eps",
-    "activation": "write model.hidden_act",
-    "tie_weights": "write model.tie_word_embeddings",
-    "flash_attention": "write model.attn_backend: flash_attn_varlen",
-    "use_flash": "write model.attn_backend: flash_attn_varlen",
-    "use_flash_attention": "write model.attn_backend: flash_attn_varlen",
-    "use_flash_attention_2": "write model.attn_backend: flash_attn_varlen",
-    "flash": "write model.attn_backend: flash_attn_varlen",
-    "xformers_attention": "write model.attn_backend",
-    "attn_implementation": "write model.attn_backend",
-    "use_triton_sel": DECODER,
-    "seq_len": "write dataset.max_seq_length and model.max_position_embeddings",
-    "seq_length": "write dataset.max_seq_length and model.max_position_embeddings",
-    "sequence_length": "write dataset.max_seq_length and model.max_position_embeddings",
-    "context_length": "write dataset.max_seq_length and model.max_position_embeddings",
-    "block_size": "write dataset.max_seq_length and model.max_position_embeddings",
-    "max_seq_len": "write dataset.max_seq_length and model.max_position_embeddings",
-    "precision": "write trainer.mixed_precision: bf16",
-    "bf16": "write trainer.mixed_precision: bf16",
-    "fp16": "write trainer.mixed_precision: bf16; fp16 is not supported, it needs loss scaling and overflows",
-    "dtype": "write trainer.mixed_precision: bf16",
-    "activation_checkpointing": "write trainer.gradient_checkpointing",
-    "grad_checkpointing": "write trainer.gradient_checkpointing",
-    "compile": "write trainer.torch_compile",
-    "cut_cross_entropy": MASKED_LOSS,
-    "steps": "write trainer.max_steps",
-    "train_steps": "write trainer.max_steps",
-    "num_train_steps": "write trainer.max_steps",
-    "num_train_epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
-    "num_epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
-    "epochs": "write trainer.max_epochs; the run also ends at trainer.max_steps",
-    "saves_per_epoch": "not supported: set trainer.save_steps, in optimizer steps",
-    "evals_per_epoch": "not supported: set trainer.eval_steps, in optimizer steps",
-    "optim": "write optimizer.name: adamw, adam, lion, muon or muonclip",
-    "fp16_full_eval": "remove the line; evaluations use trainer.mixed_precision",
-    "bf16_full_eval": "remove the line; evaluations use trainer.mixed_precision",
-    "disable_tqdm": "remove the line; the launcher shows progress on terminals only",
-    "load_best_model_at_end": BEST,
-    "use_cpu": "remove the line; a profile that requires a cpu keeps the run on it",
-    "no_cuda": "remove the line; a profile that requires a cpu keeps the run on it",
-    "do_train": "remove the line; `neobert-launch train` trains",
-    "do_eval": "remove the line; trainer.eval_steps sets when the run is evaluated",
-    "do_predict": EVALUATION,
-    "logging_strategy": "write trainer.logging_steps, in optimizer steps",
-    "logging_first_step": "remove the line; step 0 is evaluated, and logging_steps sets the rest",
-    "logging_dir": "remove the line; everything is written to trainer.output_dir",
-    "group_by_length": "remove the line; documents are packed, so there is no padding to reduce",
-    "length_column_name": "remove the line; documents are packed",
-    "remove_unused_columns": "remove the line; only the columns of the task are read",
-    "label_smoothing_factor": "not supported: the loss is the plain cross-entropy; remove the line",
-    "data_seed": "remove the line; seed fixes the order of the data as well",
-    "full_determinism": "remove the line; a resumed run is bit-exact without this setting",
-    "auto_find_batch_size": "remove the line; `neobert-launch plan` predicts the memory of a batch size",
-    "dataloader_pin_memory": "remove the line; batches are pinned wherever there is a GPU",
-    "dataloader_drop_last": "remove the line; packed rows have no incomplete last batch",
-    "dataloader_persistent_workers": "remove the line; the data loader's threads live as long as the run",
-    "gradient_checkpointing_kwargs": "remove the line; trainer.gradient_checkpointing_every_n sets how often",
-    "save_safetensors": "remove the line; checkpoints are safetensors",
-    "save_only_model": "remove the line; checkpoints always contain the state for a resume",
-    "torch_compile_mode": "remove the line; trainer.torch_compile_backend names the compiler",
-    "use_liger_kernel": "write model.kernel_backend: liger",
-    "ddp_backend": "remove the line; NCCL on GPUs, gloo on CPUs",
-    "ddp_find_unused_parameters": "remove the line; every parameter is used in every step",
-    "ddp_timeout": "write watchdog.step_limit_s",
-    "local_rank": SHARDING,
-    "push_to_hub": UPLOAD,
-    "hub_model_id": UPLOAD,
-    "hub_token": UPLOAD,
-    "hub_strategy": UPLOAD,
-    "train_file": "write dataset.path",
-    "validation_file": "set dataset.path to a folder with train and validation files",
-    "validation_split_percentage": "write dataset.validation_split, as a fraction",
-    "val_set_size": "write dataset.validation_split for a fraction, dataset.eval_samples for a number",
-    "dataset_name": "write dataset.name",
-    "dataset_config_name": "write dataset.config",
-    "datasets": "write dataset.path for files, dataset.name for the Hub, dataset.mixture for several",
-    "preprocessing_num_workers": "write dataset.num_proc",
-    "dataset_processes": "write dataset.num_proc",
-    "dataset_prepared_path": "write dataset.cache_dir",
-    "line_by_line": "write dataset.document_per_line",
-    "pad_to_max_length": "remove the line; packed rows need no padding",
-    "max_train_samples": "write dataset.train_split, such as train[:1000]",
-    "overwrite_cache": "remove the line; changed text is always prepared again",
-    "use_fast_tokenizer": "remove the line; only fast tokenizers are used",
-    "tokenizer_name": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
-    "tokenizer_config": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
-    "tokenizer_type": "remove the line; the tokenizer's files define its type",
-    "special_tokens": "remove the section; the tokenizer's files name them",
-    "model_name_or_path": CHECKPOINT_OR_SIZES,
-    "base_model": CHECKPOINT_OR_SIZES,
-    "base_model_config": CHECKPOINT_OR_SIZES,
-    "model_type": IS_ENCODER,
-    "is_mistral_derived_model": IS_ENCODER,
-    "is_llama_derived_model": IS_ENCODER,
-    "low_cpu_mem_usage": "remove the line; weights are read from memory-mapped safetensors files",
-    "sequence_len": "write dataset.max_seq_length",
-    "sample_packing": "write datacollator.pack_sequences",
-    "eval_sample_packing": "remove the line; evaluation text is packed like training text",
-    "pad_to_sequence_len": "remove the line; packed rows are always full",
-    "wandb_project": "write wandb.project",
-    "wandb_entity": "write wandb.entity",
-    "wandb_name": "write wandb.name",
-    "wandb_watch": "remove the line; the norm of the gradients is always recorded",
-    "wandb_run_id": "remove the line; a resumed run continues its Weights & Biases run",
-    "wandb_log_model": "remove the line; checkpoints stay in trainer.output_dir",
-    "lora_r": f"{ADAPTERS}, and adapter.r",
-    "lora_alpha": f"{ADAPTERS}, and adapter.alpha",
-    "lora_dropout": f"{ADAPTERS}, and adapter.dropout",
-    "lora_target_modules": f"{ADAPTERS}, and adapter.target_modules",
-    "lora_target_linear": f"{ADAPTERS}; all linear layers of the blocks are its default",
-    "lora_model_dir": "not supported: adapters start from zero; merge the adapter, then set "
-    "model.pretrained_checkpoint",
-    "load_in_8bit": QUANTISED,
-    "load_in_4bit": QUANTISED,
-    "train_on_inputs": DECODERS,
-    "chat_template": DECODERS,
-    "strict": "remove the line; unknown keys are always errors",
-    "out_dir": "write trainer.output_dir",
-    "run_name": "write wandb.name",
-    "resume": "write trainer.resume_from_checkpoint: auto, or a path",
-    "resume_from": "write trainer.resume_from_checkpoint: auto, or a path",
-    "device": "remove the line; a GPU is used if there is one, and the profile names the required device",
-    "num_gpus": "write distributed.nproc_per_node",
-    "n_gpus": "write distributed.nproc_per_node",
-    "accelerate_config_file": SHARDING,
-    "use_deepspeed": SHARDING,
-    "mteb_task_type": EVALUATION,
-    "mteb_batch_size": EVALUATION,
-    "mteb_pooling": EVALUATION,
-    "mteb_overwrite_results": EVALUATION,
-    "pretraining_metadata": FINE_TUNING,
-    "config_path": "remove the line; --config names the file",
-    "dataloader_num_workers": "write dataset.num_workers",
-    "tokenizer_name_or_path": "write tokenizer.name for a hub name, or tokenizer.path for a folder",
-    "debug": "remove the line; pass --verbose to a command",
-}
-
 ADAMW_8BIT = (
     "not supported: 8-bit moments would save only 1.4 GiB for NeoBERT (6 bytes per parameter); write adamw"
 )
+DECOUPLED = (
+    "write adamw, and divide optimizer.weight_decay by optimizer.lr: the decay of decoupled_adamw is not "
+    "multiplied by the rate"
+)
+DECODER_TASK = f"not supported yet: {ENCODERS}; TRL and axolotl train decoders"
 PLATEAU = "write cosine, linear, sqrt or 1-sqrt; scheduler.decay_percent keeps the peak rate until the decay"
 VALUES: dict[tuple[str, str | bool | int], str] = {
     (
@@ -332,22 +112,16 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     (
         "trainer.mixed_precision",
         "fp8",
-    ): "not supported: the kernels here compute in bf16; write bf16",
+    ): "not supported: training in fp8 is not implemented; write bf16",
     ("trainer.mixed_precision", "bfloat16"): "write bf16",
     ("trainer.mixed_precision", "float32"): "write fp32",
     ("task", "pretraining"): "write pretrain",
     ("task", "mlm"): "write pretrain",
     ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
-    (
-        "task",
-        "contrastive",
-    ): "not supported: use sentence-transformers to train from a checkpoint of task: pretrain",
+    **{("task", name): f"not supported yet: {EMBEDDINGS}" for name in ("contrastive", "embedding")},
+    **{("task", name): DECODER_TASK for name in ("sft", "causal", "causal_lm", "clm", "dpo")},
     ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` shows how many "
     "an epoch has",
-    ("trainer.metric_for_best_model", "loss"): "write eval/loss",
-    ("trainer.metric_for_best_model", "eval_loss"): "write eval/loss",
-    ("trainer.metric_for_best_model", "accuracy"): "write eval/accuracy",
-    ("trainer.metric_for_best_model", "eval_accuracy"): "write eval/accuracy",
     ("model.attn_backend", "flash_attention_2"): "write flash_attn_varlen",
     ("model.attn_backend", "flash"): "write flash_attn_varlen",
     ("model.attn_backend", "eager"): "write sdpa",
@@ -356,6 +130,8 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("trainer.mixed_precision", True): "write bf16",
     ("trainer.mixed_precision", False): "write fp32",
     ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
+    ("optimizer.name", "decoupled_adamw"): DECOUPLED,
+    ("optimizer.name", "decoupled_stableadamw"): DECOUPLED,
     ("optimizer.name", "soap"): "not supported: write adamw, adam, lion, muon or muonclip",
     ("scheduler.name", "wsd"): PLATEAU,
     ("scheduler.name", "constant"): PLATEAU,
@@ -364,8 +140,10 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
 
 
 def advice_for_key(path: Path) -> str:
-    """Return the replacement of a key of another trainer or version; empty if there is none."""
+    """Return the replacement of a key of another trainer or version; empty for a key of this schema."""
     dotted = ".".join(map(str, path))
+    if dotted in all_keys():
+        return ""
     if len(path) == 1 and dotted in SECTIONS:
         return SECTIONS[dotted]
     return KEYS.get(dotted) or NAMES.get(str(path[-1]), "")

@@ -19,12 +19,13 @@ from neobert.config.annotations import (
 )
 from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
-from neobert.config.keys import KeyInfo, describe_field, type_text
-from neobert.config.migrated_files import advice_for_entry
-from neobert.config.migrated_keys import advice_for_key, advice_for_value
+from neobert.config.keys import KeyInfo, describe_field, sections, type_text
+from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
+from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
+from neobert.config.translations import translation_of
 from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
@@ -60,7 +61,8 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
         problem = "was removed" if join(path) in REMOVED else "is not a key here"
         yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)
         return
-    yield Flaw("CFG001", path, f"{join(path)} is not a key", _hint_unknown(path, root, schema), node.key)
+    shown = join(tuple(part if part != "" else '""' for part in path))
+    yield Flaw("CFG001", path, f"{shown} is not a key", _hint_unknown(path, root, schema), node.key)
     if len(path) == 1 and isinstance(node.value, dict):
         yield from _unknown_children(path, root, schema)
 
@@ -107,10 +109,20 @@ def _hint_unknown(path: Path, root: Node, schema: type[Any]) -> str:
     near = suggest_key(join(path)) if is_in_a_section else closest(name, names)
     if not near and is_in_a_section and (advice := advice_for_near_name(name)):
         return advice
+    if not near and 0 < len(names) <= MOST_LISTED:
+        return f"the keys are {', '.join(names)}"
     if not near:
-        return f"the keys are {', '.join(names)}" if 0 < len(names) <= MOST_LISTED else "remove the line"
+        return _hint_without_likeness(name, nearest(root, path))
     section, _, key = near.rpartition(".")
     return f"write {near} (section {section})" if section and key == name else f"did you mean {near}?"
+
+
+def _hint_without_likeness(name: str, node: Node) -> str:
+    if not isinstance(node.value, dict):
+        return NO_SUCH
+    if any(child in sections() for child in node.value):
+        return f"move the sections of {name} to the top level"
+    return f"move the keys that are used to their sections, and remove the section {name}"
 
 
 def _hint_glued(text: str) -> str:
@@ -144,7 +156,8 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     expected = type_text(annotation)
     message = f"{join(path) or 'a config'} expects {expected}, got {show(problem.value)}"
     origin = nearest(root, path).origin
-    hint = advice_for_value(join(path), problem.value) or _hint_value(problem.value, annotation, path, schema)
+    hint = advice_for_value(join(path), problem.value) or _hint_translated(path, problem.value)
+    hint = hint or _hint_value(problem.value, annotation, path, schema)
     if problem.value is None and origin.kind == "override":
         hint = f"write {join(path)}=VALUE, or omit the argument"
     if hint.startswith(IN_QUOTES) and origin.kind == "override":
@@ -152,6 +165,16 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     if not hint and problem.kind == TOO_LARGE:
         hint = _description(path, schema)
     return Flaw("CFG003", path, message, hint, origin)
+
+
+def _hint_translated(path: Path, value: Any) -> str:
+    """Return a hint for a value as other trainers write it, in the unit of this key or of another one."""
+    meant = translation_of(str(path[-1]), value) if path else None
+    if meant is None or not is_legal(meant.key, meant.value):
+        return ""
+    return (
+        f"write {yaml_text(meant.value)}" if meant.key == join(path) else f"write {meant.key}: {meant.value}"
+    )
 
 
 def _description(path: Path, schema: type[Any]) -> str:

@@ -64,6 +64,29 @@ def _held_out_percent(value: Any) -> Translation | None:
     return None if number is None else _held_out(number / 100) if number < 100 else None
 
 
+def _warmup_share(value: Any) -> Translation | None:
+    """Translate a number below 1, which transformers reads as a share; None for a number of steps."""
+    return _percent("scheduler.warmup_percent")(value) if isinstance(value, float) and value else None
+
+
+def _first_rows(value: Any) -> Translation | None:
+    return Translation("dataset.train_split", f"train[:{value}]") if _is_count(value) else None
+
+
+def _seed(value: Any) -> Translation | None:
+    return Translation("seed", value) if _is_count(value) else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _floor(value: Any) -> Translation | None:
+    """Translate the keyword arguments of a schedule if the floor of the rate is the only one."""
+    is_floor = isinstance(value, dict) and list(value) == ["min_lr_rate"]
+    return Translation("scheduler.final_lr_ratio", value["min_lr_rate"]) if is_floor else None
+
+
 def _clipping(value: Any) -> Translation | None:
     """Translate 0 to null, which disables clipping; None for other values, which need no translation."""
     return Translation("trainer.gradient_clipping", None) if _number(value) == 0 else None
@@ -88,9 +111,13 @@ ADAMW = ("adamw", "adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw_apex_fu
 OPTIMIZER = _chosen(
     "optimizer.name", {**dict.fromkeys(ADAMW, "adamw"), "lion": "lion", "lion_32bit": "lion", "muon": "muon"}
 )
-BEST = ("loss", "accuracy", "f1", "mcc", "pearson", "spearman")
+METRICS = ("loss", "accuracy", "f1", "precision", "recall", "mcc", "pearson", "spearman")
+"""Metrics of all tasks, which other trainers write without `eval/`."""
 TRANSLATIONS: dict[str, Callable[[Any], Translation | None]] = {
     "warmup_ratio": _percent("scheduler.warmup_percent"),
+    "warmup_proportion": _percent("scheduler.warmup_percent"),
+    "warmup_pct": _percent("scheduler.warmup_percent"),
+    **dict.fromkeys(("warmup_steps", "warmup"), _warmup_share),
     "decay_ratio": _percent("scheduler.decay_percent"),
     "num_train_epochs": _epochs,
     "num_epochs": _epochs,
@@ -107,10 +134,17 @@ TRANSLATIONS: dict[str, Callable[[Any], Translation | None]] = {
     "eval_strategy": _chosen("trainer.eval_steps", {"no": 0}),
     "evaluation_strategy": _chosen("trainer.eval_steps", {"no": 0}),
     "bf16": _chosen("trainer.mixed_precision", {"auto": "bf16", "full": "bf16"}),
+    "finetuning_type": _chosen("adapter.type", {"lora": "lora"}),
+    "use_peft": _chosen("adapter.type", {True: "lora"}),
+    "use_lora": _chosen("adapter.type", {True: "lora"}),
+    "max_train_samples": _first_rows,
+    "max_samples": _first_rows,
+    **dict.fromkeys(("default_seed", "random_seed", "global_seed", "manual_seed"), _seed),
+    "lr_scheduler_kwargs": _floor,
     "use_liger_kernel": _chosen("model.kernel_backend", {True: "liger"}),
     "metric_for_best_model": _chosen(
         "trainer.metric_for_best_model",
-        {prefix + name: f"eval/{name}" for name in BEST for prefix in ("", "eval_")},
+        {prefix + name: f"eval/{name}" for name in METRICS for prefix in ("", "eval_")},
     ),
 }
 
@@ -128,6 +162,10 @@ WITHOUT_EFFECT: dict[tuple[str, Any], str] = {
     ("push_to_hub", False): "nothing is uploaded",
     ("group_by_length", False): "documents are packed",
     ("use_liger_kernel", False): "model.kernel_backend decides",
+    ("finetuning_type", "full"): "all weights are trained unless adapter is set",
+    ("use_peft", False): "all weights are trained unless adapter is set",
+    ("use_lora", False): "all weights are trained unless adapter is set",
+    ("reinit_weights", False): "weights are new only without model.pretrained_checkpoint",
     ("load_in_8bit", False): "weights are not quantised",
     ("load_in_4bit", False): "weights are not quantised",
 }

@@ -70,7 +70,7 @@ def test_it_is_refused_and_judged(command: str, capsys: Any, tmp_path: Path, mon
 def test_lint_judges_it_as_well(capsys: Any) -> None:
     assert app.run(["lint", str(FILE), "--output-format", "json"]) == 1
     found = lines_by_code(json.loads(capsys.readouterr().out))
-    assert {"CFG005", "CFG007", "PRE001", "CKP001", "BUD001"} <= found.keys()
+    assert {"CFG005", "CFG007", "PRE001", "CKP001"} <= found.keys()
 
 
 @pytest.mark.e2e

@@ -71,6 +71,8 @@ def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
         ("model.nhead", 2, "did you mean n_head of another trainer? write model.num_attention_heads"),
         ("plan.minutes_risk", 2, "did you mean plan.minutes_at_risk?"),
         ("model.qqqqqqq", 2, "lists the keys"),
+        ("mask", 2, "keys about mask: datacollator.mask_all, trainer.masked_logits_only_loss, "),
+        ("mask", 2, "datacollator.mlm_probability, "),
     ],
 )
 def test_a_name_is_found_in_its_section(name: str, code: int, said: str, command: Callable[..., Any]) -> None:

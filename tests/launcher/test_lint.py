@@ -346,31 +346,6 @@ def test_the_incident_fails_with_at_least_five_rules(command: Callable[..., Any]
     assert len({found["code"] for found in report["findings"] if found["severity"] == "fail"}) >= 5
 
 
-FOREIGN = """\
-dataset: {path: x.txt}
-model: {flash_attention: true}
-trainer:
-  max_steps: 100000
-  save_every: 10000
-  log_every: 10
-"""
-
-
-def test_a_foreign_file_without_a_profile_is_not_judged_for_an_assumed_cpu(
-    command: Callable[..., Any], run_file: Any
-) -> None:
-    def found(text: str) -> dict[str, str]:
-        findings = command("lint", run_file(text), "--output-format", "json").json["findings"]
-        return {each["code"]: each["hint"] for each in findings}
-
-    codes = found(FOREIGN)
-    assert {"CFG005", "CFG007", "BUD002"} <= set(codes), "what no device changes is judged"
-    assert not {"ATT003", "CKP002"} & set(codes)
-    assert "ATT003" in found("profile: cpu-demo\n" + FOREIGN)
-    assert set(found(FOREIGN.replace("100000", "-1"))) & {"BUD001"} == set(), "no key that is refused"
-    assert set(found("task: glue\n" + FOREIGN)) == {"CFG003", "CFG007"}, "no rule of another task"
-
-
 UNTIDY = """\
 profile: cpu-demo   # the demo
 trainer:
@@ -431,7 +406,9 @@ def test_fix_keeps_line_ends_links_and_a_byte_order_mark(tmp_path: Path) -> None
         "tokenizer_name: mine\n",
         "val_set_size: -1\n",
         "datasets:\n  - {path: a}\n",
-        "trainer:\n  bf16: false\n",
+        "trainer:\n  train_batch_size: 512\n",
+        "trainer:\n  batch_size: 512\n",
+        "train:\n  alpha: 0.5\n  name: text\n",
         "trainer:\n  fp16: true\n",
         "model:\n  name: bert\n",
         "model:\n  dropout: 0.1\n",

@@ -1,0 +1,107 @@
+"""Keys of other trainers: the key that means the same here, or a reason why there is none; never a guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from neobert.config import ConfigError
+from neobert.config.key_suggestions import suggest_key
+from neobert.config.migrated_keys import NO_SUCH, VALUES
+from profiles.registry import resolve_run
+
+START = (
+    "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
+)
+BATCH = "it is trainer.per_device_train_batch_size x trainer.gradient_accumulation_steps x processes"
+DECAY = VALUES["optimizer.name", "decoupled_adamw"]
+
+
+def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "run.yaml"
+    path.write_text(f"profile: cpu\n{text}\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        resolve_run(None, [path])
+    return {issue.path: issue.hint for issue in caught.value.issues}
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        # batches: rows per step are not rows per device
+        ("trainer: {train_batch_size: 512}", f"write trainer.global_batch_size: 512; {BATCH}"),
+        ("global_train_batch_size: 4096", f"write trainer.global_batch_size: 4096; {BATCH}"),
+        ("batch_size: 8", "rows per device are trainer.per_device_train_batch_size, rows per step "
+         "trainer.global_batch_size"),
+        ("device_train_microbatch_size: 128", "write trainer.per_device_train_batch_size: 128; rows per step "
+         "are trainer.global_batch_size"),
+        # precision
+        ("bf16: false", "write trainer.mixed_precision: fp32"),
+        ("bf16: true", "write trainer.mixed_precision: bf16"),
+        ("precision: amp_bf16", "write trainer.mixed_precision: bf16"),
+        ("precision: fp32", "write trainer.mixed_precision: fp32"),
+        ("dtype: float16", "write trainer.mixed_precision: bf16 or fp32 or no"),
+        # first weights
+        ("load_path: ckpt/latest-rank0.pt", START),
+        ("starting_checkpoint_load_path: ckpt", START),
+        ("initial_checkpoint_dir: models/base", START),
+        ("model: {pretrained_model_name: bert-base-uncased}", START),
+        ("checkpoint_dir: models/base", "write model.pretrained_checkpoint for weights to start from, "
+         "trainer.output_dir for new checkpoints"),
+        ("reinit_weights: true", "weights are new without model.pretrained_checkpoint; remove the line"),
+        # data and lengths
+        ("pretraining_dataset: {path: allenai/c4, name: en}", "write dataset.path for files, dataset.name "
+         "and dataset.config for the Hub"),
+        ("cutoff_len: 2048", "write dataset.max_seq_length: 2048"),
+        ("max_packed_sequence_len: 2048", "write dataset.max_seq_length: 2048"),
+        ("max_length: 2048", "write dataset.max_seq_length: 2048"),
+        ("max_samples: 1000", 'write dataset.train_split: "train[:1000]"'),
+        # adapters
+        ("finetuning_type: lora", "write adapter.type: lora"),
+        ("finetuning_type: full", "remove the line; all weights are trained unless adapter is set"),
+        ("use_peft: true", "write adapter.type: lora"),
+        ("lora_rank: 8", "write adapter.type: lora, for a task with labels, and adapter.r"),
+        # schedule and optimizer
+        ("lr_scheduler_kwargs: {min_lr_rate: 0.1}", "write scheduler.final_lr_ratio: 0.1"),
+        ("lr_scheduler_type: cosine_with_min_lr", "write scheduler.name: cosine"),
+        ("warmup_steps: 0.06", "write scheduler.warmup_percent: 6"),
+        ("scheduler: {warmup_steps: 0.06}", "write scheduler.warmup_percent: 6"),
+        ("total_steps: 500", "write trainer.max_steps: 500"),
+        ("optimizer: {name: decoupled_adamw}", DECAY),
+        # machines, saves, sizes, seeds, names
+        ("num_processes: 8", "write distributed.nproc_per_node (num_processes / num_machines)"),
+        ("num_machines: 2", "write distributed.nnodes: 2"),
+        ("save_num_checkpoints_to_keep: 2", "write trainer.save_total_limit: 2"),
+        ("eval_subset_num_batches: 20", "write trainer.eval_max_batches: 20"),
+        ("model: {num_transformer_layers: 6}", "write model.num_hidden_layers: 6"),
+        ("default_seed: 19", "write seed: 19"),
+        ("name: exp-7", "write wandb.name for a tracked run; trainer.output_dir names the folder of the run"),
+        ("model_revision: main", "not supported: weights are read from a folder, which has no revisions; "
+         "remove the line"),
+        ("model: {attn_config: {rope: true}}", "write the sizes as keys of model"),
+    ],
+)  # fmt: skip
+def test_a_key_of_another_trainer_is_answered_with_its_counterpart(
+    text: str, hint: str, tmp_path: Path
+) -> None:
+    assert list(issues_of(text, tmp_path).values()) == [hint]
+
+
+OTHER_WORDS = """
+log_level packing_strategy reinit_weights reward_model attn_config beta max_samples default_seed lora_rank
+num_processes checkpoint_dir pretraining_dataset model_revision alpha name path config type enabled data_local
+max_tokens algorithms callbacks ref_model seq_parallel tokens_per_step eval_first run_eval shuffle_seed
+eval_metrics moe_freq init_device n_positions dataset_kwargs model_init_kwargs train_kwargs save_overwrite
+load_strict device_map output_format context_parallel_size
+"""
+
+
+@pytest.mark.parametrize("section", ["", "training.", "trainer.", "mine."])
+def test_a_name_of_other_words_is_never_a_misspelling(section: str) -> None:
+    suggested = {key: suggest_key(section + key) for key in OTHER_WORDS.split()}
+    assert {key: near for key, near in suggested.items() if near} == {}
+
+
+def test_a_key_that_nobody_knows_is_not_simply_removed(tmp_path: Path) -> None:
+    assert issues_of("data_order_file: order.npy", tmp_path) == {"data_order_file": NO_SUCH}
