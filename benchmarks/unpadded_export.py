@@ -16,7 +16,8 @@ import torch
 from measurement import write_measurement
 from sentence_transformers import SentenceTransformer
 
-from neobert.data.tokenize.wordpiece import train_wordpiece
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.trained import train_tokenizer
 from neobert.export import write_hf_folder
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.run import export
@@ -58,7 +59,8 @@ def make_texts(count: int) -> list[str]:
 
 def export_random(folder: Path, texts: list[str]) -> Path:
     """Export a random model with a tokenizer trained on the texts."""
-    tokenizer = train_wordpiece(texts, 4096, folder / "tokenizer")
+    tokenizer = train_tokenizer(texts, TokenizerConfig(vocab_size=4096))
+    tokenizer.save_pretrained(folder / "tokenizer")
     config = NeoBERTConfig(
         vocab_size=len(tokenizer),
         num_hidden_layers=6,

@@ -72,6 +72,12 @@ def _shape_rows(report: Report) -> Iterator[Row]:
     if "epochs" in report:
         yield "epochs", f"{show_number(report['epochs'], 3)}: the run's tokens / tokens of the training text"
     if "tokenizer" in report:
-        yield "tokenizer", f"{report['tokenizer']['tokens']:,} tokens"
+        yield "tokenizer", ", ".join(_tokenizer_values(report["tokenizer"]))
     if "folder" in report:
         yield "folder", report["folder"]
+
+
+def _tokenizer_values(tokenizer: Report) -> Iterator[str]:
+    yield f"{tokenizer['tokens']:,} tokens"
+    yield tokenizer["algorithm"]
+    yield from (f"{name} {tokenizer[name]}" for name in ("case", "accents"))

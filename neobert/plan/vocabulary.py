@@ -78,13 +78,19 @@ def configured_size(config: TokenizerConfig) -> TokenizerSize:
     """Return the tokenizer size from the config alone; assumed unless it is to be trained or well known."""
     if config.path is None and config.name is None:
         size = config.vocab_size or BERT_SIZE
-        return TokenizerSize(
-            size, f"tokenizer.vocab_size {size:,}{'' if config.vocab_size else ' by default'}"
-        )
+        origin = f"tokenizer.vocab_size {size:,}{'' if config.vocab_size else ' by default'}"
+        return TokenizerSize(size, f"{described_training(config)} with {origin}")
     if config.path is None and config.name in KNOWN_SIZES:
         size = KNOWN_SIZES[config.name]
         return TokenizerSize(size, f"{config.name} has {size:,} tokens")
     return _assumed(config, f"{_label(config)} was not read")
+
+
+def described_training(config: TokenizerConfig) -> str:
+    """Return the kind of tokenizer that a config trains, such as "a cased WordPiece"."""
+    changes = " without accents" if config.strip_accents else ""
+    kinds = {"wordpiece": "WordPiece", "bpe": "byte-level BPE"}
+    return f"{'an uncased' if config.lowercase else 'a cased'} {kinds[config.algorithm]}{changes}"
 
 
 def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:

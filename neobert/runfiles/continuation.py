@@ -8,6 +8,7 @@ from typing import Any
 
 from neobert.config import from_dict, to_dict
 from neobert.config.keys import effect_of
+from neobert.config.legacy_defaults import LEGACY_DEFAULTS
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint.folders import Found, Verify, find, holder_of
@@ -24,6 +25,7 @@ TEXT_SECTIONS = ("dataset", "tokenizer")
 MIXTURE = "dataset.mixture"
 TRAINED_ON = (
     *(f"tokenizer.{name}" for name in ("path", "name", "vocab_size")),
+    *(f"tokenizer.{name}" for name in ("algorithm", "lowercase", "strip_accents")),
     *(f"dataset.{name}" for name in ("path", "name", "config", "revision", "train_split", "text_column")),
     *(f"dataset.{name}" for name in ("eval_split", "eval_samples", "validation_split")),
     MIXTURE,
@@ -92,7 +94,13 @@ def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConf
     Keys of `dataset` that only affect loading keep their value.
     """
     own = to_dict(config)
-    text = {name: dict(source[name]) for name in TEXT_SECTIONS}
+    text = {name: _of_earlier_versions(name) | source[name] for name in TEXT_SECTIONS}
     loading = (name for name in own["dataset"] if effect_of(f"dataset.{name}") == "loading")
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
     return from_dict(own | text)
+
+
+def _of_earlier_versions(section: str) -> dict[str, Any]:
+    """Return the values of the keys that a section lacks if an earlier version stored it."""
+    start = f"{section}."
+    return {key.removeprefix(start): each for key, each in LEGACY_DEFAULTS.items() if key.startswith(start)}

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 
-from neobert.config.schema import DatasetConfig, RunConfig
+from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
 from neobert.data.sources.rows import Row, RowFormat, text_rows
 from neobert.data.store.prepare import PreparedData, prepare
-from neobert.data.tokenize.wordpiece import train_wordpiece
+from neobert.data.tokenize.trained import train_tokenizer
 
 WORDS = [
     a + b for a in ("ba", "de", "fi", "go", "lu", "mer", "no", "pa") for b in ("", "la", "ren", "st", "to")
@@ -50,7 +50,7 @@ def write_jsonl(path: Path, texts: list[str], column: str = "text") -> Path:
 @pytest.fixture(scope="session")
 def tokenizer_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    train_wordpiece(sentences(200), 120, folder)
+    train_tokenizer(sentences(200), TokenizerConfig(vocab_size=120)).save_pretrained(folder)
     return folder
 
 

@@ -98,7 +98,10 @@ def test_a_document_without_white_space_is_tokenised_in_pieces_too(bundle, lette
     monkeypatch.setattr(long_texts, "PIECE_CHARACTERS", 1 << 8)
     monkeypatch.setattr(long_texts, "MAX_PIECE_CHARACTERS", 1 << 12)
     (ids,) = encoder(bundle).token_ids([letter * 10_000])
-    assert len(ids) == {"\u4f60": 10_000, "x": 3, "\0": 0}[letter]
+    if letter == "\u4f60":
+        assert len(ids) == 10_000
+    else:
+        assert 100 <= len(ids) <= 120, "an unknown word is a token for each 100 letters"
 
 
 def test_a_short_document_is_what_the_tokenizer_says(bundle):

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from neobert.config import from_dict, to_dict
-from neobert.config.schema import RunConfig
+from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.store import contents
 from neobert.data.store.inspection import inspect
 from neobert.data.store.prepare import prepare
-from neobert.data.tokenize.wordpiece import train_wordpiece
+from neobert.data.tokenize.trained import train_tokenizer
 
 WORDS = [f"word{number}" for number in range(50)]
 
@@ -203,7 +203,7 @@ def test_a_label_that_is_not_the_text_is_seen(config: RunConfig, monkeypatch: An
 def test_text_is_prepared_before_torch_is_imported(config: RunConfig, tmp_path: Path) -> None:
     """A first launch waits for its text. Only AutoTokenizer, for a tokenizer_config.json, needs torch."""
     file, request = tmp_path / "tokenizer.json", tmp_path / "resolved.json"
-    train_wordpiece(WORDS, 128, None).backend_tokenizer.save(str(file))
+    train_tokenizer(WORDS, TokenizerConfig(vocab_size=128)).backend_tokenizer.save(str(file))
     content = to_dict(with_(config, tokenizer={"path": str(file), "vocab_size": None}))
     request.write_text(json.dumps(content), encoding="utf-8")
     program = (

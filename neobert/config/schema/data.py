@@ -30,7 +30,19 @@ class TokenizerConfig:
     trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.", by_content=True)
     vocab_size: PositiveInt | None = key(
         None,
-        "Vocabulary size of the WordPiece tokenizer that is trained if neither name nor path is set.",
+        "Vocabulary size of the tokenizer that is trained if neither name nor path is set; null: 30,522.",
+        by_content=True,
+    )
+    algorithm: Literal["wordpiece", "bpe"] = key(
+        "wordpiece",
+        "Tokenizer to train: wordpiece as in BERT, or bpe, byte-level as in GPT-2 and ModernBERT.",
+        by_content=True,
+    )
+    lowercase: bool = key(False, "Lower-case the text in a tokenizer that is trained.", by_content=True)
+    strip_accents: bool = key(
+        False,
+        "Delete combining marks in a tokenizer that is trained: accents, and also vowel signs of Hindi and "
+        "tones of Thai.",
         by_content=True,
     )
     max_length: PositiveInt | None = key(

@@ -25,7 +25,8 @@ from neobert.data.store.report import Copies, split_report
 from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
-from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer, trained_size
+from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
+from neobert.data.tokenize.trained import identity_of_trained
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plurals import counted
@@ -58,7 +59,7 @@ class Request:
         """Return everything that the prepared text depends on, as JSON values."""
         dataset = self.config.dataset
         names = [[each.name, each.config, each.text_column] for each in corpora_of(dataset)]
-        trained = {"wordpiece": trained_size(self.config.tokenizer)}
+        trained = identity_of_trained(self.config.tokenizer)
         return {
             "format_version": FORMAT_VERSION,
             "source": self.corpus.identity(),

@@ -19,10 +19,10 @@ from transformers import PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources import hub
 from neobert.data.sources.corpus import Corpus
-from neobert.data.tokenize.wordpiece import marker_template, train_wordpiece
+from neobert.data.tokenize.normalization import described
+from neobert.data.tokenize.trained import marker_template, train_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import (
-    BERT_SIZE,
     INERT,
     INERT_TOKEN,
     ROLE_SPELLINGS,
@@ -62,8 +62,9 @@ class TokenizerBundle:
     is_maskable: NDArray[np.bool_]
 
     def summary(self) -> dict[str, Any]:
-        """Return digest and sizes for reports."""
-        return {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
+        """Return digest, sizes and effect on the text for reports."""
+        sizes = {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
+        return sizes | described(self.tokenizer.backend_tokenizer)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and its config to a folder. Raises OSError."""
@@ -112,11 +113,6 @@ def _place_of(config: TokenizerConfig) -> str:
 def is_trained(config: TokenizerConfig) -> bool:
     """Return whether the tokenizer is trained from the corpus."""
     return config.path is None and config.name is None
-
-
-def trained_size(config: TokenizerConfig) -> int:
-    """Return the size of the vocabulary to train."""
-    return config.vocab_size or BERT_SIZE
 
 
 def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
@@ -252,7 +248,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
             "set tokenizer.path",
             "tokenizer",
         )
-    return train_wordpiece(corpus, trained_size(config), None)
+    return train_tokenizer(corpus, config)
 
 
 def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:

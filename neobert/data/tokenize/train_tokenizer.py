@@ -1,4 +1,4 @@
-"""Training of a WordPiece tokenizer on a run's corpus.
+"""Training of a tokenizer on a run's corpus.
 
 Usage: `python -m neobert.data.tokenize.train_tokenizer RESOLVED.json FOLDER`.
 Writes a Hugging Face tokenizer to FOLDER, for `tokenizer.path`, and a JSON report to standard output.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.config.schema import RunConfig, TokenizerConfig
+from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
@@ -23,9 +24,9 @@ from neobert.tasks import spec_of
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
-    """Train a tokenizer of `tokenizer.vocab_size` tokens on a run's training text; return a report."""
+    """Train the tokenizer of the section `tokenizer` on a run's training text; return a report."""
     corpus = open_corpus(config.dataset, spec_of(config).rows(config))
-    tokenizer = load_tokenizer(TokenizerConfig(vocab_size=config.tokenizer.vocab_size), corpus)
+    tokenizer = load_tokenizer(replace(config.tokenizer, path=None, name=None), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "choose a folder on another disk"):
         save_whole(tokenizer, folder)

@@ -1,0 +1,59 @@
+"""The tokenizer that a run trains on its text if its config names none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import Tokenizer, processors
+from transformers import PreTrainedTokenizerFast
+
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.byte_level_bpe import train_bpe
+from neobert.data.tokenize.normalization import is_bert_uncased
+from neobert.data.tokenize.training_text import head
+from neobert.data.tokenize.wordpiece import train_wordpiece
+from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS
+
+ALGORITHMS = {"wordpiece": train_wordpiece, "bpe": train_bpe}
+
+
+def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> PreTrainedTokenizerFast:
+    """Train the tokenizer of a config on texts: the same texts make the same tokenizer.
+
+    Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
+    """
+    if iter(texts) is texts:
+        texts = list(head(texts))
+    backend = ALGORITHMS[config.algorithm](texts, config, trained_size(config))
+    special = {token.content for token in backend.get_added_tokens_decoder().values()}
+    roles = {role: names[0] for role, names in ROLE_SPELLINGS.items() if names[0] in special}
+    template = marker_template(roles["cls_token"], roles["sep_token"], backend)
+    steps = (backend.post_processor, template)
+    backend.post_processor = template if steps[0] is None else processors.Sequence(list(steps))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+def trained_size(config: TokenizerConfig) -> int:
+    """Return the size of the vocabulary to train."""
+    return config.vocab_size or BERT_SIZE
+
+
+def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
+    """Return the settings that the tokenizer to train depends on, JSON-serializable.
+
+    The values of earlier versions are left out, so that text that those have prepared is found again.
+    """
+    size: dict[str, Any] = {config.algorithm: trained_size(config)}
+    if is_bert_uncased(config):
+        return size
+    return size | {"lowercase": config.lowercase, "strip_accents": config.strip_accents}
+
+
+def marker_template(start: str, end: str, backend: Tokenizer) -> processors.TemplateProcessing:
+    """Build the post-processor for `start A end` and, for a pair of sequences, `start A end B end`."""
+    return processors.TemplateProcessing(
+        single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B:1 {end}:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)],
+    )

@@ -1,0 +1,64 @@
+"""Text that a tokenizer is trained on: its head, without words that take hours to train on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from neobert.data.tokenize.long_texts import pieces_of
+from neobert.errors import ProjectError
+from neobert.progress import LOG, Progress
+
+# More text than this adds noise to a vocabulary, not words; and a stream may have no end.
+MAX_CHARACTERS = 1 << 28
+MAX_WORD, PART_OF_WORD = 2000, 100
+_LETTER = r"[^\s!-/:-@\[-`{-~]"
+_LONG_WORD = re.compile(f"(?<!{_LETTER}){_LETTER}{{{MAX_WORD + 1},}}")
+"""A word of more than `MAX_WORD` characters: each merge of a pair reads the whole word."""
+
+
+def counted(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:
+    """Yield and count the texts; after the last text, log `following`, the name of the next phase."""
+    for text in texts:
+        yield text
+        progress.advance()
+    if following:
+        LOG.info(following)
+
+
+def head(texts: Iterable[str]) -> Iterator[str]:
+    """Yield about the first `MAX_CHARACTERS` characters of the texts; only long texts and words are split."""
+    characters = 0
+    for text in texts:
+        for piece in pieces_of(text, lambda _, after: after[:1].isspace()):
+            yield _LONG_WORD.sub(_in_parts, piece) if len(piece) > MAX_WORD else piece
+        characters += len(text)
+        if characters >= MAX_CHARACTERS:
+            return
+
+
+def _in_parts(word: re.Match[str]) -> str:
+    """Split a long word into parts of the length that tokenizers split it into, or that they do not know."""
+    return " ".join(word[0][at : at + PART_OF_WORD] for at in range(0, len(word[0]), PART_OF_WORD))
+
+
+def require_text(*, has_text: bool) -> None:
+    """Raise DAT004 if there is no text to train on."""
+    if not has_text:
+        raise ProjectError(
+            "DAT004",
+            "there is no text to train a tokenizer on",
+            "add text, or lower dataset.eval_samples or dataset.validation_split",
+            "dataset",
+        )
+
+
+def require_size(vocab_size: int, least: int, others: str) -> None:
+    """Raise TOK004 for a vocabulary without space for words next to its `others`."""
+    if vocab_size < least:
+        raise ProjectError(
+            "TOK004",
+            f"vocab_size {vocab_size} has no space for words next to {others}",
+            f"set tokenizer.vocab_size to a few thousand, at least {least}",
+            "tokenizer.vocab_size",
+        )

@@ -1,0 +1,42 @@
+"""Earlier versions trained lower-cased tokenizers without accents, and had no keys for either."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from neobert.config import from_dict, to_dict
+from neobert.config.legacy_defaults import LEGACY_DEFAULTS
+from neobert.data.tokenize.trained import identity_of_trained
+from neobert.runfiles.continuation import reading_source_text, tokenizer_differences
+from profiles.registry import Begun, resolve_run
+
+RUN = resolve_run("cpu-demo")
+
+
+def stored_by_an_earlier_version() -> dict[str, Any]:
+    config = to_dict(RUN.config)
+    of_today = ("algorithm", *(key.removeprefix("tokenizer.") for key in LEGACY_DEFAULTS))
+    kept = {name: value for name, value in config["tokenizer"].items() if name not in of_today}
+    return config | {"tokenizer": kept}
+
+
+def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with() -> None:
+    origins = {key: asdict(each) for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
+    resumed = resolve_run("cpu-demo", begun=Begun("resolved.json", stored_by_an_earlier_version(), origins))
+    assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
+    # The name of the folder in the cache depends on it, which that version filled.
+    assert identity_of_trained(resumed.config.tokenizer) == {"wordpiece": 4096}
+    assert identity_of_trained(RUN.config.tokenizer) != {"wordpiece": 4096}
+
+
+def test_the_text_of_a_run_that_is_continued_has_the_tokenizer_of_that_run() -> None:
+    source = stored_by_an_earlier_version()
+    assert identity_of_trained(reading_source_text(RUN.config, source).tokenizer) == {"wordpiece": 4096}
+    of_today = to_dict(RUN.config)
+    assert reading_source_text(from_dict(source), of_today).tokenizer == RUN.config.tokenizer
+    other = tokenizer_differences(source, of_today)
+    assert list(map(str, other)) == [
+        "tokenizer.lowercase: True in the checkpoint, False in this run",
+        "tokenizer.strip_accents: True in the checkpoint, False in this run",
+    ]
