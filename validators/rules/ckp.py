@@ -11,18 +11,27 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 SAVE_STEPS = "trainer.save_steps"
 
 
-@rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
+def _is_short(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why the final checkpoint is enough for a run, or an empty string."""
+    if run.is_production or is_long_on_gpu(run, plan):
+        return ""
+    return f"applies to production runs, and to GPU runs from {LONG_GPU_STEPS:,} steps"
+
+
+@rule("CKP001", "no-save-cadence", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_is_short)
 def no_save_cadence(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A production run that writes no checkpoint before its last step.
+    """A production run or long GPU run that writes no checkpoint before its last step.
 
     ## What it does
     Requires a save before the last step: `trainer.save_steps` above 0 and below `trainer.max_steps`, or below
-    the last step of `trainer.max_epochs` if that is earlier. The final checkpoint is always written. Smoke
-    runs need no other; CKP002 limits the work that they can lose.
+    the last step of `trainer.max_epochs` if that is earlier. The final checkpoint is always written.
+    Smoke and development runs need no other below 5,000 steps or without a GPU; CKP002 limits the work that
+    they can lose.
 
     ## Why is this bad?
     A run without periodic saves has no result until its last minute, and nothing to resume from after a

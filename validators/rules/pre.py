@@ -8,6 +8,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
+from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 BF16_MAJOR = 8
 LEAST_SHARE = 0.95
@@ -61,16 +62,16 @@ def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
 @rule(
     "PRE004",
     "fp32-on-gpu",
-    severity=Severity.WARN,
+    severity=Severity.FAIL,
     level=Level.STATIC,
     inapplicable=_production_or_no_gpu,
 )
 def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A smoke run in fp32 on a GPU.
+    """A smoke or development run in fp32 on a GPU.
 
     ## What it does
-    Warns about `fp32` and `no` if a smoke profile requires CUDA. PRE001 covers production runs; on a CPU,
-    fp32 is appropriate.
+    Warns about `fp32` and `no` if a smoke or development profile requires CUDA, and fails from 5,000 steps:
+    such a run needs bf16, or a waiver. PRE001 covers production runs; on a CPU, fp32 is appropriate.
 
     ## Why is this bad?
     Such a run uses other kernels than the production run that it represents, so it shows little about it.
@@ -91,8 +92,12 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     precision = run.config.trainer.mixed_precision
     if precision != "bf16":
-        message = f"trainer.mixed_precision is {precision} on a GPU"
-        yield Violation("trainer.mixed_precision", message, "set trainer.mixed_precision to bf16")
+        message, hint = f"{PATH} is {precision} on a GPU", f"set {PATH} to bf16"
+        if not is_long_on_gpu(run, plan):
+            yield Violation(PATH, message, hint, Severity.WARN)
+            return
+        steps = f"for {plan.max_steps.value:,} steps (limit {LONG_GPU_STEPS:,})"
+        yield Violation(PATH, f"{message} {steps}", f"{hint}, or waive PRE004 with a reason")
 
 
 def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
