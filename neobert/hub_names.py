@@ -1,4 +1,4 @@
-"""Hugging Face Hub dataset names, which config keys accept instead of local paths."""
+"""Hugging Face Hub names, which some config keys accept instead of local paths."""
 
 from __future__ import annotations
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.families.table import requested_kernels
+from neobert.families.table import initial_weights, requested_kernels
+from neobert.hub_names import is_hub_name
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
-from neobert.plan.derived import EpochSize
+from neobert.plan.derived import AFRESH, EpochSize
 from neobert.plan.epoch_size import epoch_size
 from neobert.plan.remaining import find_start
 from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
+from neobert.printable import printable
 from neobert.units import MIB_PER_GIB
 from profiles.registry import Profile, ResolvedRun
 
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MFU = 0.3
 DEFAULT_GPU = "A100"
+WEIGHTS = "model.pretrained_checkpoint"
 
 
 def plan_run(
@@ -32,7 +37,8 @@ def plan_run(
     gpus: Sequence[GpuFacts] | None = None,
     prepared: PreparedFacts | None = None,
 ) -> Plan:
-    """Build the plan of a run. Raises ProjectError if the profile requires a GPU that is not in the table.
+    """Build the plan of a run. Raises ProjectError if the profile requires a GPU that is not in the table, or
+    for weights that were not downloaded.
 
     Args:
         gpus: the visible GPUs; None if the machine was not probed.
@@ -48,12 +54,27 @@ def plan_run(
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
     """Return the assumptions of the plan: device; vocabulary, epoch size and first step from local files."""
+    start = find_start(run.config)
+    if start == AFRESH:
+        _refuse_hub_name(run)
     return replace(
         _assumptions_of_device(run, gpus or ()),
         tokenizer=tokenizer_size(run.config.tokenizer),
         epoch=epoch_size(run.config),
-        start=find_start(run.config),
+        start=start,
     )
+
+
+def _refuse_hub_name(run: ResolvedRun) -> None:
+    """Raise ProjectError DAT001 for initial weights that are a name on the Hub: they are not downloaded."""
+    weights = initial_weights(run.config)
+    if weights is None or os.path.exists(os.path.expanduser(weights)):
+        return
+    name = os.path.relpath(weights, os.path.dirname(run.origin(WEIGHTS).file))  # as the run file has it
+    if is_hub_name(name) and not os.path.exists(os.path.dirname(weights)):
+        message = f"{printable(name)} is not a folder here, and weights are read from folders only"
+        download = printable(f"hf download {name} --local-dir {quote(weights)}")
+        raise ProjectError("DAT001", message, f"if it is a name on the Hub, run `{download}`", WEIGHTS)
 
 
 def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:

@@ -143,6 +143,7 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
     Args:
         profiles: cache of loaded profiles, shared between files.
     """
+    resolved: ResolvedRun | None = None
     try:
         resolved = resolve_run(None, [path], loaded=profiles)
         if _is_parent(resolved):
@@ -150,7 +151,7 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
         findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
     except ProjectError as error:
         judged = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
-        return Judged(tuple(_placed(findings_of_error(judged), path)), (), error.exit_code)
+        return Judged(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_in_own_file(finding, resolved, path) for finding in findings)
     return Judged(placed, tuple(checks), EXIT_OK, profile, resolved.digest)
@@ -201,9 +202,17 @@ def _is_parent(resolved: ResolvedRun) -> bool:
     return profile.kind == "base" or (profile.kind == "development" and not has_data)
 
 
-def _placed(findings: Iterable[Finding], path: Path) -> Iterator[Finding]:
+def _placed(findings: Iterable[Finding], path: Path, resolved: ResolvedRun | None) -> Iterator[Finding]:
+    """Place findings without a location: at their key if the file could be resolved, else at the top."""
     for finding in findings:
-        yield finding if finding.file else replace(finding, file=str(path), line=1, column=1)
+        if finding.file:
+            yield finding
+        elif resolved is None or not finding.path:
+            yield replace(finding, file=str(path), line=1, column=1)
+        else:
+            place = resolved.place(finding.path)
+            located = replace(finding, file=place.file, line=place.line, column=place.column)
+            yield _in_own_file(located, resolved, path)
 
 
 def _chosen(judged: Judged, choice: Choice) -> Judged:

@@ -17,6 +17,7 @@ from neobert.config.corpora import BUILTIN, corpora_of, paths_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.sources.path_patterns import places_of
 from neobert.errors import ProjectError
+from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
 from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
@@ -25,9 +26,9 @@ from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_mod
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.runfiles.continuation import tokenizer_differences
 from neobert.runfiles.model_folder import folder_of_weights, why_no_model
+from neobert.runfiles.weights_header import INDEX, WEIGHTS
 from validators.facts_host import DataFacts
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
 Kind = Literal["datasets", "models"]
 OFFLINE_SWITCHES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -173,12 +174,14 @@ def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
 def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
     """Return the error with which the trainer would reject the initial weights, or None.
 
-    Checks that the files exist, and that config.json has the sizes of the section `model`.
+    Checks that the files exist, that config.json has the sizes of the section `model`, and for transformers
+    models that the weights have its shapes.
     """
     if reason := _why_no_weights(path):
         return ProjectError("DAT001", reason)
     try:
         refuse_other_model(config, path)
+        refuse_other_weights(config, path)
     except ProjectError as error:
         if error.hint:  # the edits of the section; else config.json is damaged
             return error

@@ -13,13 +13,13 @@ from typing import Literal
 
 import psutil
 
-from launcher.probes.data import WEIGHTS
 from launcher.probes.probe import DEADLINE_S, Subject, nearest_existing
 from launcher.rundir.records import read_json
 from neobert.atomic_write import NO_ROOM
 from neobert.config.canonical import sha256
 from neobert.runfiles.checkpoint.folders import checkpoint_steps, set_aside_in
 from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.weights_header import WEIGHTS
 from neobert.units import BYTES_PER_MIB
 from validators.facts import FOREIGN_TREE
 from validators.facts_host import DiskFacts, OutputFacts

@@ -12,7 +12,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from neobert.config import from_dict
 from neobert.errors import ProjectError
 from neobert.families.build import build_masked_lm
+from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.table import shape_of
+from neobert.runfiles.weights_header import tensor_shapes
 from tests.killed_run import killed_before
 from tests.training.conftest import TINY
 
@@ -161,6 +163,76 @@ def test_weights_of_a_smaller_model_are_refused(tmp_path):
     with pytest.raises(ProjectError, match="lacks weights of the model") as caught:
         deeper.load(tmp_path)
     assert caught.value.code == "EXP005"
+
+
+def compared(section, folder):
+    refuse_other_weights(from_dict({"model": section | {"pretrained_checkpoint": str(folder)}}), folder)
+
+
+def test_the_headers_of_fitting_weights_are_accepted(section, tmp_path):
+    """Those that transformers writes, whole or in shards, with the encoder alone under its own names."""
+    model = build(section).model
+    for name, size in (("whole", "1GB"), ("shards", "20KB")):
+        model.save_pretrained(tmp_path / name, max_shard_size=size)
+        compared({"type": "hf", "config": str(tmp_path / name)}, tmp_path / name)
+    assert (tmp_path / "shards" / "model.safetensors.index.json").is_file()
+    model.base_model.save_pretrained(tmp_path / "base")
+    with pytest.raises(ProjectError, match=r"lacks weights of the model: (cls|head)\.[^,]*$") as caught:
+        compared({"type": "hf", "config": str(tmp_path / "base")}, tmp_path / "base")
+    assert "a checkpoint with a masked-language-model head" in caught.value.hint
+
+
+def test_the_headers_of_other_weights_are_refused_before_a_launch(section, tmp_path):
+    build(section).model.save_pretrained(tmp_path)
+    saved = {"type": "hf", "config": str(tmp_path)}
+    values = json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+    values = {name: value for name, value in values.items() if name != "layer_types"}
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    sizes = f"set model.config to {tmp_path}, and remove the sizes from the section model"
+    for change, problem in (
+        ({"num_hidden_layers": 4}, r"lacks weights of the model: .*layers?\.3\."),
+        ({"intermediate_size": 32}, r"\[16, 24\], but the model has \[16, 32\]"),
+    ):
+        with pytest.raises(ProjectError, match=problem) as caught:
+            compared(saved | change, tmp_path)
+        assert (caught.value.code, caught.value.hint) == ("EXP005", sizes)
+    values["model_type"] = "modernbert" if values["model_type"] == "bert" else "bert"
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(ProjectError, match="lacks weights of the model") as caught:
+        compared(saved, tmp_path)
+    assert caught.value.hint == f"set model.pretrained_checkpoint to the weights of a {values['model_type']}"
+
+
+HEADER = b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        (2**60).to_bytes(8, "little"),
+        len(HEADER).to_bytes(8, "little") + HEADER[:-1],
+        (2).to_bytes(8, "little") + b"[]",
+        (9).to_bytes(8, "little") + b'{"a":"x"}',
+        (17).to_bytes(8, "little") + b'{"a":{"shape":1}}',
+        (20).to_bytes(8, "little") + b'{"a":{"shape":[-1]}}',
+        (200_000).to_bytes(8, "little") + b"[" * 200_000,
+    ],
+)
+def test_a_header_is_data_and_is_checked(tmp_path, content):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(ProjectError, match="is not a readable safetensors file"):
+        tensor_shapes(tmp_path)
+
+
+def test_an_index_names_files_of_its_folder(tmp_path):
+    (tmp_path / "other.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER)
+    index = tmp_path / "at" / "model.safetensors.index.json"
+    index.parent.mkdir()
+    index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}), encoding="utf-8")
+    assert tensor_shapes(tmp_path / "other.safetensors") == {"a": (1,)}
+    with pytest.raises(ProjectError, match="is not an index of weights in this folder"):
+        tensor_shapes(index.parent)
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,11 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         ("{", "cannot be read as JSON"),
         ("[" * 100_000, "cannot be read as JSON"),
         (" " * (2**20 + 1), "is larger than 1 MiB"),
-        ('{"model_type": "gpt2"}', 'model_type is "gpt2", expected bert or modernbert'),
-        ("{}", "model_type is null"),
+        (
+            '{"model_type": "gpt2"}',
+            "gpt2 is not supported: model.type hf trains encoders of type bert and modernbert",
+        ),
+        ("{}", "model_type is missing"),
         ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),
         ('{"model_type": "bert", "hidden_size": 1e3}', "hidden_size is 1000.0, expected a positive integer"),
         ('{"model_type": "bert", "num_hidden_layers": 0}', "num_hidden_layers is 0"),

@@ -637,3 +637,34 @@ def test_an_edit_changes_one_line_only(lines: list[str], number: int) -> None:
             if old != new
         ]
         assert changed == [number - 1]
+
+
+AS_JSON = ("--output-format", "json")
+
+
+@pytest.mark.parametrize("family", ["neobert", "hf"])
+def test_weights_named_on_the_hub_are_to_be_downloaded(command: Any, run_file: Any, family: str) -> None:
+    """One finding, at the key; the command of the hint puts the folder where the run file names it."""
+    path = run_file(f"profile: cpu\nmodel:\n  type: {family}\n  pretrained_checkpoint: owner/bert-x\n")
+    (finding,) = command("lint", path, *AS_JSON).json["findings"]
+    assert (finding["code"], finding["path"]) == ("DAT001", "model.pretrained_checkpoint")
+    assert (finding["file"], finding["line"], finding["column"]) == (str(path), 4, 26)
+    assert "owner/bert-x is not a folder here" in finding["message"]
+    place = path.parent / "owner" / "bert-x"
+    assert (
+        finding["hint"] == f"if it is a name on the Hub, run `hf download owner/bert-x --local-dir {place}`"
+    )
+    place.mkdir(parents=True)
+    (place / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
+    codes = [each["code"] for each in command("lint", path, *AS_JSON).json["findings"]]
+    assert ("DAT001" in codes, "MOD006" in codes) == (False, family == "hf")
+
+
+def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any, run_file: Any) -> None:
+    path = run_file("profile: cpu\nmodel:\n  type: hf\n  config: qwen\n")
+    (path.parent / "qwen").mkdir()
+    (path.parent / "qwen" / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
+    (finding,) = command("lint", path, *AS_JSON).json["findings"]
+    assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
+    assert "encoders of type bert and modernbert" in finding["message"]
+    assert finding["hint"] == "set model.config to a model of type bert or modernbert"

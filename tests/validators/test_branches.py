@@ -197,7 +197,8 @@ ROWS: list[Row] = [
     ("DAT029", RENUMBERED, "facts.inspection.prepared.weights_tokens", 0, 20000, "1,234 of 30,000 token ids"),
     ("DAT029", RENUMBERED | {"facts.resume.exists": True},
      "facts.resume.is_verified", False, True, "1,234 of 30,000 token ids"),
-    ("DAT029", RENUMBERED, "config.model.pretrained_checkpoint", "runs/first", None, "1,234 of 30,000"),
+    ("DAT029", RENUMBERED, "config.model.pretrained_checkpoint", "runs/first/checkpoints/7", None,
+     "1,234 of 30,000"),
     ("DAT029", INSPECTED, "facts.inspection.prepared.renumbered_tokens", 7, 0, "7 of 20,000 token ids"),
     ("DAT029", WEIGHTS, "facts.data.tokenizer_differences", ["seed: 1 in it"], [],
      "trains its own tokenizer, not the one of runs/first/checkpoints/latest: seed: 1 in it"),
@@ -332,8 +333,10 @@ ROWS: list[Row] = [
     ("MOD001", {"config.model.num_hidden_layers": 7},
      "config.model.intermediate_size", 3060, 3072, "parameters"),
     ("MOD002", {}, "config.model.vocab_size", 30522, 30592, "not a multiple of 128"),
-    ("MOD002", {"config.model.vocab_size": 4096}, "config.tokenizer.vocab_size", 4097, 4096,
-     "is less than tokenizer.vocab_size"),
+    ("MOD002", {"config.model.vocab_size": 4096, "config.tokenizer.name": None},
+     "config.tokenizer.vocab_size", 4097, 4096, "is less than the 4,097 tokens of the tokenizer"),
+    ("MOD002", {"config.tokenizer.vocab_size": 4096}, "config.model.vocab_size", 30464, 30592,
+     "is less than the 30,522 tokens"),
     ("MOD003", AUTO | {"config.trainer.per_device_train_batch_size": 128},
      "config.trainer.per_device_train_batch_size", 128, 96, "with recomputation"),
     ("MOD002", {"config.model.num_attention_heads": 64}, "profile", "a100-prod", "cpu-demo",
@@ -538,14 +541,14 @@ def test_damaged_weights_fail_at_their_key_with_the_way_out(selector, judge_situ
     assert finding.hint == "restore it"
 
 
-@pytest.mark.parametrize("weights", ["runs/first", "runs/first/model.safetensors"])
+@pytest.mark.parametrize("weights", ["runs/first/7", "runs/first/7/model.safetensors"])
 def test_the_tokenizer_of_the_weights_is_in_their_folder(weights, judge_situation):
     situations = RENUMBERED, WEIGHTS | {"facts.data.tokenizer_differences": ["seed: 1 in it"]}
     for situation in situations:
         (finding,) = judge_situation(situation | {"facts.data.weights": weights}).of("DAT029")
         assert (finding.path, finding.severity) == ("tokenizer", Severity.FAIL)
-        assert finding.hint == "set tokenizer.path to runs/first"
-        assert "runs/first" in finding.message
+        assert finding.hint == "set tokenizer.path to runs/first/7"
+        assert "runs/first/7" in finding.message
 
 
 def test_without_facts_about_resuming_the_weights_are_judged(judge_situation):

@@ -61,7 +61,7 @@ def test_with_the_batch_that_it_had_the_budget_fails_as_well(judge_situation):
 def test_no_other_profile_lets_a_long_run_go_without_bf16_and_saves(
     judge_situation, profile, max_steps, failed
 ):
-    """Its steps would take minutes on paper: their number alone asks for bf16 and checkpoints, or a waiver."""
+    """Its steps would take minutes on paper: their number alone asks for bf16 and saves, or a waiver."""
     toy = {
         "profile": profile,
         "config.model.hidden_size": 128,

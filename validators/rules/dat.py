@@ -24,8 +24,10 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `tokenizer.path` or `tokenizer.name`; and
-    `model.pretrained_checkpoint`, whose config.json must have the sizes of the section `model`. For a run
-    that resumes from its own checkpoint, problems of initial weights are a warning only: they are not used.
+    `model.pretrained_checkpoint`, whose config.json must have the sizes of the section `model`, and whose
+    weights those of the model (`model.type: hf`). For a run that resumes from its own checkpoint, problems of
+    initial weights are a warning only: they are not used. A name on the Hub is not a folder of weights; that
+    is found without a look at the machine.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.

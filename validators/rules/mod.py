@@ -120,7 +120,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
     yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
-    yield from _vocabulary(run.config)
+    yield from _vocabulary(run, plan)
     yield from _lengths(run.config, plan)
 
 
@@ -143,8 +143,9 @@ def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
         )
 
 
-def _vocabulary(config: RunConfig) -> Violations:
-    rows, tokens = requested_rows(config), config.tokenizer.vocab_size
+def _vocabulary(run: ResolvedRun, plan: Plan) -> Violations:
+    config = run.config
+    rows, tokens = requested_rows(config), _known_tokens(config, plan)
     if rows is None:
         return
     if rows % VOCAB_MULTIPLE and initial_weights(config) is None:
@@ -153,12 +154,31 @@ def _vocabulary(config: RunConfig) -> Violations:
             f"vocab_size {rows:,} is not a multiple of {VOCAB_MULTIPLE}",
             "remove model.vocab_size: the default is the size of the tokenizer, rounded up",
         )
-    if tokens is not None and rows < tokens:
-        yield Violation(
-            "model.vocab_size",
-            f"model.vocab_size {rows:,} is less than tokenizer.vocab_size {tokens:,}",
-            "remove model.vocab_size: the default is the size of the tokenizer",
-        )
+    if tokens is None or rows >= tokens:
+        return
+    if run.origin("model.vocab_size").kind == "default":
+        weights = initial_weights(config)
+        message = f"{weights} has {rows:,} embedding rows, but the tokenizer has {tokens:,} tokens"
+        yield Violation("model.pretrained_checkpoint", message, f"set tokenizer.path to {weights}")
+        return
+    yield Violation(
+        "model.vocab_size",
+        f"model.vocab_size {rows:,} is less than the {tokens:,} tokens of the tokenizer",
+        "remove model.vocab_size: the default is the size of the tokenizer",
+    )
+
+
+def _known_tokens(config: RunConfig, plan: Plan) -> int | None:
+    """Return the number of tokens of the run's tokenizer; None if it is not known.
+
+    The trainer compares an existing tokenizer with initial weights, which may lack rows for inert tokens.
+    """
+    if config.tokenizer.path is None and config.tokenizer.name is None:
+        return config.tokenizer.vocab_size
+    size = plan.assumptions.tokenizer
+    if size is None or size.is_assumed or initial_weights(config) is not None:
+        return None
+    return size.num_tokens
 
 
 def _lengths(config: RunConfig, plan: Plan) -> Violations:

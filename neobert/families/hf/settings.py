@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,16 @@ LARGEST = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Model settings by transformers' names. `place` is the file or section that error messages name."""
+    """Model settings by transformers' names.
+
+    Attributes:
+        place: file or section that error messages name.
+        key: key of the section that names the file, or the architecture.
+    """
 
     values: Mapping[str, Any]
     place: str
+    key: str
 
     @property
     def is_eager(self) -> bool:
@@ -70,6 +76,15 @@ class Settings:
             CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place
         )
 
+    def unsupported(self, architecture: str, supported: Sequence[str]) -> ProjectError:
+        """Build the error for a model of another architecture."""
+        others = f"model.type hf trains encoders of type {' and '.join(supported)}"
+        named = (
+            f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
+        )
+        hint = f"set {self.key} to a model of type {' or '.join(supported)}"
+        return ProjectError(CODE, f"architecture {named}: {others}", hint, self.key)
+
     def _given(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
         return default if value is None else value
@@ -80,14 +95,15 @@ def read_settings(section: HfModelConfig) -> Settings:
 
     Raises `ProjectError` MOD006 if the file cannot be read, or if neither key is set.
     """
+    key = "model.config" if section.config else "model.pretrained_checkpoint"
     source = section.config or section.pretrained_checkpoint
     own = {name: getattr(section, name) for name in SIZES}
     given = {name: value for name, value in own.items() if value is not None}
     attention = {"attn_implementation": section.attention}
     if source is not None:
         file = _config_file(source)
-        values = {**_read(file), **given, **attention}
-        return Settings(values, "the section model" if given else str(file))
+        values = {**_read(file, key), **given, **attention}
+        return Settings(values, "the section model" if given else str(file), key)
     if section.architecture is None:
         raise ProjectError(
             CODE,
@@ -95,7 +111,9 @@ def read_settings(section: HfModelConfig) -> Settings:
             "set model.config to a transformers config.json, or model.architecture to bert or modernbert",
             "model.config",
         )
-    return Settings({"model_type": section.architecture, **given, **attention}, "the section model")
+    return Settings(
+        {"model_type": section.architecture, **given, **attention}, "the section model", "model.architecture"
+    )
 
 
 def _config_file(source: str) -> Path:
@@ -103,26 +121,22 @@ def _config_file(source: str) -> Path:
     return path / CONFIG if path.is_dir() else path
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read(file: Path, key: str) -> dict[str, Any]:
     try:
         if not file.is_file():
-            raise _unreadable(file, "is not a file")
+            raise _unreadable(file, key, "is not a file")
         with file.open("rb") as opened:
             content = opened.read(MAX_FILE_BYTES + 1)
         if len(content) > MAX_FILE_BYTES:
-            raise _unreadable(file, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
+            raise _unreadable(file, key, f"is larger than {MAX_FILE_BYTES // 2**20} MiB")
         values = json.loads(content)
     except (OSError, ValueError, RecursionError):
-        raise _unreadable(file, "cannot be read as JSON") from None
+        raise _unreadable(file, key, "cannot be read as JSON") from None
     if not isinstance(values, dict):
-        raise _unreadable(file, "is not a JSON object")
+        raise _unreadable(file, key, "is not a JSON object")
     return values
 
 
-def _unreadable(file: Path, problem: str) -> ProjectError:
-    return ProjectError(
-        CODE,
-        f"{printable(str(file))} {problem}",
-        "set model.config to a transformers config.json, or to its folder",
-        "model.config",
-    )
+def _unreadable(file: Path, key: str, problem: str) -> ProjectError:
+    kind = "transformers config.json, or to its folder" if key == "model.config" else "transformers folder"
+    return ProjectError(CODE, f"{printable(str(file))} {problem}", f"set {key} to a {kind}", key)

@@ -141,7 +141,7 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
     settings = read_settings(section)
     architecture = settings.text("model_type", "")
     if architecture not in ARCHITECTURES:
-        raise settings.wrong("model_type", " or ".join(ARCHITECTURES))
+        raise settings.unsupported(architecture, tuple(ARCHITECTURES))
     return ARCHITECTURES[architecture](settings, vocab_size, max_positions(settings, longest_row))
 
 
