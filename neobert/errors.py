@@ -29,7 +29,7 @@ class ProjectError(Exception):
         message: the problem, in one sentence.
         hint: the command or the edit that fixes it.
         place: file, config key or argument that the message is about.
-        exit_code: exit code of the process (see `docs/exit-codes.md`).
+        exit_code: exit code of the process (see `docs/recovery.md`).
     """
 
     code: str

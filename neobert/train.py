@@ -32,7 +32,7 @@ AGAIN = "--again"
 
 
 def main(arguments: list[str]) -> int:
-    """Train the run of a resolved config; return an exit code (see `docs/exit-codes.md`)."""
+    """Train the run of a resolved config; return an exit code (see `docs/recovery.md`)."""
     configure_logging()
     signals = Signals()
     try:

@@ -30,9 +30,12 @@ def muted(value: object) -> str:
     return f'<span class="muted">{text(value)}</span>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows."""
-    names = [f' data-head="{head}"' if head else "" for head in heads]  # a narrow screen shows it in the cell
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], narrow: Sequence[str] = ()) -> str:
+    """Return an HTML table; heads and cells must be HTML already. Returns an empty string without rows.
+
+    A narrow screen shows the head in each cell: that of `narrow`, if it is given, which must have no tags.
+    """
+    names = [f' data-head="{head}"' if head else "" for head in narrow or heads]
     lines = [
         "<tr>" + "".join(f"<td{name}>{cell}</td>" for name, cell in zip(names, row, strict=True)) + "</tr>"
         for row in rows

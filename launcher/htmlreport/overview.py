@@ -49,8 +49,8 @@ def named(run: RunRecord, number: int) -> str:
 
 
 def results(run: RunRecord) -> str:
-    """Render the table of first, best and last value of each metric of the task."""
-    rows = []
+    """Render the table of first, best and last value of each metric of the task, and notes on the values."""
+    rows, notes = [], []
     for metric in run.metrics:
         if (series := run.history.series.get(metric.name)) is None:
             continue
@@ -61,7 +61,9 @@ def results(run: RunRecord) -> str:
         )
         better = "higher is better" if metric.is_higher_better else "lower is better"
         rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
-    return table(["metric", "first", "best", "last", ""], rows)
+        if step == 0 and metric.note_on_first:
+            notes.append(f'<p class="muted">{text(metric.note_on_first)}</p>')
+    return table(["metric", "first", "best", "last", ""], rows) + "".join(notes)
 
 
 def launches(run: RunRecord) -> str:

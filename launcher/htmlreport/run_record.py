@@ -15,6 +15,8 @@ from launcher.rundir.directory import is_alive
 from launcher.rundir.records import Record, list_in
 from neobert.config.canonical import flatten
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, PROVENANCE, RESOLVED
+from neobert.runfiles.samples import FILE_NAME as SAMPLES
+from neobert.runfiles.samples import Samples, parse_samples
 from neobert.tasks import TASKS, Metric
 
 CHECKPOINT_NAME = re.compile(r"checkpoint (\d{1,18})")
@@ -53,6 +55,7 @@ class RunRecord:
     facts: Record
     outcome: Record
     saved: set[int]
+    samples: Samples
     is_alive: bool | None
 
     @property
@@ -127,6 +130,7 @@ def read_run(folder: Path) -> RunRecord:
         facts=read_document(folder, "facts.json"),
         outcome=read_document(folder, OUTCOME),
         saved=saved_steps(folder),
+        samples=parse_samples(read_document(folder, SAMPLES)),
         is_alive=is_alive(manifest),
     )
 

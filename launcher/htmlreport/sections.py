@@ -25,9 +25,12 @@ from launcher.rundir.records import Record, list_in
 from launcher.terminal.values import origin_text, show_mib, show_value
 from neobert.config import Origin
 from neobert.plurals import counted
+from neobert.runfiles.samples import Guess, MaskedText
 
 ABSENT = "not set"
 CONCERNING = ("fail", "unknown", "warn")
+MOST_EVALUATIONS = 12
+"""Evaluations in the table of masked words."""
 KINDS = ("override", "file", "profile")
 """Kinds of origins other than defaults, the highest precedence first."""
 
@@ -36,12 +39,50 @@ def details(run: RunRecord) -> str:
     """Return the HTML of all sections of a run."""
     sections = {
         "Results": results(run),
+        "Masked words": masked_words(run),
         "Preflight": preflight(run),
         "Launches and restarts": launches(run),
         "Config": config(run),
         "Hardware and software": machine(run),
     }
     return "".join(f"<h2>{name}</h2>{content}" for name, content in sections.items() if content)
+
+
+def masked_words(run: RunRecord) -> str:
+    """Return the HTML table of the guesses at masked words, one row per evaluation; of many, some."""
+    found = run.samples.evaluations
+    every = max(1, -(-(len(found) - 1) // MOST_EVALUATIONS))
+    shown = [*found[:-1:every], *found[-1:]]
+    heads = ["step", *map(_masked, run.samples.texts)]
+    rows = [
+        [
+            f"{evaluation.step:,}",
+            *(
+                _guesses(guesses, each.word)
+                for guesses, each in zip(evaluation.guesses, run.samples.texts, strict=True)
+            ),
+        ]
+        for evaluation in shown
+    ]
+    filled = table(heads, rows, narrow=["step", *(text(f"[{each.word}]") for each in run.samples.texts)])
+    note = "Words of the evaluation text, each masked, and what the model guesses in their place."
+    return filled and f'<p class="muted">{note}</p>{filled}'
+
+
+def _masked(sample: MaskedText) -> str:
+    return (
+        f'<span class="sample">{text(sample.before)} <b>[{text(sample.word)}]</b> {text(sample.after)}</span>'
+    )
+
+
+def _guesses(guesses: Sequence[Guess], word: str) -> str:
+    """Return the guesses with their probabilities, and the correct one in the color of a passed check."""
+    shown = (
+        f'<span class="guess{" pass" if guess.text == word else ""}">{text(guess.text)} '
+        f"{muted(f'{guess.probability:.0%}')}</span>"
+        for guess in guesses
+    )
+    return " ".join(shown)
 
 
 def differences(runs: Sequence[RunRecord]) -> str:

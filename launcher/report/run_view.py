@@ -60,7 +60,13 @@ class Chart:
 def page(snapshot: Snapshot, terminal: Terminal) -> list[str]:
     """Return the lines of the page, cut to the width and height of the terminal."""
     top = [*_head(snapshot, terminal), ""]
-    below = ["", *_facts(snapshot, terminal.width), "", *_ranks(snapshot, terminal)]
+    below = [
+        "",
+        *_facts(snapshot, terminal.width),
+        *_guesses(snapshot, terminal.width),
+        "",
+        *_ranks(snapshot, terminal),
+    ]
     alerts = _folded(_alerts(snapshot), terminal.width)
     room = terminal.height - len(top) - len(below) - (min(ALERT_ROWS, len(alerts) + 2) if alerts else 0)
     charts = _charts(snapshot)
@@ -202,6 +208,19 @@ def _facts(snapshot: Snapshot, width: int) -> list[str]:
     ]
     lines = "\n".join(printable(BETWEEN.join(each)) for each in (fields, more))
     return [cut_end(line, width) for line in fold(lines, width, BETWEEN).split("\n")]
+
+
+def _guesses(snapshot: Snapshot, width: int) -> Iterator[str]:
+    """Yield a line with the newest guesses at a masked word, and as much of its text as fits."""
+    samples = snapshot.samples
+    if not samples.evaluations:
+        return
+    text, guesses = samples.texts[0], samples.evaluations[-1].guesses[0]
+    best = ", ".join(f'"{guess.text}" {guess.probability:.0%}' for guess in guesses)
+    middle, end = printable(f" [{text.word}] "), printable(f": {best}")
+    room = max(0, width - LABEL_WIDTH - shown_width(middle) - shown_width(end)) // 2
+    around = cut_start(printable(text.before), room) + middle + cut_end(printable(text.after), room)
+    yield cut_end(f"{'masked':<{LABEL_WIDTH}}{around}{end}", width)
 
 
 def _ago(snapshot: Snapshot) -> str:

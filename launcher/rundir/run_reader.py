@@ -33,6 +33,8 @@ from neobert.runfiles.run_dir import (
     heartbeat_path,
     ranks_with_heartbeat,
 )
+from neobert.runfiles.samples import FILE_NAME as SAMPLES
+from neobert.runfiles.samples import Samples, parse_samples
 
 MOST_RANKS = 1024
 RANKS_EVERY_S = 10.0
@@ -59,6 +61,7 @@ class Snapshot:
         config: resolved config.
         started: start time of the latest launch; None if unknown.
         is_over: whether the launch has ended and its outcome is final.
+        samples: guesses at masked words of the evaluation text.
         message: error that ended the last session; empty if there is none.
         hint: how to fix this error; empty if there is none.
     """
@@ -70,6 +73,7 @@ class Snapshot:
     config: Record
     started: datetime | None
     is_over: bool
+    samples: Samples
     message: str
     hint: str
 
@@ -114,6 +118,7 @@ class RunReader:
             config=config,
             started=_time_of(manifest.get("started_utc")),
             is_over=self._is_over(manifest),
+            samples=parse_samples(read_json(self.folder / SAMPLES)),
             message=reason_of(outcome),
             hint=str(outcome.get("hint", "")),
         )

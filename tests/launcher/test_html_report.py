@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from launcher.htmlreport import decimation, jsonl
 from launcher.htmlreport.decimation import Decimator
-from launcher.htmlreport.overview import heading, launches
+from launcher.htmlreport.overview import heading, launches, results
 from launcher.htmlreport.page import write_page
 from launcher.htmlreport.panels import panels_of
 from launcher.htmlreport.reader import ONE_RANK, read_history
@@ -256,6 +256,37 @@ def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -
     differing = page.text.partition("Config differences")[2].partition("Results")[0]
     assert "trainer.max_steps" in differing
     assert "trainer.resume_from_checkpoint" not in differing
+
+
+def samples_of(word: str, num_evaluations: int) -> dict[str, Any]:
+    guesses = [[[word, 0.25], ["b", 0.5]]]
+    evaluations = [{"step": step, "guesses": guesses} for step in range(num_evaluations)]
+    return {"texts": [{"before": "x", "word": word, "after": "y"}], "evaluations": evaluations}
+
+
+def test_the_page_shows_guesses_at_masked_words(command: Callable[..., Any], run_dir: Path) -> None:
+    write(run_dir, "samples.json", samples_of(BREAKOUT, 60))
+    command("report", run_dir)
+    text = (run_dir / "report.html").read_text(encoding="utf-8")
+    page = Page(text)
+    shown = page.text.partition("Masked words")[2].partition("Preflight")[0]
+    assert f"[{BREAKOUT}]" in shown
+    assert "25%" in shown
+    assert page.elements.count("script") == 2
+    assert text.count('class="guess pass"') == 13
+    assert ">59</td>" in text
+    write(run_dir, "samples.json", {"texts": 1})
+    command("report", run_dir)
+    assert "Masked words" not in (run_dir / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("accuracy", "is_shown"), [([0.1, 0.05, 0.07], True), ([0.1, 0.05, 0.3], False)])
+def test_a_best_accuracy_before_the_first_step_is_explained(
+    run_dir: Path, accuracy: list[float], *, is_shown: bool
+) -> None:
+    write(run_dir, "resolved.json", {"task": "pretrain"})
+    write_rows(run_dir, [{"step": step, "eval/accuracy": value} for step, value in enumerate(accuracy)])
+    assert ("accuracy falls before it rises" in results(read_run(run_dir))) is is_shown
 
 
 def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir: Path) -> None:

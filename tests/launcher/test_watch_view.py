@@ -92,6 +92,17 @@ def test_the_loss_on_the_text_of_a_continued_run_needs_no_chart(run_dir: Path) -
     assert "75.0%" in shown(run_dir)
 
 
+def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir: Path) -> None:
+    texts = [{"before": "a \x1b[31m" + 60 * "long ", "word": "word", "after": 60 * "end "}]
+    guesses = [[["the", 0.5], ["word", 0.31], ["\n", 0.02]]]
+    evaluations = [{"step": 0, "guesses": [[]]}, {"step": 10, "guesses": guesses}]
+    (run_dir / "samples.json").write_text(json.dumps({"texts": texts, "evaluations": evaluations}))
+    (line,) = (line for line in shown(run_dir).splitlines() if line.startswith("masked"))
+    assert " [word] end " in line
+    assert line.endswith(': "the" 50%, "word" 31%, "\N{REPLACEMENT CHARACTER}" 2%')
+    assert 110 < shown_width(line) <= 120
+
+
 def test_a_rank_that_is_silent_is_an_alert(run_dir: Path) -> None:
     append(run_dir / "heartbeat_rank3.jsonl", beat(9, age_s=31))
     assert re.search(r"! rank 3: no heartbeat for 3\d s", shown(run_dir))

@@ -22,6 +22,7 @@ from neobert.objectives import Objective, check_labels
 from neobert.objectives.objective import most_targets
 from neobert.parallel import World
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
+from neobert.tasks.pretraining.masked_words import masked_words_of
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.probes import attention_answers
 from neobert.tasks.rank_data import RankData, describe, segment_lengths
@@ -83,6 +84,7 @@ def build(
         num_classes=vocab_size,
         targets_per_token=rates.training,
         read_retries=data.read_retries,
+        guesser=None if prepared.eval is None else masked_words_of(prepared.eval, prepared.tokenizer),
         overlaps_exchange=built.overlaps_exchange,
     )
 

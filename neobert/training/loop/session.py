@@ -52,6 +52,7 @@ from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, coll
 from neobert.training.loop.signals import Signals, StopRequested
 from neobert.training.loop.steps import evaluate, fit
 from neobert.training.state.trainer import Trainer
+from neobert.training.telemetry.guess_log import GuessLog
 from neobert.training.telemetry.heartbeat import Heartbeat
 from neobert.training.telemetry.jsonl_writer import JsonlWriter, trim_heartbeat
 from neobert.training.telemetry.metric_files import write_metric_files
@@ -191,12 +192,15 @@ def build_hooks(
 ) -> list[Hook]:
     """Build the hooks of a run: metrics, evaluation, guards, checkpoints. `Stage` defines their order."""
     every = trainer.config.trainer
+    guess_log = GuessLog(trainer)
 
     def announce_evaluation(trainer: Trainer, _report: StepReport) -> Mapping[str, Any]:
         if trainer.task.evaluation is None:
             return {}
         heartbeat.beat(trainer, EVALUATION)
-        return evaluate(trainer)
+        metrics = evaluate(trainer)
+        guess_log.add(trainer)
+        return metrics
 
     def follow(trainer: Trainer, report: StepReport) -> None:
         saver.follow(trainer, report)

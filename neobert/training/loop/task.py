@@ -16,6 +16,7 @@ from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
 from neobert.objectives import Objective
 from neobert.parallel import World
+from neobert.runfiles.samples import Guess, MaskedText
 from neobert.training.state.train_state import Progress
 from neobert.training.telemetry.stopwatch import Stopwatch
 
@@ -120,6 +121,17 @@ class Examiner(Protocol):
         """Train a few steps on one microbatch at the peak learning rate."""
 
 
+class Guesser(Protocol):
+    """Interface of masked texts at which the model guesses after each evaluation."""
+
+    @property
+    def texts(self) -> list[MaskedText]:
+        """Return the texts, the same in all sessions of a run."""
+
+    def guesses(self, model: PreTrainedModel, device: torch.device) -> list[list[Guess]]:
+        """Return the best guesses of the model, in evaluation mode, for each text."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """A task (model, objective, data, evaluation), built for one rank.
@@ -146,6 +158,7 @@ class Task:
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
+        guesser: masked texts at which the model guesses after each evaluation; None without any.
         overlaps_exchange: True if the gradient all-reduce overlaps the backward pass, False if it follows it.
     """
 
@@ -168,6 +181,7 @@ class Task:
     targets_per_token: float
     step: Step | None = None
     read_retries: Callable[[], int | None] = lambda: None
+    guesser: Guesser | None = None
     overlaps_exchange: bool = True
 
     @property

@@ -1,0 +1,114 @@
+"""A few masked words of the evaluation text, at which the model guesses.
+
+They show what a loss means: the texts are the same in every evaluation, and in every run on the same
+prepared text. The model runs on rows that nothing else reads, and draws no random number.
+
+Shapes: K texts of L tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from neobert.data.batches.stateless_random import hashed, stream_key
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.printable import printable
+from neobert.runfiles.samples import LONGEST, Guess, MaskedText
+
+NUM_TEXTS, NUM_GUESSES = 4, 3
+NUM_TOKENS = 24
+"""Tokens of a text: four such rows take less than a hundredth of the time of a small evaluation."""
+CANDIDATES_PER_TEXT = 4
+SHORTEST_WORD = 4
+"""Letters of a word: shorter ones, such as "of", can be guessed without the text."""
+FEWEST_WORDS = 4
+"""Maskable words of a text, if there are such texts: others are mostly numbers and signs."""
+_WORD_STREAM = 0x776F7264
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedWords:
+    """Texts with one masked word each.
+
+    Attributes:
+        ids: int64 [K, L], with the mask token in place of the words.
+        places: positions of the words in their rows.
+    """
+
+    tokenizer: PreTrainedTokenizerFast
+    texts: list[MaskedText]
+    ids: Tensor
+    places: list[int]
+
+    @torch.no_grad()
+    def guesses(self, model: PreTrainedModel, device: torch.device) -> list[list[Guess]]:
+        """Return the most probable tokens at each masked word; none if the logits are not finite."""
+        # A compiled block would be compiled again for this shape.
+        with torch.compiler.set_stance("force_eager"):
+            logits = model(input_ids=self.ids.to(device)).logits
+        rows = logits[torch.arange(len(self.places)), self.places].float()
+        found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
+        return [
+            [
+                Guess(_decoded(self.tokenizer, [token]), round(probability, 4))
+                for token, probability in zip(tokens, probabilities, strict=True)
+                if math.isfinite(probability)
+            ]
+            for tokens, probabilities in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        ]
+
+
+def masked_words_of(store: TokenStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
+    """Mask a word in each of a few texts; None if the texts have no word that is a single token."""
+    segments = np.unique(np.linspace(0, len(store) - 1, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64))
+    lengths = store.lengths(segments)
+    length = min(NUM_TOKENS, int(np.median(lengths)))
+    rows = {
+        int(segment): store.tokens[store.offsets[segment] :][:length].astype(np.int64)
+        for segment in segments[lengths >= length]
+    }
+    words = {segment: list(_words(ids, tokenizer)) for segment, ids in rows.items()}
+    most = max(map(len, words.values()))
+    if not most:
+        return None
+    usable = [segment for segment, places in words.items() if len(places) >= min(most, FEWEST_WORDS)]
+    chosen = [usable[index] for index in np.unique(np.linspace(0, len(usable) - 1, NUM_TEXTS).astype(int))]
+    draws = hashed(stream_key(_WORD_STREAM), np.array(chosen))
+    places = [words[each][int(draw) % len(words[each])] for each, draw in zip(chosen, draws, strict=True)]
+    ids = np.stack([rows[segment] for segment in chosen])
+    texts = [_text(row, place, tokenizer.tokenizer) for row, place in zip(ids, places, strict=True)]
+    ids[np.arange(len(places)), places] = tokenizer.mask_id
+    return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), places)
+
+
+def _words(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
+    """Yield the places of the tokens that are a whole word, with text before and after it."""
+    for place in range(len(ids) // 4, len(ids) - 1):
+        word = tokenizer.tokenizer.decode([ids[place]]).strip()
+        if not tokenizer.is_maskable[ids[place]] or len(word) < SHORTEST_WORD or not word.isalpha():
+            continue
+        around = tokenizer.tokenizer.decode(ids[max(0, place - 1) : place + 2])
+        if re.search(rf"(?<!\w){word}(?!\w)", around):
+            yield place
+
+
+def _text(ids: NDArray[np.int64], place: int, tokenizer: PreTrainedTokenizerFast) -> MaskedText:
+    before, word, after = (
+        _decoded(tokenizer, part.tolist()) for part in (ids[:place], ids[place : place + 1], ids[place + 1 :])
+    )
+    return MaskedText(before, word, after)
+
+
+def _decoded(tokenizer: PreTrainedTokenizerFast, ids: Sequence[int]) -> str:
+    text: str = tokenizer.decode(ids, skip_special_tokens=len(ids) > 1)
+    return printable(text.strip())[:LONGEST]

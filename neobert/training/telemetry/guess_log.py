@@ -1,0 +1,56 @@
+"""Writer of the guesses at masked words, samples.json."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+from neobert.atomic_write import write_atomically, write_problem
+from neobert.runfiles.json_values import parse_object
+from neobert.runfiles.samples import FILE_NAME, Evaluation, Samples, parse_samples
+from neobert.training.state.trainer import Trainer
+
+log = logging.getLogger(__name__)
+
+
+class GuessLog:
+    """Writes what the model guesses at the task's masked words after each evaluation, if it has any."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._guesser = trainer.task.guesser
+        if self._guesser is not None:
+            kept = _read(trainer.run_dir / FILE_NAME).before(trainer.progress.first_open_step)
+            self._samples = kept if kept.texts == self._guesser.texts else Samples(self._guesser.texts)
+
+    def add(self, trainer: Trainer) -> None:
+        """Add the guesses of this step to the file. A failed write is logged and does not end the run.
+
+        Sharded parameters are gathered on all ranks; otherwise only rank 0 runs the model.
+        """
+        world, objective = trainer.world, trainer.task.objective
+        if self._guesser is None or not (world.is_main or world.is_sharded):
+            return
+        objective.eval()
+        try:
+            with world.whole(trainer.module), world.autocast():
+                guesses = self._guesser.guesses(trainer.task.model, world.device)
+        finally:
+            objective.train()
+        if world.is_main:
+            self._samples = self._samples.followed_by(Evaluation(trainer.progress.step, guesses))
+            self._write(trainer.run_dir / FILE_NAME)
+
+    def _write(self, path: Path) -> None:
+        content = json.dumps(self._samples.as_json(), ensure_ascii=False)
+        try:
+            write_atomically(path, content.encode() + b"\n")
+        except OSError as error:
+            log.warning("%s: %s", FILE_NAME, write_problem(error))
+
+
+def _read(path: Path) -> Samples:
+    try:
+        return parse_samples(parse_object(path.read_bytes()) or {})
+    except OSError:
+        return Samples()

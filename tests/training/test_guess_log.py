@@ -1,0 +1,101 @@
+"""Guesses at masked words: what is written, across a resume, and that training does not depend on them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from neobert.runfiles.samples import (
+    MOST_EVALUATIONS,
+    Evaluation,
+    Guess,
+    MaskedText,
+    Samples,
+    parse_samples,
+)
+from neobert.tasks.pretraining import task
+from tests.training.conftest import exact_lines
+
+
+def samples(run_dir) -> Samples:
+    return parse_samples(json.loads((run_dir / "samples.json").read_text(encoding="utf-8")))
+
+
+def test_a_run_writes_its_guesses_and_trains_as_without_them(make_run, run, uninterrupted, monkeypatch):
+    run_dir = make_run()
+    assert run(run_dir) == 0
+    found = samples(run_dir)
+    assert [each.step for each in found.evaluations] == [0, 4, 8, 12]
+    assert 1 <= len(found.texts) <= 4
+    for text in found.texts:
+        assert text.word.isalpha()
+        assert text.before
+        assert text.after
+    for evaluation in found.evaluations:
+        for guesses in evaluation.guesses:
+            assert len(guesses) == 3
+            assert sorted(guesses, key=lambda guess: -guess.probability) == guesses
+    assert found.evaluations[0].guesses != found.evaluations[-1].guesses
+    monkeypatch.setattr(task, "masked_words_of", lambda *_: None)
+    without = make_run("without")
+    assert run(without) == 0
+    assert not (without / "samples.json").exists()
+    assert exact_lines(without) == exact_lines(run_dir) == uninterrupted
+
+
+def test_a_resumed_run_has_the_guesses_of_one_that_was_not_stopped(make_run, run):
+    whole, resumed = make_run("whole"), make_run("resumed", trainer={"max_steps": 8})
+    assert run(whole) == 0
+    assert run(resumed) == 0
+    before = samples(resumed)
+    later = Samples(before.texts, [*before.evaluations, Evaluation(9, before.evaluations[0].guesses)])
+    (resumed / "samples.json").write_text(json.dumps(later.as_json()), encoding="utf-8")
+    make_run("resumed")
+    assert run(resumed) == 0
+    assert samples(resumed).texts == samples(whole).texts
+    assert [each.step for each in samples(resumed).evaluations] == [0, 4, 8, 12]
+
+
+def test_a_full_disk_does_not_end_the_run(make_run, run, monkeypatch, caplog):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("neobert.training.telemetry.guess_log.write_atomically", full)
+    assert run(make_run()) == 0
+    assert "samples.json: the disk is full" in caplog.text
+
+
+def test_the_file_is_bounded_and_keeps_the_first_evaluation():
+    found = Samples([MaskedText("a", "word", "b")])
+    for step in range(1000):
+        found = found.followed_by(Evaluation(step, [[Guess("x" * 40, 0.25)]]))
+        assert len(found.evaluations) <= MOST_EVALUATIONS
+    steps = [each.step for each in found.evaluations]
+    assert steps == sorted(steps)
+    assert (steps[0], steps[-1]) == (0, 999)
+    assert max(np.diff(steps)) <= 1000 / MOST_EVALUATIONS * 4
+    assert parse_samples(found.as_json()) == found
+
+
+SOUND = {
+    "texts": [{"before": "a", "word": "b", "after": "c"}],
+    "evaluations": [{"step": 1, "guesses": [[["x", 0.5]]]}],
+}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"texts": []}, {"texts": 7}, {"texts": [{}]}, {"texts": [{"before": 1, "word": "b", "after": "c"}]},
+        {"texts": SOUND["texts"] * 9}, {"texts": [{"before": "a" * 999, "word": "b", "after": "c"}]},
+        {"evaluations": None}, {"evaluations": [{"step": -1, "guesses": [[]]}]},
+        {"evaluations": [{"step": 1, "guesses": []}]}, {"evaluations": [{"step": 1, "guesses": [["x"]]}]},
+        {"evaluations": [{"step": 1, "guesses": [[["x", float("nan")]]]}]},
+        {"evaluations": SOUND["evaluations"] * 65},
+    ],
+)  # fmt: skip
+def test_a_damaged_file_has_no_samples(damage):
+    assert parse_samples(SOUND).texts
+    assert parse_samples(SOUND | damage) == Samples()
