@@ -25,6 +25,8 @@ from torch import Tensor
 MASK_ID, PAD_ID, NUM_SPECIAL = 103, 0, 1000
 """Of bert-base-uncased; its ids below 1,000 are markers and unused."""
 SHARE, NUM_PASSES, ROWS, WIDTH, SEED = 0.15, 3, 64, 512, 20_260
+HELD_OUT, TEST, WIKITEXT = "held_out", "test", "wikitext"
+"""Passages to choose recipes by; passages that no choice has seen; another corpus, its test split."""
 RowsOf = Callable[[Path, str], NDArray[np.int64]]
 LogitsOf = Callable[[Tensor, Tensor], Tensor]
 """From ids [B, S] and a mask [B, S], true for tokens, to logits [B, S, V]."""
@@ -62,10 +64,12 @@ def batches(rows: NDArray[np.int64]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 
 @torch.no_grad()
-def held_out(logits_of: LogitsOf, path: Path, device: str, rows_of: RowsOf = padded_rows) -> dict[str, float]:
-    """Return mean loss in nats, accuracy, and the number of masked tokens."""
+def held_out(
+    logits_of: LogitsOf, path: Path, device: str, rows_of: RowsOf = padded_rows, side: str = HELD_OUT
+) -> dict[str, float]:
+    """Return mean loss in nats, accuracy, and the number of masked tokens of a side of the passages."""
     loss = hits = count = 0.0
-    for labels, is_token, chosen in batches(rows_of(path, "held_out")):
+    for labels, is_token, chosen in batches(rows_of(path, side)):
         labels, is_token, chosen = labels.to(device), is_token.to(device), chosen.to(device)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             logits = logits_of(torch.where(chosen, MASK_ID, labels), is_token)
@@ -74,6 +78,14 @@ def held_out(logits_of: LogitsOf, path: Path, device: str, rows_of: RowsOf = pad
         hits += float((picked.argmax(-1) == wanted).sum())
         count += len(wanted)
     return {"loss": loss / count, "accuracy": hits / count, "masked": count}
+
+
+def evaluate(logits_of: LogitsOf, path: Path, device: str) -> dict[str, float]:
+    """Return loss and accuracy of the passages to choose by, and the losses of those that no choice sees."""
+    with np.load(path) as arrays:
+        others = [side for side in (TEST, WIKITEXT) if side in arrays]
+    losses = {f"{side}_loss": held_out(logits_of, path, device, side=side)["loss"] for side in others}
+    return {**held_out(logits_of, path, device), **losses}
 
 
 def main() -> None:
@@ -86,7 +98,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     for folder in chosen.folder:
         model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).to(device).eval()
-        found = held_out(lambda ids, mask, model=model: model(ids, mask).logits, chosen.passages, device)
+        found = evaluate(lambda ids, mask, model=model: model(ids, mask).logits, chosen.passages, device)
         print(json.dumps({"folder": folder.name, **found}))
 
 

@@ -1,7 +1,7 @@
 """All figures of what is learned from one command: the GPUs never wait for the last run of one comparison.
 
     python benchmarks/learning_figures.py WORK RESULTS [--seconds 560] [--output DIR] [--list]
-        [--of time-to-loss loss-at-equal-tokens recipe-ablations]
+        [--of time-to-loss recipe-ablations]
 
 `--of` names the comparisons, the most important first. Their own pages say what they compare; `--list` prices
 what is missing. The same command continues after a stop.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-import loss_at_equal_tokens
 import recipe_ablations
 import time_to_loss
 from trial_runner import compare
@@ -20,7 +19,6 @@ from trials import Trial
 
 COMPARISONS = {
     "time-to-loss": time_to_loss,
-    "loss-at-equal-tokens": loss_at_equal_tokens,
     "recipe-ablations": recipe_ablations,
 }
 

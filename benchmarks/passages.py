@@ -3,9 +3,11 @@
     python benchmarks/passages.py DATA WORK      # DATA/pretrain, DATA/tokenizers/bert-base-uncased
 
 Writes WORK/train.jsonl and WORK/held_out.jsonl (one passage per line, as `dataset.path` reads them), and
-WORK/passages.npz with the same passages as tokens, markers included, for programs that read no text. A
-passage is consecutive paragraphs of one file, joined by line breaks. Of every 50 blocks of 8 passages one is
-held out, chosen by a hash of file and block: a held-out passage shares no paragraph with a training passage.
+WORK/passages.npz with the passages as tokens, markers included, for programs that read no text. A passage is
+consecutive paragraphs of one file, joined by line breaks. Of every 50 blocks of 8 passages one is held out to
+choose recipes by, and another as a test that no choice has seen, by a hash of file and block: they share no
+paragraph with training passages. `wikitext` is the test split of a corpus of its own, not in the training
+text; the share of its 13-grams that the training text has is printed.
 """
 
 from __future__ import annotations
@@ -14,23 +16,26 @@ import argparse
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from held_out import HELD_OUT, TEST, WIKITEXT
 from tokenizers import Tokenizer
 
+TRAIN = "train"
 ROOM, BLOCK, ONE_OF = 500, 8, 50
 """Tokens of the pieces in a passage: what is cut within a word may be a few tokens more when it is joined."""
-HELD_OUT_FOLDER = "wikitext-2"
-"""A corpus with its own split and another tokenization, which is left out."""
+OTHER_CORPUS = "wikitext-2"
+"""A corpus with its own split and another tokenization."""
+GRAM = 13
 
 
 def texts(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield a name and its paragraphs, for each file; a JSON row is a document of its own."""
     for path in sorted(folder.rglob("*.gz")):
-        if path.parent.name == HELD_OUT_FOLDER:
+        if path.parent.name == OTHER_CORPUS:
             continue
         content = gzip.decompress(path.read_bytes()).decode("utf-8-sig")
         if path.name.endswith(".jsonl.gz"):
@@ -74,20 +79,36 @@ def passages(tokenizer: Tokenizer, lines: Iterable[str]) -> Iterator[str]:
         yield "\n".join(held)
 
 
-def is_held_out(name: str, block: int) -> bool:
+def side_of(name: str, block: int) -> str:
     digest = hashlib.sha256(f"{name}/{block}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % ONE_OF == 0
+    return {0: HELD_OUT, 1: TEST}.get(int.from_bytes(digest[:8], "big") % ONE_OF, TRAIN)
 
 
 def split(tokenizer: Tokenizer, folder: Path) -> dict[str, list[str]]:
-    """Return the passages of both sides, in the order of the files."""
-    sides: dict[str, list[str]] = {"train": [], "held_out": []}
+    """Return the passages of all sides, in the order of the files."""
+    sides: dict[str, list[str]] = {TRAIN: [], HELD_OUT: [], TEST: []}
     for name, lines in texts(folder):
         found, block = passages(tokenizer, lines), 0
         while chosen := list(islice(found, BLOCK)):
-            sides["held_out" if is_held_out(name, block) else "train"] += chosen
+            sides[side_of(name, block)] += chosen
             block += 1
+    other = folder / OTHER_CORPUS / "test.txt.gz"
+    if other.exists():
+        sides[WIKITEXT] = list(passages(tokenizer, paragraphs(gzip.decompress(other.read_bytes()).decode())))
     return sides
+
+
+def shared_grams(ids: Sequence[Sequence[int]], training: Iterable[Sequence[int]]) -> float:
+    """Return the share of the 13-grams of token lists that the training text has too."""
+    wanted = {gram for each in ids for gram in grams(each)}
+    there = {gram for each in training for gram in grams(each) if gram in wanted}
+    return len(there) / max(1, len(wanted))
+
+
+def grams(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield runs of 13 tokens, markers excepted."""
+    inner = tuple(ids[1:-1])
+    return (inner[first : first + GRAM] for first in range(len(inner) - GRAM + 1))
 
 
 def main() -> None:
@@ -101,14 +122,19 @@ def main() -> None:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     arrays: dict[str, np.ndarray] = {}
+    encoded: dict[str, list[list[int]]] = {}
     for side, found in split(tokenizer, chosen.data / "pretrain").items():
-        with (chosen.work / f"{side}.jsonl").open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps({"text": text}) + "\n" for text in found)
-        ids = [encoding.ids for encoding in tokenizer.encode_batch(found)]
+        if side in (TRAIN, HELD_OUT):
+            with (chosen.work / f"{side}.jsonl").open("w", encoding="utf-8") as file:
+                file.writelines(json.dumps({"text": text}) + "\n" for text in found)
+        ids = encoded[side] = [encoding.ids for encoding in tokenizer.encode_batch(found)]
         arrays[side] = np.concatenate([np.array(each, dtype=np.uint16) for each in ids])
         arrays[f"{side}_offsets"] = np.cumsum([0, *map(len, ids)])
         print(f"{side}: {len(found):,} passages, {len(arrays[side]):,} tokens, longest {max(map(len, ids))}")
-    np.savez(chosen.work / "passages.npz", **arrays)
+        if side != TRAIN:
+            share = shared_grams(ids, encoded[TRAIN])
+            print(f"{side}: {share:.2%} of its {GRAM}-grams are in the training text")
+    np.savez_compressed(chosen.work / "passages.npz", **arrays)
 
 
 if __name__ == "__main__":

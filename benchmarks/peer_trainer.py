@@ -1,27 +1,37 @@
-"""Loss and seconds of `transformers.Trainer` with Hugging Face's ModernBERT on the text of `passages.py`.
+"""Held-out loss of `transformers.Trainer` with Hugging Face's ModernBERT, for many recipes in one process.
 
-    python benchmarks/peer_trainer.py WORK --lr 1e-3 --steps 3250 --output FILE [--seed 0]
+    python benchmarks/peer_trainer.py WORK RECIPES.json --output FILE [--size 53M]
 
-The peer in a fast form: full rows of 512 without isolation of passages, SDPA without a mask, global
-attention in every block, compiled, bf16 autocast, fused AdamW, the decoder on masked tokens only, and the
-same number of them in every batch, so that nothing is recompiled; no check of the loss in every step, which
-would wait for the GPU. Rotary positions as ModernBERT has them before its context is extended. Cosine to zero
-over the steps. Seconds are those of the steps (`step_clock.py`), without compilation and evaluation.
+WORK holds what `passages.py` wrote. A recipe sets the keys that differ from BASE. The peer in its fastest
+form: full rows of 512 without isolation of passages, the fastest attention kernel (`peers.attention`), global
+attention in every block, compiled, bf16 autocast, the decoder on masked tokens only, and the same number of
+them in every batch, so that nothing is recompiled; no check of the loss in every step, which would wait for
+the GPU. Rotary positions as ModernBERT has them before its context is extended. Before the first recipe a
+step is profiled: dense attention ends the program. Seconds are those of the steps (`step_clock.py`), without
+compilation and evaluation.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, full_rows, held_out
+from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, evaluate, full_rows
 from model_sizes import SIZES
-from step_clock import StepClock
+from peers.attention import CANDIDATES, fastest
+from peers.kernels import Kernel, profiling, require_fused_attention, summary
+from peers.optimizers import MuonAndAdamW
+from step_clock import UNTIMED, StepClock
 from torch.utils.data import Dataset
 from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
@@ -29,7 +39,20 @@ ROW_LENGTH, IGNORED, NUM_TOKENS, VOCABULARY = 512, -100, 30_522, 30_528
 """The vocabulary is that of the tokenizer, rounded up."""
 ROTARY = {"rope_type": "default", "rope_theta": 10_000.0}
 """Of ModernBERT's training at 1,024 tokens (arXiv:2412.13663). Its config.json has 160,000, for 8,192."""
-SETTINGS = ("size", "rows", "steps", "lr", "warmup", "beta2", "weight_decay", "share", "seed")
+BASE: dict[str, Any] = {
+    "steps": 1_526,
+    "optimizer": "adamw",
+    "lr": 1e-3,
+    "adam_lr": None,
+    "weight_decay": 0.01,
+    "warmup": 0.1,
+    "beta2": 0.98,
+    "shape": "linear",
+    "share": 0.3,
+    "seed": 0,
+}
+"""adam_lr: under Muon, of all that Muon does not train."""
+WARM_UP = UNTIMED + 4
 
 
 class Rows(Dataset):
@@ -75,7 +98,22 @@ class Timing(TrainerCallback):
         self.clock.ended(state.global_step)
 
 
-def build(size: str) -> ModernBertForMaskedLM:
+class Profiled(TrainerCallback):
+    """Profiles one step after those that compile."""
+
+    def __init__(self) -> None:
+        self.kernels: list[Kernel] = []
+        self._stack = ExitStack()
+
+    def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        if state.global_step == UNTIMED:
+            self.kernels = self._stack.enter_context(profiling())
+
+    def on_step_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
+        self._stack.close()
+
+
+def build(size: str, implementation: str = "sdpa") -> ModernBertForMaskedLM:
     layers, hidden = SIZES[size]
     markers = {"bos_token_id": 101, "eos_token_id": 102, "cls_token_id": 101, "sep_token_id": 102}
     config = ModernBertConfig(
@@ -90,101 +128,159 @@ def build(size: str) -> ModernBertForMaskedLM:
         tie_word_embeddings=True,
         sparse_prediction=True,
         pad_token_id=0,
-        attn_implementation="sdpa",
+        attn_implementation=implementation,
         **markers,
     )
     return ModernBertForMaskedLM(config)
 
 
-def arguments(chosen: argparse.Namespace, folder: str) -> TrainingArguments:
+def arguments(recipe: Mapping[str, Any], rows: int, folder: str) -> TrainingArguments:
     is_gpu = torch.cuda.is_available()
     return TrainingArguments(
         output_dir=folder,
-        max_steps=chosen.steps,
-        per_device_train_batch_size=chosen.rows,
-        learning_rate=chosen.lr,
-        lr_scheduler_type="cosine",
-        warmup_steps=round(chosen.warmup * chosen.steps),
+        max_steps=recipe["steps"],
+        per_device_train_batch_size=rows,
+        learning_rate=recipe["lr"],
+        lr_scheduler_type=recipe["shape"],
+        warmup_steps=round(recipe["warmup"] * recipe["steps"]),
         adam_beta1=0.9,
-        adam_beta2=chosen.beta2,
-        weight_decay=chosen.weight_decay,
+        adam_beta2=recipe["beta2"],
+        weight_decay=recipe["weight_decay"],
         max_grad_norm=1.0,
         optim="adamw_torch_fused" if is_gpu else "adamw_torch",
         bf16=is_gpu,
         tf32=True if is_gpu else None,
         torch_compile=is_gpu,
-        torch_compile_mode=chosen.compile_mode if is_gpu else None,
         dataloader_num_workers=8 if is_gpu else 0,
+        dataloader_pin_memory=is_gpu,
         dataloader_drop_last=True,
         dataloader_persistent_workers=is_gpu,
-        logging_steps=max(1, chosen.steps // 20),
+        logging_steps=max(1, recipe["steps"] // 20),
         logging_nan_inf_filter=False,
         save_strategy="no",
         report_to=[],
-        seed=chosen.seed,
+        seed=recipe["seed"],
         remove_unused_columns=False,
         disable_tqdm=True,
     )
 
 
-def train(chosen: argparse.Namespace) -> tuple[ModernBertForMaskedLM, dict[str, Any]]:
-    """Train; return the model, ready for evaluation, and what was measured on the way."""
+@dataclass
+class Peer:
+    """A model that is trained again for each recipe, and the kernels of its step."""
+
+    work: Path
+    size: str
+    rows: int
+    attention: str
+    candidates: Mapping[str, Any]
+    model: ModernBertForMaskedLM
+    kernels: dict[str, Any] = field(default_factory=dict)
+
+    def train(self, recipe: Mapping[str, Any], callbacks: Sequence[TrainerCallback] = ()) -> dict[str, Any]:
+        """Train from fresh weights; return what was measured on the way."""
+        clock = StepClock(recipe["steps"])
+        self._reset(recipe["seed"])
+        with tempfile.TemporaryDirectory() as folder, CANDIDATES[self.attention].pinned():
+            trainer = Trainer(
+                model=self.model,
+                args=arguments(recipe, self.rows, folder),
+                train_dataset=Rows(self.work / "passages.npz"),
+                data_collator=Masking(recipe["share"]),
+                callbacks=[Timing(clock), *callbacks],
+                optimizers=(self._optimizer(recipe), None),
+            )
+            trainer.train()
+        tokens = recipe["steps"] * self.rows * ROW_LENGTH
+        losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+        self.model.eval()
+        return {
+            "size": self.size,
+            "rows": self.rows,
+            "recipe": dict(recipe),
+            "attention": self.attention,
+            "kernels": self.kernels,
+            "parameters": sum(each.numel() for each in self.model.parameters()),
+            "seconds": round(clock.seconds, 1),
+            "tokens": tokens,
+            "tokens_per_sec": round(tokens / clock.seconds),
+            "train_losses": losses,
+        }
+
+    def _reset(self, seed: int) -> None:
+        """Draw weights, and undo what an earlier Trainer left on the model."""
+        torch._dynamo.reset()
+        for name in ("forward", "_original_forward"):
+            self.model.__dict__.pop(name, None)
+        torch.manual_seed(seed)
+        fresh = build(self.size)
+        with torch.no_grad():
+            for weight, drawn in zip(self.model.parameters(), fresh.parameters(), strict=True):
+                weight.copy_(drawn)
+        self.model.zero_grad(set_to_none=True)
+        self.model.sparse_prediction = True
+        self.model.train()
+
+    def _optimizer(self, recipe: Mapping[str, Any]) -> MuonAndAdamW | None:
+        """Return Muon; AdamW is built by the Trainer."""
+        if recipe["optimizer"] == "adamw":
+            return None
+        return MuonAndAdamW(
+            self.model.to("cuda" if torch.cuda.is_available() else "cpu"),
+            lr=recipe["lr"],
+            adam_lr=recipe["adam_lr"] or recipe["lr"],
+            weight_decay=recipe["weight_decay"],
+            betas=(0.9, recipe["beta2"]),
+        )
+
+    def evaluate(self) -> dict[str, float]:
+        """Return loss and accuracy on the passages that are held out."""
+        self.model.sparse_prediction = False
+
+        def logits_of(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            # With four dimensions, transformers passes the mask on to the attention function as it is.
+            return self.model(ids, mask[:, None, None, :]).logits
+
+        return evaluate(logits_of, self.work / "passages.npz", self.model.device.type)
+
+
+def compiled(work: Path, size: str, rows: int) -> Peer:
+    """Choose the attention kernel, compile in a few steps, and profile one of them."""
     if torch.cuda.device_count() > 1:
         raise SystemExit("the Trainer would use all GPUs: set CUDA_VISIBLE_DEVICES to one")
-    torch.manual_seed(chosen.seed)
-    model, clock = build(chosen.size), StepClock(chosen.steps)
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=arguments(chosen, folder),
-            train_dataset=Rows(chosen.work / "passages.npz"),
-            data_collator=Masking(chosen.share),
-            callbacks=[Timing(clock)],
-        )
-        trainer.train()
-    seconds = clock.seconds
-    tokens = chosen.steps * chosen.rows * ROW_LENGTH
-    model.eval()
-    model.sparse_prediction = False
-    return model, {
-        **{name: getattr(chosen, name) for name in SETTINGS},
-        "parameters": sum(each.numel() for each in model.parameters()),
-        "seconds": round(seconds, 1),
-        "tokens": tokens,
-        "tokens_per_sec": round(tokens / seconds),
-        "train_losses": [row["loss"] for row in trainer.state.log_history if "loss" in row],
-    }
-
-
-def evaluate(model: ModernBertForMaskedLM, work: Path) -> dict[str, float]:
-    """Return loss and accuracy on the passages that are held out."""
-    return held_out(lambda ids, mask: model(ids, mask).logits, work / "passages.npz", model.device.type)
-
-
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("work", type=Path)
-    parser.add_argument("--size", choices=list(SIZES), default="53M")
-    parser.add_argument("--rows", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=3250)
-    parser.add_argument("--lr", type=float, default=1e-3)
-    parser.add_argument("--warmup", type=float, default=0.1)
-    parser.add_argument("--beta2", type=float, default=0.98)
-    parser.add_argument("--weight-decay", type=float, default=0.01)
-    parser.add_argument("--share", type=float, default=0.2)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--compile-mode", choices=("default", "reduce-overhead"), default="default")
-    parser.add_argument("--output", type=Path, required=True)
-    return parser
+    layers, hidden = SIZES[size]
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    name, candidates = fastest("concatenated", hidden // 64, rows * ROW_LENGTH, ROW_LENGTH, device)
+    model = build(size, CANDIDATES[name].implementation)
+    peer, profiled = Peer(work, size, rows, name, candidates, model), Profiled()
+    peer.train({**BASE, "steps": WARM_UP}, [profiled])
+    require_fused_attention(profiled.kernels, layers)
+    peer.kernels = {"candidates": candidates, **summary(profiled.kernels)}
+    return peer
 
 
 def main() -> None:
-    chosen = parser().parse_args()
-    model, found = train(chosen)
-    line = {**found, **evaluate(model, chosen.work)}
-    with chosen.output.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
-    print(json.dumps(line))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("recipes", type=Path)
+    parser.add_argument("--size", choices=list(SIZES), default="53M")
+    parser.add_argument("--rows", type=int, default=64, help="of 512 tokens, in a step")
+    parser.add_argument("--until", type=float, default=math.inf, help="Unix time; start no recipe after it")
+    parser.add_argument("--output", type=Path, required=True)
+    chosen = parser.parse_args()
+    recipes = [{**BASE, **recipe} for recipe in json.loads(chosen.recipes.read_text())]
+    if unknown := {name for recipe in recipes for name in recipe} - BASE.keys():
+        parser.error(f"recipes set {', '.join(sorted(unknown))}; known are {', '.join(BASE)}")
+    peer = compiled(chosen.work.resolve(), chosen.size, chosen.rows)
+    print(json.dumps(peer.kernels), flush=True)
+    for index, recipe in enumerate(recipes):
+        if time.time() > chosen.until:
+            print(f"{len(recipes) - index} recipes not run")
+            break
+        line = {**peer.train(recipe), **peer.evaluate()}
+        with chosen.output.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
 
 
 if __name__ == "__main__":

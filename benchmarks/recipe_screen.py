@@ -22,9 +22,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import held_out
 import torch
-from held_out import held_out
 from model_sizes import SIZES
+from peers.kernels import kernels_of, summary
 from step_clock import UNTIMED, StepClock
 from torch import Tensor, nn
 
@@ -159,7 +160,7 @@ def evaluation(work: Path, world: World) -> Callable[[nn.Module], dict[str, floa
         def logits_of(ids: Tensor, mask: Tensor) -> Tensor:
             return model(input_ids=ids, attention_mask=mask).logits
 
-        found = held_out(logits_of, work / "passages.npz", world.device.type)
+        found = held_out.evaluate(logits_of, work / "passages.npz", world.device.type)
         model.train()
         return found
 
@@ -244,6 +245,7 @@ def main() -> None:
         run_config(chosen.work.resolve(), chosen.size, chosen.rows, trial, chosen.config) for trial in trials
     ]
     trainer = compiled(configs[0], work)
+    kernels = summary(kernels_of(lambda: run_step(trainer)))
     evaluate = evaluation(work, trainer.world)
     print(f"compiled after {time.perf_counter() - begun:.0f} s", flush=True)
     for index, (trial, config) in enumerate(zip(trials, configs, strict=True)):
@@ -264,6 +266,7 @@ def main() -> None:
             "rows": chosen.rows,
             "config": chosen.config,
             "trial": differing,
+            "kernels": kernels,
             **found,
         }
         with chosen.output.open("a", encoding="utf-8") as file:

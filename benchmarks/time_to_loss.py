@@ -1,25 +1,27 @@
-"""Time to the held-out loss that `transformers.Trainer` reaches: this trainer's seconds over the peer's.
+"""This trainer on its recipe against `transformers.Trainer` with ModernBERT: by the clock and by tokens.
 
-    python benchmarks/time_to_loss.py WORK RESULTS [--steps 3071 3200] [--seconds 560] [--output DIR]
+    python benchmarks/time_to_loss.py WORK RESULTS [--optimizers adamw muon] [--seconds 560] [--output DIR]
 
 WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). The
-peer (`peer_trainer.py`) gets one run at each setting and two more seeds at the best; this trainer
-(`recipe_screen.py`) gets three seeds of the recipe at each number of `--steps`. The figure is the time of the
-fewest steps whose mean loss is at or below the peer's, over the peer's time. Where two numbers of steps are
-there, `at_equal_loss` is the same by interpolation, so that its interval holds the noise of the losses too.
+peer (`peer_trainer.py`) is tuned with each optimizer: a short run at five rates and at another weight decay.
+The best by the loss on held-out passages runs with three seeds, and so does this trainer's recipe
+(`recipe_screen.py`) at several numbers of steps. All figures are of the test passages, which no choice has
+seen. `time-to-loss` is this trainer's time at the peer's loss (interpolated) over the peer's time;
+`loss-at-equal-tokens` the difference of the losses. Both are against the better optimizer of the peer.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from measurement import write_measurement
 from trial_runner import compare
 from trials import (
     CONFIG,
+    DEFAULT_KERNELS,
     INTERVALS,
     RECIPE,
     ROWS,
@@ -35,147 +37,174 @@ from trials import (
     summary,
 )
 
-STEPS = (3_071, 3_200)
-PEER_STEPS = 5_538
-"""Of 32,768 tokens: 300 s of the Trainer on an H200. Larger steps end higher (docs/learning.md)."""
-TARGET = 1 / 3
+LOSS = "test_loss"
+STEPS, PEER_STEPS, TUNING_STEPS = (1_535, 1_200, 900), 1_526, 800
+"""Of 32,768 tokens; rows of this trainer hold some filler, and 1,535 of its steps no more tokens than the
+peer's."""
+RATES = {"adamw": (5e-4, 1e-3, 2e-3, 3e-3, 4e-3), "muon": (1e-3, 2e-3, 4e-3, 6e-3, 8e-3)}
+DECAYS = {"adamw": (0.01, 0.1), "muon": (RECIPE["weight_decay"], 0.1)}
+"""Of all rates, and of the middle one."""
 
 
-class Setting(NamedTuple):
-    """Hyperparameters in which the peer is tuned."""
-
-    rate: float
-    weight_decay: float
-
-    @property
-    def title(self) -> str:
-        return f"peer-{self.rate:g}-decay-{self.weight_decay:g}"
-
-
-SETTINGS = (Setting(1e-3, 0.01), Setting(2e-3, 0.01), Setting(5e-4, 0.01), Setting(1e-3, 0.5))
-"""The winner of an earlier screen is first: its other seeds need not wait. The last has our weight decay."""
+def recipes_of(optimizer: str, steps: int) -> list[dict[str, Any]]:
+    """Return the settings in which the peer is tuned; AdamW beside Muon has half its rate, as ours has."""
+    usual, other = DECAYS[optimizer]
+    rates = RATES[optimizer]
+    points = [*((rate, usual) for rate in rates), (rates[len(rates) // 2], other)]
+    more = {"optimizer": optimizer, "steps": steps}
+    return [
+        {**more, "lr": rate, "weight_decay": decay} | ({"adam_lr": rate / 2} if optimizer == "muon" else {})
+        for rate, decay in points
+    ]
 
 
-def of_peer(chosen: argparse.Namespace, setting: Setting, seed: int) -> Trial:
+def title_of(recipe: Mapping[str, Any]) -> str:
+    return "{optimizer} {lr:g}, weight decay {weight_decay:g}".format(**recipe)
+
+
+def tuning(chosen: argparse.Namespace, optimizer: str) -> Trial:
+    recipes = recipes_of(optimizer, chosen.tuning_steps)
+    return peer(chosen.work, f"peer-{optimizer}-tuning", recipes, size=chosen.size)
+
+
+def tuned(chosen: argparse.Namespace, optimizer: str) -> dict[str, float]:
+    """Return the held-out loss of each setting so far, infinite if it diverged."""
+    runs = runs_of(chosen.results, tuning(chosen, optimizer).name)
+    recipes = recipes_of(optimizer, chosen.tuning_steps)
+    losses = [finite(run) for run in runs]
+    return {
+        title_of(recipe): math.inf if loss is None else loss
+        for recipe, loss in zip(recipes, losses, strict=False)
+    }
+
+
+def best(chosen: argparse.Namespace, optimizer: str) -> Trial | None:
+    """Describe the peer's runs at its best setting; None before all settings have run."""
+    losses = tuned(chosen, optimizer)
+    recipes = recipes_of(optimizer, chosen.peer_steps)
+    if len(losses) < len(recipes):
+        return None
+    recipe = min(recipes, key=lambda each: losses[title_of(each)])
     return peer(
         chosen.work,
-        f"{setting.title}-{chosen.peer_steps}-seed-{seed}",
-        steps=chosen.peer_steps,
-        rate=setting.rate,
-        weight_decay=setting.weight_decay,
-        seed=seed,
+        f"peer-{optimizer}-{chosen.peer_steps}",
+        [{**recipe, "seed": seed} for seed in SEEDS],
         size=chosen.size,
     )
 
 
 def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
-    """Yield all trials that can be named by now: other seeds of the peer wait for its best setting."""
-    yield from (of_peer(chosen, chosen.settings[0], seed) for seed in SEEDS)
-    yield from (seeds_of(chosen.work, steps, chosen.size) for steps in chosen.steps)
-    yield from (of_peer(chosen, setting, 0) for setting in chosen.settings[1:])
-    if all(first_loss(chosen, setting) is not None for setting in chosen.settings):
-        yield from (of_peer(chosen, best_setting(chosen), seed) for seed in SEEDS)
+    """Yield all trials that can be named by now: the peer's seeds wait for its best setting."""
+    yield from (tuning(chosen, optimizer) for optimizer in chosen.optimizers)
+    yield from own(chosen).values()
+    finals = (best(chosen, optimizer) for optimizer in chosen.optimizers)
+    yield from (trial for trial in finals if trial is not None)
 
 
-def first_loss(chosen: argparse.Namespace, setting: Setting) -> float | None:
-    """Return the loss of the first seed: infinite if it diverged, None before it is there."""
-    runs = runs_of(chosen.results, of_peer(chosen, setting, 0).name)
-    if not runs:
-        return None
-    loss = finite(runs[0])
-    return math.inf if loss is None else loss
-
-
-def best_setting(chosen: argparse.Namespace) -> Setting:
-    """Return the setting with the lowest loss so far."""
-
-    def loss_of(setting: Setting) -> float:
-        loss = first_loss(chosen, setting)
-        return math.inf if loss is None else loss
-
-    return min(chosen.settings, key=loss_of)
+def own(chosen: argparse.Namespace) -> dict[int, Trial]:
+    return {steps: seeds_of(chosen.work, steps, chosen.size, chosen.kernels) for steps in chosen.steps}
 
 
 def judge(chosen: argparse.Namespace) -> dict[str, Any]:
-    """Return the ratio, None where it is not known or not reached, and what it was made of."""
-    best = best_setting(chosen)
-    screened = {setting.title: first_loss(chosen, setting) for setting in chosen.settings}
-    runs = [run for seed in SEEDS for run in runs_of(chosen.results, of_peer(chosen, best, seed).name)]
-    theirs = summary(runs)
-    names = {steps: seeds_of(chosen.work, steps, chosen.size).name for steps in sorted(chosen.steps)}
-    each = {steps: summary(runs_of(chosen.results, name)) for steps, name in names.items()}
-    mine = {steps: found for steps, found in each.items() if found is not None}
-    found = {
+    """Return both sides, and the comparison with each optimizer of the peer, None where it is not known."""
+    runs = {steps: runs_of(chosen.results, trial.name) for steps, trial in own(chosen).items()}
+    mine = {steps: found for steps, each in runs.items() if (found := summary(each, key=LOSS)) is not None}
+    against = {optimizer: judge_one(chosen, optimizer, mine) for optimizer in chosen.optimizers}
+    theirs = {name: runs_of(chosen.results, tuning(chosen, name).name) for name in chosen.optimizers}
+    return {
         "recipe": RECIPE,
         "config": CONFIG,
+        "kernels": chosen.kernels,
         "rows": ROWS[chosen.size],
         "intervals": INTERVALS,
-        "peer_by_setting": {
-            title: "diverged" if loss == math.inf else loss for title, loss in screened.items()
-        },
-        "peer_setting": best.title,
-        "peer": theirs,
+        "loss": LOSS,
         "ours": mine,
-        "ratio": None,
+        "against": against,
+        "own_kernels": next((each[0].get("kernels") for each in runs.values() if each), None),
+        "peer_kernels": {name: each[0].get("kernels") for name, each in theirs.items() if each},
+    }
+
+
+def judge_one(
+    chosen: argparse.Namespace, optimizer: str, mine: Mapping[int, dict[str, Any]]
+) -> dict[str, Any]:
+    trial = best(chosen, optimizer)
+    theirs = None if trial is None else summary(runs_of(chosen.results, trial.name), key=LOSS)
+    found = {
+        "tuning": {
+            title: "diverged" if loss == math.inf else loss
+            for title, loss in tuned(chosen, optimizer).items()
+        },
+        "best": None if trial is None else title_of(trial.recipes[0]),
+        "peer": theirs,
+        "time": None,
+        "equal_tokens": None,
     }
     if theirs is None:
         return found
-    found["loss_differences"] = {
-        steps: difference(column(one, "loss"), column(theirs, "loss")) for steps, one in mine.items()
-    }
-    reached = [one for one in mine.values() if one["loss"] <= theirs["loss"]]
-    if reached:
-        found["ratio"] = ratio(column(reached[0], "seconds"), column(theirs, "seconds"))
     if len(mine) > 1:
-        found["at_equal_loss"] = at_equal_loss(list(mine.values()), theirs)
+        found["time"] = at_equal_loss(list(mine.values()), theirs)
+    as_many = [one for one in mine.values() if one["tokens"] <= theirs["tokens"]]
+    if as_many:
+        nearest = max(as_many, key=lambda one: one["tokens"])
+        found["equal_tokens"] = {
+            "tokens": [nearest["tokens"], theirs["tokens"]],
+            **difference(column(nearest, LOSS), column(theirs, LOSS)),
+        }
     return found
 
 
 def at_equal_loss(mine: Sequence[dict[str, Any]], theirs: dict[str, Any]) -> dict[str, Any]:
     """Return the ratio of the times at which our losses would be the peer's, each seed with one of the peer.
 
-    Between (or beyond) the two numbers of steps that end nearest to the peer, the loss is taken as linear in
-    the logarithm of the time.
+    Between the two numbers of steps that end nearest to the peer, the loss is taken as linear in the
+    logarithm of the time; beyond them too, and `is_inside` is then false.
     """
     near = sorted(mine, key=lambda one: abs(one["loss"] - theirs["loss"]))[:2]
-    losses, seconds = ([column(one, key) for one in near] for key in ("loss", "seconds"))
+    losses, seconds = ([column(one, key) for one in near] for key in (LOSS, "seconds"))
     slope = math.log(near[0]["seconds"] / near[1]["seconds"]) / (near[0]["loss"] - near[1]["loss"])
     times = [
         ours_s * math.exp(slope * (their_loss - our_loss))
-        for ours_s, our_loss, their_loss in zip(seconds[0], losses[0], column(theirs, "loss"), strict=True)
+        for ours_s, our_loss, their_loss in zip(seconds[0], losses[0], column(theirs, LOSS), strict=True)
     ]
-    return ratio(times, column(theirs, "seconds"))
+    ends = sorted(one["loss"] for one in near)
+    is_inside = ends[0] <= theirs["loss"] <= ends[1]
+    return {**ratio(times, column(theirs, "seconds")), "is_inside": is_inside}
 
 
 def report(chosen: argparse.Namespace) -> str:
-    """Write the figure with what it was made of, finished or not; return it for the terminal."""
+    """Write both figures with what they were made of, finished or not; return them for the terminal."""
     found = judge(chosen)
-    share = None if found["ratio"] is None else found["ratio"]["mean"]
-    if chosen.output:
-        is_complete = found["peer"] is not None and len(found["ours"]) == len(chosen.steps)
-        is_complete = is_complete and None not in found["peer_by_setting"].values()
-        write_measurement(
-            chosen.output / "time-to-loss.json",
-            None if share is None else round(share, 4),
-            "of the peer's seconds to its loss",
-            TARGET,
-            found,
-            is_complete=is_complete,
-        )
-    return f"time to the peer's loss: {'not known' if share is None else f'{share:.3f} of its time'}"
+    figures = {
+        "time-to-loss": ("time", "of the peer's seconds to its loss, against its better optimizer"),
+        "loss-at-equal-tokens": ("equal_tokens", "nats above the peer, against its better optimizer"),
+    }
+    lines = []
+    for name, (key, unit) in figures.items():
+        values = [each[key]["mean"] for each in found["against"].values() if each[key] is not None]
+        is_complete = len(values) == len(found["against"]) and len(found["ours"]) == len(chosen.steps)
+        value = round(max(values), 4) if values else None
+        if chosen.output:
+            path = chosen.output / f"{name}.json"
+            write_measurement(path, value, unit, None, found, is_complete=is_complete)
+        lines.append(f"{name}: {'not known' if value is None else f'{value:.3f} {unit}'}")
+    for optimizer, each in found["against"].items():
+        lines.append(f"peer, {optimizer}: best {each['best']}; {each['tuning']}")
+        lines += [f"  {key}: {each[key]}" for key in ("time", "equal_tokens") if each[key]]
+    sides = {f"ours, {steps} steps": one for steps, one in found["ours"].items()}
+    sides |= {f"peer, {name}": each["peer"] for name, each in found["against"].items() if each["peer"]}
+    lines += [f"{name}: loss {one['loss']:.4f} in {one['seconds']:.1f} s" for name, one in sides.items()]
+    return "\n".join(lines)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="of this trainer")
+    parser.add_argument("--kernels", default=DEFAULT_KERNELS, help="of this trainer")
     parser.add_argument("--peer-steps", type=int, default=PEER_STEPS)
+    parser.add_argument("--tuning-steps", type=int, default=TUNING_STEPS, help="of the peer")
     parser.add_argument(
-        "--settings", type=setting_of, nargs="+", default=list(SETTINGS), help="of the peer, as RATE:DECAY"
+        "--optimizers", nargs="+", choices=list(RATES), default=list(RATES), help="of the peer"
     )
-
-
-def setting_of(word: str) -> Setting:
-    rate, _, weight_decay = word.partition(":")
-    return Setting(float(rate), float(weight_decay))
 
 
 if __name__ == "__main__":

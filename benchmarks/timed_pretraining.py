@@ -27,8 +27,8 @@ from neobert.export.weights import own_weights
 from neobert.model import NeoBERTConfig
 from neobert.training.loop.task import Task
 
-PEER_RATE = 1e-3
-"""The best of `time_to_loss.SETTINGS` on this text (docs/learning.md)."""
+PEER_RECIPE = {"lr": 1e-3, "share": SHARE}
+"""The best of a screen on this text (docs/learning.md)."""
 
 
 def ours(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -57,17 +57,13 @@ def keep(task: Task, folder: Path) -> None:
 
 def peer(chosen: argparse.Namespace) -> dict[str, Any]:
     """Pretrain ModernBERT, and keep its weights. A few steps fill the compiler's cache before its turn."""
-    words = ["--size", chosen.size, "--rows", chosen.rows, "--lr", PEER_RATE, "--share", SHARE]
-    words += ["--seed", chosen.seed, "--steps", UNTIMED + 1, "--output", chosen.output]
-    options = peer_trainer.parser().parse_args([str(word) for word in (chosen.work, *words)])
-    peer_trainer.train(options)
+    recipe = {**peer_trainer.BASE, **PEER_RECIPE, "seed": chosen.seed, "steps": chosen.pace_steps}
+    side = peer_trainer.compiled(chosen.work, chosen.size, chosen.rows)
     with turn(chosen.work):
-        options.steps = chosen.pace_steps
-        _, pace = peer_trainer.train(options)
-        options.steps = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
-        model, found = peer_trainer.train(options)
-        found |= peer_trainer.evaluate(model, chosen.work)
-    keep_peer(model, chosen.work / "tokenizer", chosen.models / "peer")
+        pace = side.train(recipe)
+        recipe["steps"] = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
+        found = {**side.train(recipe), **side.evaluate()}
+    keep_peer(side.model, chosen.work / "tokenizer", chosen.models / "peer")
     return found
 
 

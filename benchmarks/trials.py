@@ -1,7 +1,6 @@
 """Runs of this trainer and of `transformers.Trainer` on the same text, and their results.
 
-`time_to_loss.py`, `loss_at_equal_tokens.py` and `recipe_ablations.py` compare them; `trial_runner.py` runs
-what is missing.
+`time_to_loss.py` and `recipe_ablations.py` compare them; `trial_runner.py` runs what is missing.
 """
 
 from __future__ import annotations
@@ -31,6 +30,8 @@ ROWS = {"53M": 64, "245M": 64, "tiny": 2}
 """In a step of either side."""
 STEP_S = {"53M": 0.034, "245M": 0.11, "tiny": 0.034}
 """Of this trainer, at most."""
+PEER_STEP_S, PEER_RESET_S = {"53M": 0.05, "245M": 0.16, "tiny": 0.05}, 25.0
+"""Of the peer, at most; and before its first step and for its evaluation in each run."""
 RECIPE: dict[str, Any] = {
     "init": "scaled",
     "optimizer": "muon",
@@ -45,6 +46,8 @@ CONFIG: dict[str, dict[str, Any]] = {
     "trainer": {"cuda_graphs": True},
 }
 """The feed-forward width, 1,344, is that of the peer."""
+DEFAULT_KERNELS = "fused"
+"""The fastest; its packages are those of the extra `fused`."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +75,13 @@ class Trial:
         return max(1, len(self.recipes))
 
 
-def peer(
-    work: Path, title: str, *, steps: int, rate: float, weight_decay: float, seed: int, size: str
-) -> Trial:
-    """Describe a run of the peer."""
-    chosen = {
-        "size": size,
-        "rows": ROWS[size],
-        "steps": steps,
-        "lr": rate,
-        "weight-decay": weight_decay,
-        "share": SHARE,
-        "seed": seed,
-    }
-    options = options_of(chosen)
+def peer(work: Path, title: str, recipes: Iterable[Mapping[str, Any]], *, size: str) -> Trial:
+    """Describe runs of the peer in one process; keys as in `peer_trainer.BASE`."""
+    chosen = tuple({"share": SHARE, **recipe} for recipe in recipes)
+    options = ("--size", size, "--rows", str(ROWS[size]))
+    run_s = PEER_RESET_S + PEER_STEP_S[size] * max(recipe["steps"] for recipe in chosen)
     command = (str(HERE / "peer_trainer.py"), str(work), *options, "--output")
-    return Trial(unique(title, options), command, START_S + 10.0 + 0.056 * steps)
+    return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
 
 
 def ours(
@@ -122,9 +116,13 @@ def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, An
     return f"{title}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
 
 
-def seeds_of(work: Path, steps: int, size: str) -> Trial:
+def seeds_of(work: Path, steps: int, size: str, kernels: str = DEFAULT_KERNELS) -> Trial:
     """Describe three runs of the recipe whose schedule ends after a number of steps."""
-    return ours(work, f"ours-{steps}", [{"steps": steps, "seed": seed} for seed in SEEDS], size=size)
+    config = CONFIG
+    if kernels != DEFAULT_KERNELS:
+        config = {**CONFIG, "model": {**CONFIG["model"], "kernel_backend": kernels}}
+    recipes = [{"steps": steps, "seed": seed} for seed in SEEDS]
+    return ours(work, f"ours-{steps}", recipes, size=size, config=config)
 
 
 def result_path(results: Path, name: str) -> Path:
@@ -174,11 +172,14 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def summary(runs: Sequence[Run], seeds: range = SEEDS) -> dict[str, Any] | None:
-    """Return means, intervals and the runs of all seeds; None before all are there, or if one diverged."""
+def summary(runs: Sequence[Run], seeds: range = SEEDS, key: str = "loss") -> dict[str, Any] | None:
+    """Return means, intervals and the runs of all seeds; None before all are there, or if one diverged.
+
+    key: of the loss to compare.
+    """
     if len(runs) < len(seeds) or None in map(finite, runs):
         return None
-    losses, seconds = ([run[key] for run in runs] for key in ("loss", "seconds"))
+    losses, seconds = ([run[name] for run in runs] for name in (key, "seconds"))
     return {
         "seeds": list(seeds),
         "loss": fmean(losses),
@@ -186,7 +187,7 @@ def summary(runs: Sequence[Run], seeds: range = SEEDS) -> dict[str, Any] | None:
         "seconds": fmean(seconds),
         "seconds_interval": interval(seconds),
         "tokens": fmean(run["tokens"] for run in runs),
-        "runs": list(runs),
+        "runs": [{name: value for name, value in run.items() if name != "kernels"} for run in runs],
     }
 
 

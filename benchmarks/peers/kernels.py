@@ -7,7 +7,8 @@ figure against it is not published: `require_fused_attention` raises.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -37,21 +38,29 @@ class DenseAttentionError(RuntimeError):
     """The attention of a peer is not a fused kernel."""
 
 
-def kernels_of(step: Callable[[], Any]) -> list[Kernel]:
-    """Profile one step; return its kernels, the longest first."""
-    is_gpu = torch.cuda.is_available()
+@contextmanager
+def profiling() -> Iterator[list[Kernel]]:
+    """Profile a block; the list that it gets is filled after the block, the longest kernel first."""
+    is_gpu, found = torch.cuda.is_available(), []
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_gpu else [])]
-    with profile(activities=activities) as profiled:
-        step()
+    with profile(activities=activities, acc_events=True) as profiled:
+        yield found
         if is_gpu:
             torch.cuda.synchronize()
     device = DeviceType.CUDA if is_gpu else DeviceType.CPU
-    found = [
+    rows = [
         Kernel(row.key, (row.self_device_time_total if is_gpu else row.self_cpu_time_total) / 1e6, row.count)
         for row in profiled.key_averages()
         if row.device_type == device
     ]
-    return sorted((each for each in found if each.seconds), key=lambda each: -each.seconds)
+    found += sorted((each for each in rows if each.seconds), key=lambda each: -each.seconds)
+
+
+def kernels_of(step: Callable[[], Any]) -> list[Kernel]:
+    """Profile one step; return its kernels."""
+    with profiling() as found:
+        step()
+    return found
 
 
 def family(name: str) -> str | None:

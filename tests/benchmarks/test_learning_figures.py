@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 
-import loss_at_equal_tokens
+import peer_trainer
 import pytest
 import recipe_ablations
 import step_clock
@@ -25,11 +25,11 @@ def chosen(tmp_path):
         results=tmp_path,
         output=tmp_path / "out",
         size="tiny",
-        steps=[20],
-        settings=list(time_to_loss.SETTINGS),
+        steps=[20, 10],
+        kernels=trials.DEFAULT_KERNELS,
+        optimizers=["adamw"],
         peer_steps=30,
-        tokens=[10_000, 20_000],
-        rate=1e-3,
+        tuning_steps=8,
         ablation_steps=16,
         keys=None,
         arms=None,
@@ -39,21 +39,26 @@ def chosen(tmp_path):
 
 def keep(chosen, trial: trials.Trial, losses: Sequence[float | None], *, seconds=10.0, tokens=100, **more):
     """Write finished runs of a trial."""
-    lines = [{"loss": loss, "seconds": seconds, "tokens": tokens, **more} for loss in losses]
+    lines = [
+        {"loss": loss, "test_loss": loss, "seconds": seconds, "tokens": tokens, **more} for loss in losses
+    ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     trials.result_path(chosen.results, trial.name).write_text(text)
 
 
-def keep_peer(chosen, setting: time_to_loss.Setting, losses: Sequence[float], seconds=100.0) -> None:
-    for seed, loss in enumerate(losses):
-        keep(chosen, time_to_loss.of_peer(chosen, setting, seed), [loss], seconds=seconds)
+def keep_tuning(chosen, *losses: float | None, optimizer="adamw") -> None:
+    keep(chosen, time_to_loss.tuning(chosen, optimizer), losses, kernels={"attention": {"cudnn": {}}})
 
 
-def keep_screen(chosen, *losses: float) -> None:
-    """Write three seeds of the first setting, and one of each other."""
-    keep_peer(chosen, time_to_loss.SETTINGS[0], [losses[0]] * SEEDS)
-    for setting, loss in zip(time_to_loss.SETTINGS[1:], losses[1:], strict=True):
-        keep_peer(chosen, setting, [loss])
+def keep_peer(chosen, losses: Sequence[float], seconds=100.0, optimizer="adamw") -> None:
+    keep(chosen, time_to_loss.best(chosen, optimizer), losses, seconds=seconds)
+
+
+def keep_ours(chosen, steps: int, losses: Sequence[float], seconds: float) -> None:
+    keep(chosen, time_to_loss.own(chosen)[steps], losses, seconds=seconds)
+
+
+TUNED = (2.9, 2.5, 2.6, 2.7, None, 2.8)
 
 
 def test_an_interval_is_students_of_three():
@@ -77,90 +82,81 @@ def test_a_summary_needs_all_seeds_and_no_divergence():
     assert trials.summary([run] * 3)["loss_interval"] == [2.0, 2.0]
 
 
-def test_the_ratio_is_that_of_the_fewest_steps_that_reach_the_peer(chosen):
-    chosen.steps = [30, 20, 10]
-    keep_screen(chosen, 2.5, 2.6, 2.7, 2.8)
-    for steps, loss in ((10, 2.6), (20, 2.5), (30, 2.4)):
-        keep(chosen, trials.seeds_of(chosen.work, steps, "tiny"), [loss] * SEEDS, seconds=steps)
-    found = time_to_loss.judge(chosen)
-    assert found["ratio"]["mean"] == pytest.approx(0.2)
-    assert found["loss_differences"][10]["mean"] == pytest.approx(0.1)
-
-
-def test_no_ratio_before_the_peers_loss_is_reached(chosen):
-    keep_screen(chosen, 2.5, 2.6, 2.7, 2.8)
-    keep(chosen, trials.seeds_of(chosen.work, 20, "tiny"), [2.51] * SEEDS)
-    assert time_to_loss.judge(chosen)["ratio"] is None
-    time_to_loss.report(chosen)
-    written = json.loads((chosen.output / "time-to-loss.json").read_text())
-    assert (written["value"], "is_complete" in written) == (None, False)
-    assert written["detail"]["ours"]["20"]["loss"] == 2.51
-
-
 def test_the_time_at_equal_loss_is_interpolated_and_carries_the_noise_of_losses(chosen):
-    chosen.steps = [10, 20]
-    keep_screen(chosen, 2.5, 2.6, 2.7, 2.8)
-    keep(chosen, trials.seeds_of(chosen.work, 10, "tiny"), [2.6] * SEEDS, seconds=10)
-    keep(chosen, trials.seeds_of(chosen.work, 20, "tiny"), [2.4, 2.4, 2.4], seconds=40)
-    at_equal = time_to_loss.judge(chosen)["at_equal_loss"]
-    assert at_equal["mean"] == pytest.approx(0.2)
-    assert at_equal["interval"] == pytest.approx([0.2, 0.2])
-    keep_peer(chosen, time_to_loss.SETTINGS[0], [2.45, 2.5, 2.55])
-    low, high = time_to_loss.judge(chosen)["at_equal_loss"]["interval"]
+    keep_tuning(chosen, *TUNED)
+    keep_peer(chosen, [2.5] * SEEDS)
+    keep_ours(chosen, 10, [2.6] * SEEDS, seconds=10)
+    assert time_to_loss.judge(chosen)["against"]["adamw"]["time"] is None, "one number of steps has no slope"
+    keep_ours(chosen, 20, [2.4] * SEEDS, seconds=40)
+    found = time_to_loss.judge(chosen)["against"]["adamw"]["time"]
+    assert (found["mean"], found["is_inside"]) == (pytest.approx(0.2), True)
+    assert found["interval"] == pytest.approx([0.2, 0.2])
+    keep_peer(chosen, [2.45, 2.5, 2.55])
+    low, high = time_to_loss.judge(chosen)["against"]["adamw"]["time"]["interval"]
     assert low < 0.19
     assert high > 0.21
 
 
-def test_the_peer_is_judged_at_its_best_setting(chosen):
-    keep_screen(chosen, 2.5, 2.4, 2.7, math.nan)
-    keep(chosen, trials.seeds_of(chosen.work, 20, "tiny"), [2.45] * SEEDS)
-    best = time_to_loss.SETTINGS[1]
-    left = [trial for trial in time_to_loss.wanted(chosen) if not trials.runs_of(chosen.results, trial.name)]
-    assert left == [time_to_loss.of_peer(chosen, best, seed) for seed in (1, 2)]
-    assert time_to_loss.judge(chosen)["ratio"] is None
-    keep_peer(chosen, best, [2.4] * SEEDS)
-    assert time_to_loss.judge(chosen)["peer_setting"] == best.title
-    assert time_to_loss.judge(chosen)["ratio"] is None, "2.45 does not reach 2.4"
+def test_a_peer_that_ours_does_not_reach_is_told(chosen):
+    keep_tuning(chosen, *TUNED)
+    keep_peer(chosen, [2.3] * SEEDS)
+    keep_ours(chosen, 10, [2.6] * SEEDS, seconds=10)
+    keep_ours(chosen, 20, [2.4] * SEEDS, seconds=40)
+    assert time_to_loss.judge(chosen)["against"]["adamw"]["time"]["is_inside"] is False
 
 
-def test_only_the_chosen_settings_run(chosen):
-    chosen.settings = [time_to_loss.setting_of("1e-3:0.01"), time_to_loss.setting_of("2e-3:0.01")]
-    titles = {trial.name.split("-seed")[0] for trial in time_to_loss.wanted(chosen) if "peer" in trial.name}
-    assert titles == {"peer-0.001-decay-0.01-30", "peer-0.002-decay-0.01-30"}
+def test_the_peer_runs_at_its_best_setting_once_all_have_run(chosen):
+    keep_tuning(chosen, *TUNED[:-1])
+    assert time_to_loss.best(chosen, "adamw") is None
+    keep_tuning(chosen, *TUNED)
+    trial = time_to_loss.best(chosen, "adamw")
+    assert [recipe["seed"] for recipe in trial.recipes] == list(trials.SEEDS)
+    assert {(recipe["lr"], recipe["weight_decay"]) for recipe in trial.recipes} == {(1e-3, 0.01)}
+    left = [each for each in time_to_loss.wanted(chosen) if not trials.runs_of(chosen.results, each.name)]
+    assert left == [*time_to_loss.own(chosen).values(), trial]
 
 
-def test_a_figure_without_the_whole_screen_is_not_complete(chosen):
-    keep_peer(chosen, time_to_loss.SETTINGS[0], [2.5] * SEEDS)
-    keep(chosen, trials.seeds_of(chosen.work, 20, "tiny"), [2.4] * SEEDS)
+def test_both_optimizers_get_five_rates_and_another_weight_decay(chosen):
+    for optimizer in time_to_loss.RATES:
+        recipes = time_to_loss.recipes_of(optimizer, 8)
+        assert len({recipe["lr"] for recipe in recipes}) == 5
+        assert len({time_to_loss.title_of(recipe) for recipe in recipes}) == 6
+    muon = time_to_loss.tuning(chosen, "muon").recipes
+    assert all(recipe["adam_lr"] == recipe["lr"] / 2 for recipe in muon)
+    assert all(recipe.keys() <= peer_trainer.BASE.keys() for recipe in muon)
+
+
+def test_the_figures_are_against_the_better_optimizer_and_name_the_kernels(chosen):
+    chosen.optimizers = ["adamw", "muon"]
+    for optimizer, loss, seconds in (("adamw", 2.5, 100.0), ("muon", 2.45, 50.0)):
+        keep_tuning(chosen, *TUNED, optimizer=optimizer)
+        keep_peer(chosen, [loss] * SEEDS, seconds=seconds, optimizer=optimizer)
+    keep_ours(chosen, 10, [2.6] * SEEDS, seconds=10)
+    keep_ours(chosen, 20, [2.4] * SEEDS, seconds=40)
+    report = time_to_loss.report(chosen)
+    time = json.loads((chosen.output / "time-to-loss.json").read_text())
+    tokens = json.loads((chosen.output / "loss-at-equal-tokens.json").read_text())
+    assert time["value"] == pytest.approx(20 * math.sqrt(2) / 50, abs=1e-4)
+    assert (tokens["value"], "is_complete" in tokens) == (-0.05, False)
+    assert time["detail"]["peer_kernels"]["muon"] == {"attention": {"cudnn": {}}}
+    assert time["detail"]["against"]["adamw"]["tuning"]["adamw 0.004, weight decay 0.01"] == "diverged"
+    assert "peer, muon: best muon 0.002, weight decay 0.5" in report
+
+
+def test_a_figure_without_all_runs_is_not_complete(chosen):
+    keep_tuning(chosen, *TUNED)
+    keep_ours(chosen, 20, [2.4] * SEEDS, seconds=40)
     time_to_loss.report(chosen)
     written = json.loads((chosen.output / "time-to-loss.json").read_text())
-    assert (written["value"], written["is_complete"]) == (0.1, False)
-
-
-def test_the_figure_of_equal_tokens_is_the_largest_difference(chosen):
-    for tokens, change in ((10_000, -0.1), (20_000, -0.2)):
-        keep(chosen, loss_at_equal_tokens.own(chosen, tokens), [3 + change] * SEEDS, tokens=tokens)
-        for seed in trials.SEEDS:
-            keep(chosen, loss_at_equal_tokens.of_peer(chosen, tokens, seed), [3.0], tokens=tokens)
-    loss_at_equal_tokens.report(chosen)
-    written = json.loads((chosen.output / "loss-at-equal-tokens.json").read_text())
-    assert written["value"] == -0.1
-    assert written["detail"]["by_tokens"]["20000"]["difference"]["interval"] == pytest.approx([-0.2, -0.2])
+    assert (written["value"], written["is_complete"]) == (None, False)
+    assert written["detail"]["ours"]["20"]["loss"] == 2.4
 
 
 def test_more_tokens_than_the_peer_are_no_comparison(chosen):
-    tokens = chosen.tokens[0]
-    keep(chosen, loss_at_equal_tokens.own(chosen, tokens), [2.0] * SEEDS, tokens=tokens + 1)
-    for seed in trials.SEEDS:
-        keep(chosen, loss_at_equal_tokens.of_peer(chosen, tokens, seed), [3.0], tokens=tokens)
-    assert loss_at_equal_tokens.judge(chosen)[tokens]["difference"] is None
-
-
-def test_both_comparisons_share_the_runs_at_a_hundred_million_tokens(chosen):
-    chosen.size = "53M"
-    assert loss_at_equal_tokens.own(chosen, 100_000_000) == trials.seeds_of(
-        chosen.work, time_to_loss.STEPS[0], "53M"
-    )
+    keep_tuning(chosen, *TUNED)
+    keep_peer(chosen, [2.5] * SEEDS)
+    keep(chosen, time_to_loss.own(chosen)[20], [2.0] * SEEDS, tokens=101)
+    assert time_to_loss.judge(chosen)["against"]["adamw"]["equal_tokens"] is None
 
 
 def keep_arms(chosen, **changes: float) -> None:

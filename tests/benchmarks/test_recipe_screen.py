@@ -90,3 +90,30 @@ def test_the_peer_masks_a_fixed_number_of_tokens_and_no_marker():
 def test_the_peer_has_the_rotary_positions_of_short_rows():
     frequencies = dict(peer_trainer.build("tiny").named_buffers())["model.rotary_emb.full_attention_inv_freq"]
     assert float(frequencies[1]) == pytest.approx(10_000 ** (-2 / 64))
+
+
+@pytest.fixture
+def peer(work, monkeypatch):
+    """The peer after its warm-up, in one layer."""
+    monkeypatch.setattr(peer_trainer, "ROW_LENGTH", 128)
+    ids = np.random.default_rng(0).integers(NUM_SPECIAL, 30_000, 1_280).astype(np.uint16)
+    arrays = dict.fromkeys(("train", "held_out", "test"), ids)
+    offsets = {f"{side}_offsets": np.arange(0, 1_281, 128) for side in arrays}
+    np.savez(work / "passages.npz", **arrays, **offsets)
+    return peer_trainer.compiled(work, "tiny", 2)
+
+
+def test_a_run_of_the_peer_does_not_depend_on_those_before_it(peer):
+    assert set(peer.kernels["attention"]) == {"flash"}
+    plain = {**peer_trainer.BASE, "steps": 6}
+    muon = plain | {"optimizer": "muon", "lr": 4e-3, "adam_lr": 2e-3}
+    found = [
+        {**peer.train(recipe), **peer.evaluate()}
+        for recipe in (plain, muon, plain, plain | {"optimizer": "muon", "lr": 4e-3})
+    ]
+    first, by_muon, again, faster = (run["train_losses"] for run in found)
+    assert first == again
+    assert first[0] == by_muon[0]
+    assert len({each[-1] for each in (first, by_muon, faster)}) == 3, "both rates of Muon count"
+    assert found[0]["loss"] == found[2]["loss"] != found[1]["loss"]
+    assert found[0]["test_loss"] > 0
