@@ -25,7 +25,8 @@ from launcher.run.launch_records import record_restart
 from neobert.config.schema import DatasetConfig
 from neobert.runfiles.run_dir import METRICS
 from neobert.training.state.train_state import LastMetrics
-from neobert.training.telemetry.jsonl_writer import JsonlWriter, iter_rows, trim_metrics
+from neobert.training.telemetry.jsonl_writer import JsonlWriter, iter_rows
+from neobert.training.telemetry.metrics_history import trim_metrics
 from neobert.training.telemetry.metrics import fields
 
 NUM_ROWS, EVALUATION_EVERY, RESTARTS, LOST_ROWS = 1_000_000, 1000, 20, 500
