@@ -26,8 +26,8 @@ from neobert.config.schema import DatasetConfig
 from neobert.runfiles.run_dir import METRICS
 from neobert.training.state.train_state import LastMetrics
 from neobert.training.telemetry.jsonl_writer import JsonlWriter, iter_rows
-from neobert.training.telemetry.metrics_history import trim_metrics
 from neobert.training.telemetry.metrics import fields
+from neobert.training.telemetry.metrics_history import trim_metrics
 
 NUM_ROWS, EVALUATION_EVERY, RESTARTS, LOST_ROWS = 1_000_000, 1000, 20, 500
 LIMIT_S, LIMIT_MIB, LIMIT_MEMORY_MB = 10.0, 5.0, 500.0
