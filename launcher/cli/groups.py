@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 PROGRAM = "neobert-launch"
 CONTEXT = {
     "help_option_names": ["-h", "--help"],
-    "token_normalize_func": lambda name: name.replace("_", "-"),
+    "token_normalize_func": lambda name: name if "." in name else name.replace("_", "-"),  # a key stays
     "max_content_width": 110,
 }
 LONGEST_LINE = 200

@@ -12,12 +12,13 @@ from launcher.commands.selection import require_working_directory
 from launcher.io.files import expanded, require_source, require_writable
 from launcher.process.json_child import ask
 from launcher.terminal import console
-from neobert.errors import EXIT_OK
+from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
 from neobert.plurals import counted, percent
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.encoding"
 LARGE_SHARE_LOST = 0.1
+STOPPED, CONTINUED = "Ctrl-C: stopped", "run the same command again to continue with the remaining texts"
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
 
 
@@ -46,7 +47,10 @@ def run(request: Request, output_format: str) -> int:
     texts = require_source(request.texts, "TEXTS")
     require_writable(output)
     content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": str(output)}
-    report = ask(MODULE, content, doing="loading the model", hint=HINT)
+    try:
+        report = ask(MODULE, content, doing="loading the model", hint=HINT)
+    except KeyboardInterrupt:
+        raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
     deliver_report(report, output_format)
     warn_of_lost_text(report)
     return EXIT_OK

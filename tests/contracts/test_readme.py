@@ -14,7 +14,9 @@ from launcher.probes.gpus import NO_GPU
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-TOUR = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+TOUR, START, EXPORT = (
+    (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in ("tour", "start", "export")
+)
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -26,7 +28,9 @@ def test_every_make_target_exists() -> None:
     assert {each for each in targets if f"\n{each}:" not in makefile} == set()
 
 
-@pytest.mark.parametrize("command", sorted(set(re.findall(r"neobert-launch ([a-z][a-z-]*)", README + TOUR))))
+@pytest.mark.parametrize(
+    "command", sorted(set(re.findall(r"neobert-launch ([a-z][a-z-]*)", README + START + TOUR)))
+)
 def test_every_command_answers_for_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     assert "Usage" in capsys.readouterr().out
@@ -63,7 +67,7 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
 
 @pytest.mark.child
 def test_what_the_page_calls_to_respell_weights_is_there() -> None:
-    (sentence,) = re.findall(r"\S*read_weights.*?back\.", TOUR, re.DOTALL)
+    (sentence,) = re.findall(r"\S*read_weights.*?back\.", EXPORT, re.DOTALL)
     called = re.findall(r"\w+_\w+", sentence)
     assert (
         {"read_weights", "hub_to_fork", "fork_to_hub"}

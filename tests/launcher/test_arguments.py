@@ -174,6 +174,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
             "--unguarded: --unguarded launches even if checks fail",
         ),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
+        (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],
 )
 def test_what_cannot_be_meant_is_a_usage_error(

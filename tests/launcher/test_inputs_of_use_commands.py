@@ -11,7 +11,7 @@ import pytest
 from launcher.cli import app
 from launcher.commands import evaluate_glue, evaluation
 from launcher.process import json_child
-from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import require_model_folder
 
 COMMANDS = {
@@ -114,3 +114,15 @@ def test_a_refused_evaluation_leaves_no_empty_folder_behind(
     words = [{"FOLDER": "model", "DATA": "texts.txt"}.get(word, word) for word in COMMANDS[command]]
     assert app.run([*words, "--device", "cpu"]) == EXIT_CHECK_FAILED
     assert (tmp_path / "out").exists() is not is_new
+
+
+def test_ctrl_c_says_that_the_same_command_continues(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("launcher.commands.encode.ask", interrupted)
+    assert app.run(["encode", "model", "texts.txt", "-o", "out.npy"]) == EXIT_INTERRUPTED
+    message = " ".join(capsys.readouterr().err.split())
+    assert "Ctrl-C: stopped [interrupted] = hint: run the same command again to continue" in message
