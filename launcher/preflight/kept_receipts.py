@@ -86,7 +86,7 @@ def find(run: ResolvedRun, inputs: Mapping[str, str]) -> Receipt | None:
 
 def measured_again() -> frozenset[str]:
     """Return the groups of facts that are measured despite a stored receipt: imports and data inspection."""
-    return frozenset(probe.group for probe in levels.HEAVY_PROBES if not probe.measures_time)
+    return frozenset({"imports", "inspection"})
 
 
 def is_same_content(receipt: Receipt, examination: Examination) -> bool:

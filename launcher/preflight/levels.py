@@ -21,8 +21,10 @@ from launcher.probes.tracker import probe_tracker
 from launcher.probes.trials import (
     DATA_S,
     IMPORTS_S,
+    LOAD,
     LOAD_S,
     devices_probe,
+    importing_torch,
     numerics_probe,
     probe_gpu_load,
     probe_imports,
@@ -61,7 +63,7 @@ GPU_PROBES = (
 HEAVY_PROBES = (
     Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True, measures_time=False),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True, measures_time=False),
-    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True),
+    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=importing_torch(LOAD)),
     devices_probe(),
     numerics_probe(needs_gpu=True, every=False),
     ranks_probe(),

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.process_tree import kill_tree, killed_at_exit
+from launcher.process.waiting_child import WaitingChild
 from neobert.progress import MARK
 
 TAIL_LINES = 3
@@ -112,7 +115,36 @@ def json_of(
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object on the last output line of a command. Raises `IncompleteError` without one."""
-    lines = output_of(command, timeout_s, environment, on_progress).strip().splitlines()
+    return _last_object(command, output_of(command, timeout_s, environment, on_progress))
+
+
+def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: float) -> dict[str, Any] | None:
+    """Return the JSON object on the last output line of a waiting child; None if the child has ended.
+
+    Raises as `json_of` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
+        log = Path(folder, "output")
+        process = child.start(arguments, log, Path(os.devnull))
+        if process is None:
+            return None
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise TimedOutError(
+                f"{child.module} did not respond within {timeout_s:g} s and was killed"
+            ) from None
+        finally:
+            kill_tree(process)
+        output = log.read_bytes()
+    command = ("python", "-m", child.module)
+    if process.returncode:
+        raise error_of(command, subprocess.CompletedProcess(command, process.returncode, output, b""))
+    return _last_object(command, output.decode(errors="replace"))
+
+
+def _last_object(command: Sequence[str], output: str) -> dict[str, Any]:
+    lines = output.strip().splitlines()
     try:
         found = json.loads(lines[-1])
     except (IndexError, ValueError):

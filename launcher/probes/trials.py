@@ -6,17 +6,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from launcher.probes.child import json_of
+from launcher.probes.child import json_of, json_of_waiting
 from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import child_environment
+from launcher.process.waiting_child import WaitingChild
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
 from neobert.errors import ProjectError
@@ -31,7 +32,8 @@ PYTHON = (sys.executable, "-P", *RUN_MODULE)
 LOAD_S, IMPORTS_S, DATA_S = 60.0, 90.0, 600.0
 # Only the first part of a name: looking for a submodule would import its package into the launcher.
 OPTIONAL_MODULES = sorted({package.module.partition(".")[0] for package in OPTIONAL_PACKAGES})
-SUITE, HARDWARE = "neobert.probes", "neobert.probes.hardware.rates"
+SUITE = "neobert.probes"
+RATES, LOAD = "neobert.probes.hardware.rates", "neobert.probes.hardware.load"
 NUMERICS_S, FULL_S, DEVICES_S = 85.0, 180.0, 60.0
 MARGIN_S = 5.0
 T = TypeVar("T")
@@ -59,7 +61,7 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     """Load the devices of the run together and watch their clocks."""
     _require_gpus()
     _, count = _devices(subject)
-    answer = _measure(("neobert.probes.hardware.load", str(count)), LOAD_S)
+    answer = _measure((LOAD, str(count)), LOAD_S, subject.children)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
     return tuple(
@@ -95,8 +97,32 @@ def resolved_file(subject: Subject) -> Iterator[Path]:
         yield path
 
 
-def _measure(module: tuple[str, ...], timeout_s: float) -> dict[str, Any]:
+def _measure(
+    module: tuple[str, ...], timeout_s: float, waiting: Sequence[WaitingChild] = ()
+) -> dict[str, Any]:
+    """Return the JSON result of a module: in a child that has imported torch, if one is waiting for it."""
+    for child in waiting:
+        answer = json_of_waiting(child, module[1:], timeout_s)
+        if answer is not None:
+            return answer
     return json_of((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)), show_progress)
+
+
+def importing_torch(module: str) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
+    """Return a function that starts the child of a GPU probe early, for `Probe.children`."""
+
+    @contextmanager
+    def children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
+        if not subject.requires_gpu:
+            yield ()
+            return
+        child = WaitingChild(module, ("torch",))
+        try:
+            yield (child,)
+        finally:
+            child.close()
+
+    return children
 
 
 def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
@@ -106,12 +132,14 @@ def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
     def measure(subject: Subject) -> NumericsFacts:
         return _probe_numerics(subject, limit_s, needs_gpu=needs_gpu, every=every)
 
-    return Probe("numerics", measure, limit_s + MARGIN_S, is_heavy=True)
+    return Probe("numerics", measure, limit_s + MARGIN_S, is_heavy=True, measures_time=False)
 
 
 def devices_probe() -> Probe:
     """Return the probe of each visible GPU's results and speed."""
-    return Probe("devices", probe_devices, DEVICES_S + MARGIN_S, is_heavy=True)
+    return Probe(
+        "devices", probe_devices, DEVICES_S + MARGIN_S, is_heavy=True, children=importing_torch(RATES)
+    )
 
 
 def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every: bool) -> NumericsFacts:
@@ -125,10 +153,10 @@ def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every:
     return _read(NumericsFacts, answer["numerics"])
 
 
-def probe_devices(_: Subject) -> tuple[DeviceFacts, ...]:
+def probe_devices(subject: Subject) -> tuple[DeviceFacts, ...]:
     """Time a computation with a known result on every visible GPU."""
     _require_gpus()
-    answer = _measure((HARDWARE,), DEVICES_S)
+    answer = _measure((RATES,), DEVICES_S, subject.children)
     return tuple(_read(DeviceFacts, each) for each in answer["devices"])
 
 

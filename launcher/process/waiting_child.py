@@ -38,6 +38,7 @@ class WaitingChild:
 
     def __init__(self, module: str, packages: Sequence[str]) -> None:
         """Start the process, which imports `packages`."""
+        self.module = module
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(

@@ -18,8 +18,9 @@ import pytest
 
 from launcher.preflight import rehearsal_children as rehearsal
 from launcher.preflight.rehearsal_children import Stage
+from launcher.probes.child import json_of_waiting
 from launcher.probes.collect import collect
-from launcher.probes.probe import Probe, Subject
+from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
 from launcher.process import trainer_process, waiting_child
 from launcher.process.trainer_process import Topology
 from launcher.process.waiting_child import WaitingChild, waiting
@@ -298,3 +299,29 @@ def has_ended(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("print('talk'); print(json.dumps(sys.argv[1:]), end=''); print()", "printed no object"),
+        ("print(json.dumps({'given': sys.argv[1:]}))", {"given": ["3"]}),
+        ("print('talk')", "printed no result"),
+        ("print('out of memory'); sys.exit(1)", "out of memory"),
+        ("time.sleep(60)", "did not respond within 2 s"),
+    ],
+)
+def test_a_probe_measures_in_a_process_that_waits_for_it(code, expected, tmp_path, monkeypatch):
+    (tmp_path / "measuring.py").write_text(f"import json, sys, time\n{code}\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    child = WaitingChild("measuring", ("json",))
+    try:
+        if isinstance(expected, dict):
+            assert json_of_waiting(child, ("3",), 20.0) == expected
+        else:
+            kind = TimedOutError if "respond" in expected else IncompleteError
+            with pytest.raises(kind, match=expected):
+                json_of_waiting(child, ("3",), 2.0 if kind is TimedOutError else 20.0)
+        assert json_of_waiting(child, ("3",), 20.0) is None, "a process measures once"
+    finally:
+        child.close()

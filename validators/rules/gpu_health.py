@@ -147,7 +147,14 @@ def _bus(address: str) -> tuple[int, ...]:
     return tuple(int(part, 16) for part in address.partition(".")[0].split(":"))
 
 
-@rule("GPU008", "throttled-gpu", severity=Severity.WARN, level=Level.GPU, needs=("gpu_load",))
+@rule(
+    "GPU008",
+    "throttled-gpu",
+    severity=Severity.WARN,
+    level=Level.GPU,
+    needs=("gpu_load",),
+    production_only=True,
+)
 def throttled_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU that is throttled by its hardware under load.
 
