@@ -49,6 +49,23 @@ def judge(
     return findings, [_conclude(outcome, findings, run, today) for outcome in outcomes]
 
 
+def judge_known(
+    run: ResolvedRun, plan: Plan, facts: Facts, groups: Collection[str]
+) -> tuple[list[Finding], list[CheckResult]]:
+    """Evaluate the static rules, and those rules of the host level that need only these groups of facts."""
+    findings, checks = judge(run, plan, facts, (Level.STATIC, Level.HOST))
+    needs = {check.id: RULES[check.id].needs for check in checks}
+    judged = {
+        check.id
+        for check in checks
+        if check.level is Level.STATIC or (needs[check.id] and set(groups).issuperset(needs[check.id]))
+    }
+    return (
+        [finding for finding in findings if finding.code in judged],
+        [check for check in checks if check.id in judged],
+    )
+
+
 def findings_of(error: ConfigError) -> list[Finding]:
     """Convert errors of the config loader into findings with the same codes."""
     return [

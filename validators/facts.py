@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ResumeFacts,
         SchedulerFacts,
         SoftwareFacts,
+        TextFacts,
         TrackerFacts,
     )
     from validators.facts_num import DeviceFacts, NumericsFacts
@@ -53,7 +54,10 @@ class MeasuredFor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All measurements of the probes; empty for a static check."""
+    """All measurements of the probes; empty for a static check.
+
+    `text` has an entry per local text; recordings of earlier versions have none.
+    """
 
     schema_version: int = SCHEMA_VERSION
     recorded_utc: str = ""
@@ -68,6 +72,7 @@ class Facts:
     tracker: TrackerFacts | None = None
     scheduler: SchedulerFacts | None = None
     data: DataFacts | None = None
+    text: tuple[TextFacts, ...] | None = ()
     gpus: tuple[GpuFacts, ...] | None = None
     gpu_health: tuple[GpuHealthFacts, ...] | None = None
     gpu_log: GpuLogFacts | None = None

@@ -218,3 +218,40 @@ class DataFacts:
     renumbered_tokens: int = 0
     tokenizer_differences: tuple[str, ...] = ()
     cache_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutFacts:
+    """Files of a text that are not read. `reason` and `hint`: empty for files that hold no text."""
+
+    kind: str
+    example: str
+    num_files: int
+    reason: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFacts:
+    """Files of a local text, and what their first rows show.
+
+    Attributes:
+        source: paths as configured.
+        formats: number of files that are read, by suffix. `num_eval_files` of them are evaluation text.
+        documents: number of training documents; None if it is not known without reading all of the text.
+        eval_characters: characters of evaluation text that were compared with the first training documents;
+            `shared_characters` of them are in training documents.
+        place, message, hint: first error of opening the files or reading their rows; empty if there is none.
+    """
+
+    source: str
+    exists: bool
+    formats: dict[str, int]
+    num_eval_files: int = 0
+    left_out: tuple[LeftOutFacts, ...] = ()
+    documents: int | None = None
+    eval_characters: int = 0
+    shared_characters: int = 0
+    place: str = ""
+    message: str = ""
+    hint: str = ""

@@ -50,18 +50,20 @@ def _lint(
     select: config_options.Select = None,
     ignore: config_options.Ignore = None,
     fix: config_options.Fix = False,
+    data: config_options.Data = False,
     statistics: config_options.Statistics = False,
     strict: options.Strict = False,
     quiet: options.FindingsOnly = False,
 ) -> None:
     """Check run files and profiles with the static rules.
 
-    Needs no GPU and does not import torch. Folders are searched for run files and profiles.
+    Reads the first rows of local text. Needs no GPU and does not import torch. Folders are searched for run
+    files and profiles.
     """
     from launcher.commands import lint
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
-    request = lint.Request(tuple(paths), choice, fix=fix, statistics=statistics, strict=strict, quiet=quiet)
+    request = lint.Request(tuple(paths), choice, fix, statistics, strict, quiet=quiet, needs_data=data)
     end(lint.run(request, output_format))
 
 

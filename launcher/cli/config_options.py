@@ -40,6 +40,10 @@ Select = Annotated[
 ]
 Ignore = Annotated[list[str] | None, Option("--ignore", metavar="CODES", help="Skip these rules.")]
 Fix = Annotated[bool, Option("--fix", help="Apply safe fixes in place.")]
+Data = Annotated[
+    bool,
+    Option("--data", help="Fail if local text does not exist here, and open parquet and .zst files too."),
+]
 Statistics = Annotated[bool, Option("--statistics", help="Count findings by code.")]
 RuleCode = Annotated[
     str | None,

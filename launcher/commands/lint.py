@@ -10,6 +10,7 @@ from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.lint.discovery import Discovered, discover
+from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import deliver
 from launcher.report.formats.text import render
 from launcher.report.partial_checks import judged_as_read
@@ -23,8 +24,7 @@ from neobert.plurals import counted
 from neobert.printable import printable
 from profiles.inherit import EXTENDS, entries
 from profiles.registry import Loaded, ResolvedRun, resolve_run
-from validators.core import judge
-from validators.finding import CheckResult, Finding, Level, Status, verdict_of
+from validators.finding import CheckResult, Finding, Status, verdict_of
 from validators.planning import plan_run
 from validators.rule import RULES
 
@@ -61,7 +61,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Arguments of `lint`. `strict`: warnings count as failures; `quiet`: print findings only."""
+    """Arguments of `lint`.
+
+    `strict`: warnings count as failures; `quiet`: print findings only; `needs_data`: local text must exist,
+    and parquet and `.zst` files are opened too.
+    """
 
     paths: tuple[Path, ...]
     choice: Choice
@@ -69,17 +73,22 @@ class Request:
     statistics: bool
     strict: bool
     quiet: bool = False
+    needs_data: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Findings and checks of one file. `exit_code` is not 0 if the file could not be resolved."""
+    """Findings and checks of one file. `exit_code` is not 0 if the file could not be resolved.
+
+    `note`: why its text was not checked.
+    """
 
     findings: tuple[Finding, ...]
     checks: tuple[CheckResult, ...]
     exit_code: int = EXIT_OK
     profile: str = ""
     config_hash: str = ""
+    note: str = ""
 
 
 def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
@@ -95,7 +104,10 @@ def run(request: Request, output_format: str) -> int:
     if request.fix:
         _fix(found.files)
     profiles: dict[str, Loaded] = {}
-    judged = [_chosen(judge_file(path, profiles), request.choice) for path in found.files]
+    judged = [
+        _chosen(judge_file(path, profiles, needs_data=request.needs_data), request.choice)
+        for path in found.files
+    ]
     is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
     report = combine(judged, strict=request.strict, has_folder=is_repository)
     if output_format != "text":
@@ -104,7 +116,7 @@ def run(request: Request, output_format: str) -> int:
     text = render(report, _fixable(found.files, judged, report), quiet=request.quiet)
     if text:
         console.write(text)
-    _tell_more(request, found, report)
+    _tell_more(request, found, report, [one.note for one in judged if one.note])
     return report.exit_code
 
 
@@ -137,8 +149,10 @@ def _require_files(paths: Sequence[Path], found: Discovered) -> None:
         )
 
 
-def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
-    """Resolve one file as `train` does and run the static rules; errors in resolving become findings.
+def judge_file(path: Path, profiles: dict[str, Loaded] | None = None, *, needs_data: bool = False) -> Judged:
+    """Resolve one file as `train` does, run the static rules, and look at local text.
+
+    Errors in resolving become findings. Text that is not on this machine is unknown, unless `needs_data`.
 
     Args:
         profiles: cache of loaded profiles, shared between files.
@@ -148,13 +162,14 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None) -> Judged:
         resolved = resolve_run(None, [path], loaded=profiles)
         if _is_parent(resolved):
             return Judged((), (), EXIT_OK, "", resolved.digest)
-        findings, checks = judge(resolved, plan_run(resolved), levels=(Level.STATIC,))
+        found = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
         judged = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
         return Judged(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
-    placed = tuple(_in_own_file(finding, resolved, path) for finding in findings)
-    return Judged(placed, tuple(checks), EXIT_OK, profile, resolved.digest)
+    placed = tuple(_in_own_file(finding, resolved, path) for finding in found.findings)
+    note = f"{path}: {found.note}" if found.note else ""
+    return Judged(placed, tuple(found.checks), EXIT_OK, profile, resolved.digest, note)
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
@@ -221,7 +236,7 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
         return judged
     findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
     checks = tuple(check for check in judged.checks if choice.takes(check.id))
-    return Judged(findings, checks, EXIT_OK, judged.profile, judged.config_hash)
+    return replace(judged, findings=findings, checks=checks)
 
 
 def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
@@ -282,13 +297,15 @@ def _fix(files: Sequence[Path]) -> None:
     console.tell(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _tell_more(request: Request, found: Discovered, report: Report) -> None:
+def _tell_more(request: Request, found: Discovered, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")
     if request.quiet:
         return
+    for note in notes[:MOST_NAMED]:
+        console.tell(printable(f"note: {note}"))
     if not found.files:
         console.tell("nothing to lint: none of the given files is a run file or a profile")
     for other in found.left_out[:MOST_NAMED]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.selection import Selection
+from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats.text import render
 from launcher.report.plan_view import plan_text
 from launcher.report.report import report_of_run
@@ -15,24 +16,24 @@ from launcher.terminal.values import result_json
 from neobert.plan import Plan
 from neobert.plan.remaining import Remaining
 from profiles.registry import ResolvedRun
-from validators.core import judge
 from validators.facts import NO_FACTS
-from validators.finding import Level
 from validators.planning import plan_run
 from validators.remaining import remaining_of
 
 
 def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
-    """Print the plan of the run and the findings of the static rules; return the exit code."""
+    """Print the plan of the run, and findings of the static rules and in local text; return the exit code."""
     resolved = selection.require()
     plan = plan_run(resolved)
     left = remaining_of(resolved, plan, NO_FACTS)
-    report = report_of_run(resolved, *judge(resolved, plan, levels=(Level.STATIC,)))
+    found = judge_with_text(resolved, plan)
+    report = report_of_run(resolved, found.findings, found.checks)
+    texts = [asdict(text) for text in found.texts]
     if output_format == "json":
         judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}
-        console.write(result_json({**as_json(resolved, plan, left), **judged}))
+        console.write(result_json({**as_json(resolved, plan, left), "text": texts, **judged}))
     else:
-        parts = [plan_text(resolved, plan, left, verbose=verbose)]
+        parts = [plan_text(resolved, plan, left, texts, verbose=verbose)]
         parts += [render(report)] if report.findings else []
         console.write("\n\n".join(parts))
     return report.exit_code

@@ -40,6 +40,7 @@ def details(run: RunRecord) -> str:
     sections = {
         "Results": results(run),
         "Masked words": masked_words(run),
+        "Text": texts(run),
         "Preflight": preflight(run),
         "Launches and restarts": launches(run),
         "Config": config(run),
@@ -83,6 +84,26 @@ def _guesses(guesses: Sequence[Guess], word: str) -> str:
         for guess in guesses
     )
     return " ".join(shown)
+
+
+def texts(run: RunRecord) -> str:
+    """Return the HTML table of local texts: files that are read by format, documents, files left out."""
+    rows = [
+        [
+            text(each.get("source", "")),
+            text(", ".join(f"{count} x {suffix}" for suffix, count in mapping(each.get("formats")).items())),
+            text("not counted" if each.get("documents") is None else each["documents"]),
+            "<br>".join(map(_left_out, records(each, "left_out"))) or "-",
+        ]
+        for each in records(run.facts, "text")
+    ]
+    return table(["text", "files read", "documents", "not read"], rows)
+
+
+def _left_out(files: Record) -> str:
+    reason = f" ({files.get('example')}: {files['reason']})" if files.get("reason") else ""
+    hint = muted(f"hint: {files['hint']}") if files.get("hint") else ""
+    return f"{text(files.get('num_files', '?'))} x {text(files.get('kind', '?'))}{text(reason)} {hint}"
 
 
 def differences(runs: Sequence[RunRecord]) -> str:

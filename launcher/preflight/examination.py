@@ -8,7 +8,7 @@ from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.io.files import make_folder, require_writable, write_json, write_text, writing
-from launcher.preflight.levels import probes_for
+from launcher.preflight.levels import TEXT_S, probes_for
 from launcher.preflight.receipts import Examination, make_receipt
 from launcher.preflight.rehearsal_children import warm_up
 from launcher.preflight.reused_checks import carried, reused_in, warnings_of
@@ -16,6 +16,7 @@ from launcher.probes.collect import collect
 from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
 from launcher.probes.resume import probe_resume
+from launcher.probes.text import probe_text
 from launcher.process.waiting_child import WaitingChild
 from launcher.report.report import Report, report_of_run
 from launcher.rundir.directory import run_directory
@@ -26,14 +27,13 @@ from neobert.plan import Measured, Plan
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
-from validators.core import groups_needed, judge
+from validators.core import groups_needed, judge, judge_known
 from validators.facts import Facts
 from validators.facts_config import held_to
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
-from validators.rule import RULES
 
 DEFAULT_FOLDER = Path(".neobert", "preflight")
 ELSEWHERE = "choose a writable folder with --output DIR"
@@ -41,7 +41,7 @@ DIFF = "working-tree.diff"
 FACTS = "facts.json"
 REPORT = "preflight.json"
 WARM_UP = "warm_up.json"
-PROBES = (Probe("output", probe_output), Probe("resume", probe_resume))
+PROBES = (Probe("output", probe_output), Probe("resume", probe_resume), Probe("text", probe_text, TEXT_S))
 
 
 def examine(
@@ -156,26 +156,14 @@ def results_folder(run: ResolvedRun, chosen: Path | None) -> Path:
 
 
 def judge_dry_run(run: ResolvedRun, folder: Path, *, leads: bool, strict: bool) -> Report:
-    """Check a dry run: probe only the run directory and the checkpoint to resume from.
+    """Check a dry run: probe only the run directory, the checkpoint to resume from, and the text.
 
     Args:
         leads: whether this node owns the run directory; on other nodes only the config is checked.
     """
 
     probes = PROBES if leads else ()
-    with activity("checking the run directory"):
+    with activity("checking the run directory and the text"):
         facts = collect(probes, Subject(run.config, folder, Path.cwd()), announce)
-    findings, checks = judge(run, plan_run(run), facts, (Level.STATIC, Level.HOST))
-    probed = {probe.group for probe in probes}
-    judged = {check.id for check in checks if _is_judged(check.id, probed)}
-    return report_of_run(
-        run,
-        (finding for finding in findings if finding.code in judged),
-        (check for check in checks if check.id in judged),
-        strict=strict,
-    )
-
-
-def _is_judged(code: str, probed: set[str]) -> bool:
-    rule = RULES[code]
-    return rule.level is Level.STATIC or (bool(rule.needs) and probed.issuperset(rule.needs))
+    findings, checks = judge_known(run, plan_run(run), facts, {probe.group for probe in probes})
+    return report_of_run(run, findings, checks, strict=strict)

@@ -17,6 +17,7 @@ from launcher.probes.ranks import ranks_probe
 from launcher.probes.resume import probe_resume
 from launcher.probes.scheduler import probe_scheduler
 from launcher.probes.software import probe_software
+from launcher.probes.text import probe_text
 from launcher.probes.tracker import probe_tracker
 from launcher.probes.trials import (
     DATA_S,
@@ -42,6 +43,8 @@ QUICK = (Level.STATIC, Level.HOST, Level.GPU)
 JUDGED = levels_with_rules()
 NAMES = {str(level): (level,) for level in JUDGED} | {ALL: JUDGED}
 MARGIN_S = 10.0
+TEXT_S = 60.0
+"""Time limit of listing and opening the files of the text, which may be on a network file system."""
 
 HOST_PROBES = (
     Probe("software", probe_software),
@@ -53,6 +56,7 @@ HOST_PROBES = (
     Probe("tracker", probe_tracker),
     Probe("scheduler", lambda _: probe_scheduler(os.environ)),
     Probe("data", probe_data),
+    Probe("text", probe_text, TEXT_S),
 )
 GPU_PROBES = (
     Probe("gpus", lambda _: probe_gpus()),

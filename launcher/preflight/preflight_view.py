@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import datetime
 
 from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
+from launcher.report.text_view import files_rows
 from launcher.terminal import console
 from launcher.terminal.cells import cut_end
 from launcher.terminal.console import paint
@@ -151,7 +153,8 @@ def _summary(examination: Examination) -> str:
 
 
 def text_rows(plan: Plan, facts: Facts) -> Iterator[Row]:
-    """Yield the row with the number of epochs, estimated if the data was not inspected."""
+    """Yield the rows of the files of the text, and of epochs, estimated if the data was not inspected."""
+    yield from files_rows([asdict(each) for each in facts.text or ()])
     found = facts.prepared
     if found is not None and found.epochs is not None:
         epochs = show_number(found.epochs, 3)

@@ -56,7 +56,7 @@ def collect(
     all_ended = _all(probes, subject, announce, before_heavy)
     ended = {probe.group: (record, found) for probe, record, found in all_ended}
     records = [ended[probe.group][0] for probe in probes]
-    groups = {group: found for group, (_, found) in ended.items() if found is not None}
+    groups = {group: found for group, (_, found) in ended.items()}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     found = Facts(recorded_utc=now, measured_for=measured_for(subject.config), probes=tuple(records))
     return replace(found, **groups)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from launcher.report.text_view import files_rows
 from launcher.terminal import console
 from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
@@ -22,9 +23,11 @@ from profiles.registry import ResolvedRun
 Row = tuple[str, str, str]
 
 
-def plan_text(run: ResolvedRun, plan: Plan, left: Remaining, *, verbose: bool) -> str:
-    """Format heading and rows of a plan; with `verbose`, also the reason for each row."""
-    rows = list(_rows(run, plan, left))
+def plan_text(
+    run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping[str, Any]], *, verbose: bool
+) -> str:
+    """Format heading and rows of a plan and of its text; with `verbose`, also the reason for each row."""
+    rows = list(_rows(run, plan, left, texts))
     table = columns([[name, value] for name, value, _ in rows], indent="  ")
     if verbose:
         lines = [line for name, value, reason in rows for line in (f"  {name}: {value}", f"    {reason}")]
@@ -40,8 +43,8 @@ def plan_head(run: ResolvedRun, plan: Plan) -> str:
     return fold(f"{console.paint(printable(what), 'bold')}\n  {source}", console.width())
 
 
-def _rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
-    yield from _size_rows(run, plan, left)
+def _rows(run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    yield from _size_rows(run, plan, left, texts)
     yield from decision_rows(plan, left)
     yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
     yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
@@ -53,7 +56,9 @@ def _rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
     yield "learning rate", shown, plan.learning_rate_middle.reason
 
 
-def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
+def _size_rows(
+    run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping[str, Any]]
+) -> Iterator[Row]:
     metrics = ", ".join(metric.label for metric in metrics_of(run.config))
     yield _row("task", f"{plan.task.value}: {metrics}", plan.task)
     size, parameters = f"{plan.shape.num_layers} x {plan.shape.hidden_size}", plan.num_parameters
@@ -70,6 +75,7 @@ def _size_rows(run: ResolvedRun, plan: Plan, left: Remaining) -> Iterator[Row]:
     if plan.epochs.value is not None:
         yield _row("epochs", f"about {show_number(plan.epochs.value, 3)}", plan.epochs)
     yield from _corpus_rows(run.config.dataset, left)
+    yield from files_rows(texts)
     yield _row(
         "tokens per parameter", show_number(plan.tokens_per_parameter.value, 3), plan.tokens_per_parameter
     )

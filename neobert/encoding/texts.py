@@ -14,14 +14,14 @@ from neobert.config.text_formats import TEXT as TEXT_KIND
 from neobert.data.sources.corpus import TRAIN_KEY, open_corpus
 from neobert.data.sources.lines import line_end, line_pieces, whole_lines
 from neobert.data.sources.parts import known_count
-from neobert.data.sources.rows import CANDIDATES, TEXT, Field, RowFormat
+from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_OPTION, Field, RowFormat
 from neobert.data.sources.text_files import opened, read_rows
 from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.hub_names import is_hub_name
 from neobert.printable import printable
 
-COLUMN_OPTION, SPLIT_OPTION = "--column", "--split"
+COLUMN_OPTION, SPLIT_OPTION = TEXT_OPTION, "--split"
 ONLY_SPLIT = "train"
 """Split of a file, as of a folder whose files are not named after splits."""
 BLOCK_BYTES = 1 << 20

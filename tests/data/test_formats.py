@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,7 +132,7 @@ def test_csv_that_is_broken_is_named_by_its_line(tmp_path):
 def test_the_hint_for_a_nested_text_names_its_key(tmp_path, value, key):
     path = put(tmp_path / "a.jsonl", json.dumps({"text": value}).encode())
     error = refused(path, "DAT011", "column 'text' holds an object with keys, not text")
-    assert f"write text.{key} to a column" in error.hint
+    assert f"{{text: (.text.{key})}}" in error.hint
 
 
 def test_a_quote_that_is_not_closed_is_named_by_the_line_that_opens_it(tmp_path):
@@ -307,3 +308,30 @@ def test_names_that_differ_in_more_than_their_format_are_read(tmp_path):
     for name in ("a.1.jsonl", "a.2.tsv", "a.jsonl", "b/a.tsv"):
         put(tmp_path / name, b"x")
     assert len(open_corpus(DatasetConfig(path=str(tmp_path)), LABELLED).train.files) == 4
+
+
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("a.jsonl", {"messages": TURNS}, '{text: ([.messages[].content | strings] | join("\\n\\n"))}'),
+        ("a.json", [{"id": "1", "turns": ["a"]}], '.[] | {text: ([.turns[] | strings] | join("\\n\\n"))}'),
+        ("a.json", [{"id": "1", "turns": ["a"]}], "; or set dataset.text_column to one of the columns: 'id'"),
+        ("a.jsonl", {"meta": {"body": "long"}}, "{text: (.meta.body)}"),
+        ("a.jsonl", {"body": "x", "n": 1}, "set dataset.text_column to one of the columns: 'body'"),
+    ],
+)
+def test_the_hint_for_a_missing_column_names_only_what_can_be_read(tmp_path, name, content, hint):
+    error = refused(put(tmp_path / name, json.dumps(content).encode()), "DAT011", "none of the columns")
+    assert hint in error.hint
+    assert "columns: 'messages'" not in error.hint
+
+
+def test_parquet_columns_of_one_name_are_refused(tmp_path):
+    pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 2, ["text", "text"]), tmp_path / "a.parquet")
+    refused(tmp_path / "a.parquet", "DAT011", "several columns are named 'text'")
+    pq.write_table(pa.table({"turns": [["a"]], "n": [1]}), tmp_path / "b.parquet")
+    hint = refused(tmp_path / "b.parquet", "DAT011", "none of the columns").hint
+    assert hint == "write the text to a column of its own, since nested text is not read"

@@ -189,7 +189,7 @@ def test_a_column_that_is_absent_ambiguous_or_no_text(tmp_path, row, column, say
     error = refused(path, "DAT011", says, column)
     assert error.place.endswith(":1")
     if "holds" not in says:
-        assert all(repr(name) in error.hint for name in row)
+        assert [name for name in row if repr(name) in error.hint] == [name for name in row if name != "id"]
 
 
 @pytest.mark.parametrize("text_column", [None, "sentence"])
@@ -197,10 +197,13 @@ def test_a_column_is_read_by_one_field(text_column):
     text = Field("text", "dataset.text_column", text_column, ("text", "sentence"))
     fields = (text, Field("pair", "classification.pair_column", "sentence"))
     with pytest.raises(ProjectError, match="pair_column both name column 'sentence'") as refusal:
-        RowFormat(fields).columns(["sentence", "other"], "a.tsv:2")
+        RowFormat(fields).columns(dict.fromkeys(["sentence", "other"]), "a.tsv:2")
     assert refusal.value.hint == "set classification.pair_column to one of the columns: 'sentence', 'other'"
     pair = Field("pair", "classification.pair_column", "other")
-    assert RowFormat((text, pair)).columns(["sentence", "other"], "") == {"text": "sentence", "pair": "other"}
+    assert RowFormat((text, pair)).columns(dict.fromkeys(["sentence", "other"]), "") == {
+        "text": "sentence",
+        "pair": "other",
+    }
 
 
 @pytest.mark.parametrize(
@@ -227,7 +230,7 @@ def test_columns_that_are_read_have_a_name_of_their_own(tmp_path, header, repeat
 def test_parquet_columns_are_listed(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)
-    assert "'body', 'n'" in refused(path, "DAT011", "none of the columns").hint
+    assert "columns: 'body'" in refused(path, "DAT011", "none of the columns").hint
     refused(path, "DAT011", "holds a number", "n")
 
 

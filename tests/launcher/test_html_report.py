@@ -112,7 +112,16 @@ def run_dir(tmp_path: Path) -> Path:
         "preflight.json",
         {"verdict": "pass", "findings": [finding], "checks": [{"id": "CKP001", "status": "warn"}]},
     )
-    write(folder, "facts.json", {"gpus": [{"index": 0, "name": "NVIDIA H200", "memory_total_mib": 143771}]})
+    left_out = {
+        "kind": ".csv",
+        "num_files": 2,
+        "example": "a.csv",
+        "reason": "no column",
+        "hint": "name a column",
+    }
+    notes = {"source": "notes", "formats": {".txt": 3}, "documents": 70, "left_out": [left_out]}
+    gpu = {"index": 0, "name": "NVIDIA H200", "memory_total_mib": 143771}
+    write(folder, "facts.json", {"gpus": [gpu], "text": [notes]})
     write(
         folder,
         "outcome.json",
@@ -183,7 +192,8 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
         "failed (exit 93): loss spike at step 41 [SPK001]; hint: lower optimizer.lr",
         "40 of 40", "2 GPU-hours = 4.00", "2 (1 restart)", "CKP001",
         "NVIDIA H200, 140.4 GiB", "no-save-cadence", "rank 0 was killed", "torch",
-        "command line: trainer.max_steps=40",
+        "command line: trainer.max_steps=40", "3 x .txt", "2 x .csv (a.csv: no column)",
+        "hint: name a column",
     ):  # fmt: skip
         assert shown in page.text, shown
     (run,) = page.data["runs"]

@@ -15,6 +15,7 @@ from validators.rules import (  # noqa: F401
     dat_corpora,
     dat_epochs,
     dat_prepared,
+    dat_text,
     dst,
     gpu,
     gpu_health,

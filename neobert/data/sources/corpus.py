@@ -13,12 +13,13 @@ from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of,
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
-from neobert.data.sources.hub import hub_splits, is_saved_dataset, saved_splits
+from neobert.data.sources.hub import hub_splits, saved_splits
 from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.parts import HashShare, Joined, Part
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row, RowFormat, text_rows
+from neobert.data.sources.saved import is_saved_dataset
 from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
 from neobert.errors import ProjectError
 
@@ -144,7 +145,7 @@ def _check_one_place(config: DatasetConfig) -> None:
 def _builtin(name: str, rows: RowFormat) -> TextSource:
     if name != python_docs.NAME:
         raise ProjectError("DAT001", f"unknown corpus {name!r}", f"use {python_docs.NAME}", "dataset.name")
-    columns = rows.columns(python_docs.COLUMNS, name)
+    columns = rows.columns(dict.fromkeys(python_docs.COLUMNS), name)
     documents = lru_cache(python_docs.python_docs)
     label = python_docs.python_docs_label()
 

@@ -60,12 +60,6 @@ def quiet(library: str = "huggingface_hub") -> Iterator[None]:
         logger.setLevel(level)
 
 
-def is_saved_dataset(path: Path) -> bool:
-    """Return whether `save_to_disk` wrote the folder."""
-    is_single = (path / "state.json").is_file() and (path / "dataset_info.json").is_file()
-    return is_single or (path / "dataset_dict.json").is_file()
-
-
 def saved_splits(path: Path, rows: RowFormat) -> dict[str, Callable[[], TextSource]]:
     """Return a function that opens each split of a `save_to_disk` folder, by split name.
 
@@ -142,7 +136,7 @@ def _offline(is_cut_off: bool) -> Iterator[None]:
 
 
 def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
-    columns = rows.columns(data.column_names, label)
+    columns = rows.columns(dict.fromkeys(data.column_names), label)
     column = ", ".join(columns.values())
 
     def fetch(start: int, stop: int) -> list[Row]:
@@ -155,7 +149,7 @@ def _indexed(data: Dataset, label: str, rows: RowFormat) -> TextSource:
 
 def _streamed(data: IterableDataset, label: str, rows: RowFormat) -> TextSource:
     names = data.column_names or _attempt(lambda: list(next(iter(data), {})), label, CHECK_STREAM)
-    return StreamSource(label, data, rows, rows.columns(names, label))
+    return StreamSource(label, data, rows, rows.columns(dict.fromkeys(names), label))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -16,11 +16,14 @@ class UnknownLabelError(ProjectError):
 
 
 CANDIDATES = ("text", "sentence", "content")
-TEXT_SETTING = "dataset.text_column"
+TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
+"""Key of a run file, and option of commands without one, that names the column of the text."""
+OF_ARRAY = ", object "
+"""In the location of a row of a JSON array."""
 
 
 def choose_column(
-    columns: Iterable[str],
+    columns: Mapping[str, object],
     wanted: str | None,
     place: str,
     setting: str = TEXT_SETTING,
@@ -30,17 +33,16 @@ def choose_column(
 
     Raises DAT011 if the column is absent or ambiguous; `setting` is the config key that the hint names.
     """
-    names = list(columns)
     if wanted is not None:
-        if wanted in names:
+        if wanted in columns:
             return wanted
-        raise _column_error(f"there is no column {wanted!r}", names, place, setting)
-    found = [name for name in candidates if name in names]
+        raise _column_error(f"there is no column {wanted!r}", columns, place, setting)
+    found = [name for name in candidates if name in columns]
     if len(found) == 1:
         return found[0]
     if found:
-        raise _column_error(f"several columns may be the text: {', '.join(found)}", names, place, setting)
-    raise _column_error(f"none of the columns is named {', '.join(candidates)}", names, place, setting)
+        raise _column_error(f"several columns may be the text: {', '.join(found)}", columns, place, setting)
+    raise _column_error(f"none of the columns is named {', '.join(candidates)}", columns, place, setting)
 
 
 KINDS = {
@@ -60,25 +62,47 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
         return ""
     if isinstance(value, str):
         return value
-    if isinstance(value, Mapping):
-        keys = [key for key, each in value.items() if isinstance(each, str)]
-        key = next((each for each in CANDIDATES if each in keys), keys[0] if keys else "KEY")
-        hint = (
-            f"write {column}.{key} to a column of its own, since nested keys are not read, and set {setting}"
-        )
-    elif isinstance(value, list):
-        hint = (
-            f"write the texts of {column}, joined, to a column of its own, since lists are not read, and set "
-            f"{setting}"
-        )
-    else:
-        hint = f"set {setting} to a column of strings"
+    hint = _way_to_text(column, value, place) or f"set {setting} to a column of strings"
     raise ProjectError("DAT011", f"column {column!r} holds {kind_text(value)}, not text", hint, place)
 
 
-def _column_error(message: str, names: list[str], place: str, setting: str) -> ProjectError:
-    listed = ", ".join(repr(name) for name in names) or "none"
-    return ProjectError("DAT011", message, f"set {setting} to one of the columns: {listed}", place)
+def _way_to_text(column: str, value: object, place: str) -> str:
+    """Return the hint for a column with nested text; empty for other values.
+
+    A tuple stands for nested text of a format that jq does not read.
+    """
+    edit = "write the text to a column of its own, since nested text is not read"
+    if isinstance(value, tuple):
+        return edit
+    if isinstance(value, Mapping):
+        source = f".{column}.{_key_of_text(value)}"
+    elif isinstance(value, list):
+        turn = next((each for each in value if isinstance(each, Mapping)), None)
+        each = f".{column}[]" if turn is None else f".{column}[].{_key_of_text(turn)}"
+        source = f'[{each} | strings] | join("\\n\\n")'
+    else:
+        return ""
+    rows, name = (".[] | ", "in.json") if OF_ARRAY in place else ("", "in.jsonl")
+    return f"{edit}, for example: jq -c '{rows}{{text: ({source})}}' {name} > out.jsonl"
+
+
+def _key_of_text(value: Mapping[str, object]) -> str:
+    """Return the key of an object that holds its text: a usual name, else the key of the longest string."""
+    texts = {key: each for key, each in value.items() if isinstance(each, str)}
+    usual = next((each for each in CANDIDATES if each in texts), None)
+    return usual or max(texts, key=lambda key: len(texts[key]), default="KEY")
+
+
+def _column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
+    """Return DAT011; for a text, the hint names the columns of strings, and the way to read nested text."""
+    names, ways = list(columns), []
+    if setting in (TEXT_SETTING, TEXT_OPTION):
+        ways = list(filter(None, (_way_to_text(name, value, place) for name, value in columns.items())))[:1]
+        names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
+    if names or not ways:
+        listed = ", ".join(map(repr, names or columns)) or "none"
+        ways.append(f"set {setting} to one of the columns: {listed}")
+    return ProjectError("DAT011", message, "; or ".join(ways), place)
 
 
 Row = Mapping[str, Any]
@@ -130,9 +154,11 @@ class RowFormat:
         """Return whether the text is the only field, so that files without columns can be read."""
         return tuple(field.name for field in self.fields) == (TEXT,)
 
-    def columns(self, names: Iterable[str], place: str) -> dict[str, str]:
-        """Return the column of each field. Raises DAT011 if it is absent, ambiguous, or used twice."""
-        available = list(names)
+    def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
+        """Return the column of each field, given the columns with a value of each.
+
+        Raises DAT011 if it is absent, ambiguous, or used twice.
+        """
         chosen = {
             field.name: choose_column(available, field.column, place, field.setting, field.candidates)
             for field in self.fields

@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, NamedTuple
 from neobert.config.text_formats import CONLL
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
-from neobert.data.sources.rows import Row, RowFormat
+from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
@@ -93,9 +93,9 @@ def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:
     try:
         for row in array_objects((piece.text for piece in pieces), MAX_LINE_CHARACTERS):
             number += 1
-            yield f"{path}, object {number}", row
+            yield f"{path}{OF_ARRAY}{number}", row
     except (ValueError, RecursionError) as error:
-        place = f"{path}, object {number + 1}"
+        place = f"{path}{OF_ARRAY}{number + 1}"
         raise unreadable(place, f"is not JSON: {error}", "write an array of JSON objects") from error
 
 
@@ -205,7 +205,7 @@ def _after_space(text: str, place: int) -> int:
 def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row]:
     """Yield the rows of a parquet file. Raises DAT001 if it is damaged, DAT011 for unsuitable columns."""
     with _parquet(handle, path) as table:
-        columns = rows.columns(table.schema_arrow.names, str(path))
+        columns = _columns(table, path, rows)
         names = list(dict.fromkeys(columns.values()))
         number = 0
         for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=names):
@@ -230,7 +230,20 @@ def whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:
     """Return the column of each field. Raises the same errors as `parquet_rows`."""
     with _parquet(handle, path) as table:
-        return rows.columns(table.schema_arrow.names, str(path))
+        return _columns(table, path, rows)
+
+
+def _columns(table: Any, path: Path, rows: RowFormat) -> dict[str, str]:
+    rows.refuse_repeated(table.schema_arrow.names, str(path))
+    kinds = ((field.name, str(field.type)) for field in table.schema_arrow)
+    return rows.columns({name: _example(kind) for name, kind in kinds}, str(path))
+
+
+def _example(kind: str) -> object:
+    """Return a value for hints by the type of a column: a text, a tuple for nested values, or a number."""
+    if "<" in kind and not kind.startswith("dictionary"):
+        return ()
+    return "" if "string" in kind else 0
 
 
 def _batch_rows(metadata: Any) -> int:

@@ -1,0 +1,51 @@
+"""Static rules and the checks of local text, without probes of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from launcher.probes.text import text_facts
+from neobert.config.schema import RunConfig
+from neobert.data.sources.preview import opens_without_pyarrow
+from neobert.plan import Plan
+from profiles.registry import ResolvedRun
+from validators.core import judge_known
+from validators.facts import Facts, ProbeRecord
+from validators.facts_host import TextFacts
+from validators.finding import CheckResult, Finding, Level
+
+GROUP = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class TextChecks:
+    """Results of the rules; `texts` are the previewed texts, `note` is why they were not checked."""
+
+    findings: list[Finding]
+    checks: list[CheckResult]
+    texts: tuple[TextFacts, ...]
+    note: str
+
+
+def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -> TextChecks:
+    """Evaluate the static rules and the rules about files and first rows of local text.
+
+    Without `needs_data`, parquet and `.zst` files, which need pyarrow, are not opened, and text that does not
+    exist on this machine, as in CI, is unknown and not required.
+    """
+    texts, note = _texts_of(run.config, needs_data=needs_data)
+    record = (ProbeRecord(name=GROUP, status="incomplete", reason=note),) if note else ()
+    facts = Facts(text=None if note else texts, probes=record)
+    findings, checks = judge_known(run, plan, facts, (GROUP,))
+    if note:
+        checks = [each if each.level is Level.STATIC else replace(each, required=False) for each in checks]
+    return TextChecks(findings, checks, texts, note)
+
+
+def _texts_of(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFacts, ...], str]:
+    if needs_data:
+        return text_facts(config), ""
+    texts = text_facts(config, opens_without_pyarrow)
+    absent = next((text.source for text in texts if not text.exists), "")
+    note = f"{absent} does not exist here, so the text is not checked; `lint --data` requires it"
+    return texts, note if absent else ""

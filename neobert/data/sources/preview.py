@@ -1,0 +1,144 @@
+"""Preview of local text: its files, and errors and copies in their first rows, found before a run starts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+from neobert.config.corpora import label_of, paths_of
+from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import is_plain, suffix_of
+from neobert.data.sources.file_selection import LeftOut, TextFile, select_files
+from neobert.data.sources.path_patterns import places_of
+from neobert.data.sources.rows import Row, RowFormat, characters, text_digest, without_layout
+from neobert.data.sources.saved import is_saved_dataset
+from neobert.data.sources.splits import evaluation_split, parse_split
+from neobert.data.sources.text_files import read_rows
+from neobert.errors import ProjectError
+
+MOST_FILES, MOST_CHARACTERS = 64, 1 << 20
+"""Number of files of which the first rows are read, and characters of each."""
+NEEDS_PYARROW = ".zst"
+CanOpen = Callable[[Path], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The files of a text, and what their first rows show.
+
+    Attributes:
+        label: paths as configured.
+        exists: whether each path exists.
+        formats: number of files to read by suffix, of training and evaluation; empty for a saved dataset.
+        num_eval_files: number of them that are evaluation text.
+        size_bytes: total size of the files of training text; None if some are compressed or parquet.
+        left_out: files that are not read.
+        documents: number of training documents, if the files were read to their end; else None.
+        eval_characters: characters of the evaluation text that were compared with the training text.
+        shared_characters: characters of them in documents that are also training documents.
+        error: the first error of opening the files or reading their rows.
+    """
+
+    label: str
+    exists: bool = True
+    formats: dict[str, int] = field(default_factory=dict)
+    num_eval_files: int = 0
+    size_bytes: int | None = None
+    left_out: tuple[LeftOut, ...] = ()
+    documents: int | None = None
+    eval_characters: int = 0
+    shared_characters: int = 0
+    error: ProjectError | None = None
+
+
+def opens_without_pyarrow(path: Path) -> bool:
+    """Return whether a file can be read with the standard library alone."""
+    return suffix_of(path) != ".parquet" and path.suffix.lower() != NEEDS_PYARROW
+
+
+def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True) -> Preview:
+    """Look at the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
+    found = Preview(label_of(dataset))
+    try:
+        places = places_of(paths_of(dataset))
+    except ProjectError as error:
+        return replace(found, exists=False, error=error)
+    if len(places) == 1 and is_saved_dataset(places[0].path):
+        return found
+    try:
+        selection = select_files(places, rows, can_open)
+        training, evaluation, others = _by_use(selection.files, dataset)
+        left_out = [*selection.left_out.values(), *others]
+        files = [*training, *evaluation]
+        found = replace(
+            found,
+            formats=dict(Counter(suffix_of(file.path) for file in files)),
+            num_eval_files=len(evaluation),
+            size_bytes=_total_size(training),
+            left_out=tuple(left_out),
+        )
+        return _with_rows(found, training, evaluation, rows, can_open)
+    except ProjectError as error:
+        return replace(found, error=error)
+
+
+def _by_use(
+    files: Sequence[TextFile], dataset: DatasetConfig
+) -> tuple[list[TextFile], list[TextFile], list[LeftOut]]:
+    """Return the files of training, those of evaluation, and the splits that the run does not read."""
+    names = tuple(dict.fromkeys(file.split for file in files))
+    training = parse_split(dataset.train_split, "dataset.train_split").name
+    own = dataset.eval_split and parse_split(dataset.eval_split, "dataset.eval_split").name
+    evaluation = own or evaluation_split(names, training)
+    used = (training, evaluation)
+    unused = Counter(file.split for file in files if file.split not in used)
+    examples = {file.split: file.name for file in reversed(files)}
+    return (
+        [file for file in files if file.split == training],
+        [file for file in files if file.split == evaluation and evaluation != training],
+        [LeftOut(f"{name} split", examples[name], num_files=count) for name, count in unused.items()],
+    )
+
+
+def _total_size(files: Sequence[TextFile]) -> int | None:
+    sizes = [file.path.stat().st_size for file in files if is_plain(file.path)]
+    return sum(sizes) if len(sizes) == len(files) else None
+
+
+def _with_rows(
+    found: Preview, training: list[TextFile], evaluation: list[TextFile], rows: RowFormat, can_open: CanOpen
+) -> Preview:
+    """Read the first rows of the files, and add their number and the copies among them."""
+    seen = {text_digest(_text(row, rows)) for row in _first_rows(evaluation, rows, can_open)}
+    documents, copies, is_whole = 0, set[bytes](), len(training) <= MOST_FILES
+    for file in training[:MOST_FILES]:
+        num_characters = 0
+        for row in _first_rows([file], rows, can_open):
+            documents += 1
+            num_characters += characters(row)
+            copies |= seen & {text_digest(_text(row, rows))}
+        is_whole = is_whole and can_open(file.path) and num_characters <= MOST_CHARACTERS
+    compared = [_text(row, rows) for row in _first_rows(evaluation, rows, can_open)] if copies else []
+    return replace(
+        found,
+        documents=documents if is_whole else None,
+        eval_characters=sum(map(len, compared)),
+        shared_characters=sum(len(text) for text in compared if text_digest(text) in copies),
+    )
+
+
+def _first_rows(files: Sequence[TextFile], rows: RowFormat, can_open: CanOpen) -> Iterator[Row]:
+    for file in islice(files, MOST_FILES):
+        num_characters = 0
+        for row in read_rows(file.path, rows) if can_open(file.path) else ():
+            yield row
+            num_characters += characters(row)
+            if num_characters > MOST_CHARACTERS:
+                break
+
+
+def _text(row: Row, rows: RowFormat) -> str:
+    return without_layout(rows.key(row))

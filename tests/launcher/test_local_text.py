@@ -1,0 +1,146 @@
+"""Commands on folders and files of text: what is read, what is left out, and what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.data.conftest import write_jsonl
+
+TINY = "model: {hidden_size: 64, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 64}\n"
+
+
+@pytest.fixture
+def lint(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """Lint a run on a text; returns the exit code and the findings about data."""
+
+    def run(path: Any, *options: str, **dataset: Any) -> tuple[int, dict[str, str], dict[str, str]]:
+        file = tmp_path / "run.yaml"
+        section = json.dumps({"path": path} | dataset)
+        file.write_text(f"profile: cpu\n{TINY}dataset: {section}\ntrainer: {{max_steps: 150}}\n")
+        answer = command("lint", file, *options, "--select", "DAT", "--output-format", "json")
+        findings = {each["code"]: f"{each['message']} | {each['hint']}" for each in answer.json["findings"]}
+        return answer.code, findings, {each["id"]: each["status"] for each in answer.json["checks"]}
+
+    return run
+
+
+def mess(root: Path) -> Path:
+    """A folder as people have them: formats, line ends and a byte order mark, links in a loop, a FIFO."""
+    root.mkdir()
+    write_jsonl(root / "b.jsonl", [f"document {number} of some words" for number in range(40)])
+    (root / "a.txt").write_bytes("\ufeffone\r\n\r\ntwo\r\n".encode())
+    (root / "c.csv").write_text("id,body\n1,lost\n")
+    (root / "d.csv").write_text('text,id\n"a text, quoted",1\n')
+    (root / "notes.md").write_text("# Notes\n\nmore\n")
+    (root / "README.md").write_text("# About\n")
+    (root / "empty.txt").touch()
+    os.mkfifo(root / "pipe.txt")
+    (root / "loop").symlink_to(root)
+    return root
+
+
+def test_lint_names_what_a_folder_holds_and_the_run_does_not_read(lint, tmp_path):
+    code, findings, _ = lint(str(mess(tmp_path / "mess")))
+    assert code == 0
+    assert set(findings) == {"DAT025", "DAT031"}
+    message, hint = findings["DAT031"].split(" | ")
+    assert message.endswith("1 x .csv (c.csv: none of the columns is named text, sentence, content)")
+    table = {"path": str(tmp_path / "mess" / "c.csv"), "text_column": "body"}
+    assert "dataset.mixture, with a text_column" in hint
+    assert lint(None, mixture=[{"path": str(tmp_path / "mess")}, table])[0] == 0
+
+
+def test_the_text_column_of_a_folder_reads_the_tables_next_to_text(lint, tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n\ntwo\n")
+    (folder / "c.csv").write_text("id,body\n1,not lost\n")
+    _, findings, _ = lint(str(folder))
+    assert findings["DAT031"].endswith("set dataset.text_column to one of the columns: 'id', 'body'")
+    assert "DAT031" not in lint(str(folder), text_column="body")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("latin.txt", "café".encode("latin-1"), "is not UTF-8: byte 0xe9"),
+        ("late.txt", b"x\n" * 9999 + b"\xff", "late.txt:10000: is not UTF-8"),
+        ("a.csv", b"id,body\n1,x\n", "none of the columns is named text, sentence, content"),
+        ("a.jsonl", b'{"messages": [{"content": "x"}]}', "[.messages[].content | strings]"),
+        ("a.txt.gz", b"not gzip", "gzip"),
+        ("a.rtf", b"x", "is a formatted document"),
+    ],
+)
+def test_text_that_cannot_be_read_is_found_before_a_run(lint, command, tmp_path, name, content, says):
+    (tmp_path / name).write_bytes(content)
+    code, findings, _ = lint(str(tmp_path / name))
+    assert code == 1
+    assert says in findings["DAT032"]
+    answer = command("train", "--dry-run", tmp_path / "run.yaml")
+    assert (answer.code, "DAT032" in answer.out) == (1, True)
+
+
+def test_a_column_that_does_not_exist_is_found(lint, tmp_path):
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\tx\n")
+    assert lint(str(tmp_path / "a.tsv"))[0] == 0
+    code, findings, _ = lint(str(tmp_path / "a.tsv"), text_column="body")
+    assert (code, "there is no column 'body'" in findings["DAT032"]) == (1, True)
+
+
+def test_a_path_that_does_not_exist_is_unknown_in_ci_and_fails_with_data(lint, command, tmp_path):
+    code, findings, checks = lint(str(tmp_path / "novells"))
+    assert (code, findings, checks["DAT032"]) == (0, {}, "unknown")
+    assert "novells does not exist here" in command("lint", tmp_path / "run.yaml").err
+    code, findings, _ = lint(str(tmp_path / "novells"), "--data")
+    assert (code, "novells: does not exist" in findings["DAT032"]) == (1, True)
+    assert command("train", "--dry-run", tmp_path / "run.yaml").code == 1
+    pattern = str(tmp_path / "novels" / "*.txt")
+    assert lint(pattern, "--data")[1]["DAT032"].startswith(f"{pattern}: matches no file")
+
+
+def test_lint_opens_parquet_with_data_only(lint, command, tmp_path, monkeypatch):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "a.parquet")
+    assert "none of the columns" in lint(str(tmp_path / "a.parquet"), "--data")[1]["DAT032"]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert lint(str(tmp_path / "a.parquet"))[0] == 0
+
+
+def test_evaluation_files_with_training_text_are_found(lint, tmp_path):
+    texts = [f"document {number} has its own words" for number in range(200)]
+    folder = write_jsonl(tmp_path / "data" / "train.jsonl", texts).parent
+    write_jsonl(folder / "valid.jsonl", [text.upper() for text in texts[:50]])
+    code, findings, _ = lint(str(folder))
+    assert (code, "100.0% of" in findings["DAT033"]) == (1, True)
+    write_jsonl(folder / "valid.jsonl", ["a text of its own"])
+    assert lint(str(folder))[0] == 0
+
+
+def test_a_pattern_and_a_list_are_read_and_a_line_can_be_a_document(lint, command, tmp_path):
+    for name in ("a.txt", "b.txt", "c.log"):
+        (tmp_path / name).write_text("one\ntwo\nthree\n")
+    assert lint(str(tmp_path / "*.txt"), document_per_line=True)[0] == 0
+    assert "2 x .txt, 6 documents" in command("plan", tmp_path / "run.yaml").out
+    assert lint([str(tmp_path / "a.txt"), str(tmp_path / "b.txt")])[0] == 0
+    assert "2 x .txt, 2 documents" in command("plan", tmp_path / "run.yaml").out
+
+
+def test_plan_and_preflight_print_what_is_read(lint, command, tmp_path):
+    lint(str(mess(tmp_path / "mess")))
+    files = "mess: 1 x .txt, 1 x .jsonl, 1 x .csv, 1 x .md, 45 documents; not read: 1 x .csv (none of the"
+    assert files in command("plan", tmp_path / "run.yaml").out
+    (text,) = command("plan", tmp_path / "run.yaml", "--output-format", "json").json["text"]
+    kinds = {each["kind"]: each["num_files"] for each in text["left_out"]}
+    assert kinds == {".csv": 1, "FIFO": 1, "README.md": 1, "empty": 1}
+    answer = command("preflight", tmp_path / "run.yaml", "--level", "static,host")
+    assert "DAT031" in answer.out
+    assert "45 documents; not read: 1 x .csv" in " ".join(answer.out.split())

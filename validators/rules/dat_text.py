@@ -1,0 +1,141 @@
+"""DAT: files of local text, and their first rows."""
+
+from __future__ import annotations
+
+from neobert.plan import Plan
+from neobert.plurals import percent
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.rule import Violations, needed, rule
+from validators.rules.dat_corpora import MOST_SHARED
+
+
+def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
+    dataset = run.config.dataset
+    is_local = bool(dataset.path) or any(corpus.path for corpus in dataset.mixture)
+    return "" if is_local else "the text is not a local file or folder"
+
+
+def _key(run: ResolvedRun) -> str:
+    return "dataset.mixture" if run.config.dataset.mixture else "dataset.path"
+
+
+@rule(
+    "DAT031",
+    "text-left-out",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("text",),
+    inapplicable=_has_no_files,
+)
+def text_left_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Files of a folder that may hold text and are not read.
+
+    ## What it does
+    Lists the files that a run does not read, with the reason: tables without the text column next to other
+    text, and formats that have to be converted first. Files without text, such as images, empty files and
+    hidden files, are counted in `plan` and in the report only.
+
+    ## Why is this bad?
+    The run trains on less text than its author thinks.
+
+    ## Example
+    ```text
+    notes/: a.txt, b.jsonl (column text), c.csv (columns id and body)
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      mixture:
+        - {path: notes, weight: 3}
+        - {path: notes/c.csv, text_column: body, weight: 1}
+    ```
+    """
+    for text in needed(facts.text):
+        for each in text.left_out:
+            if each.reason:
+                files = f"{each.num_files:,} x {each.kind}"
+                message = f"not read in {text.source}: {files} ({each.example}: {each.reason})"
+                yield Violation(_key(run), message, each.hint)
+
+
+@rule(
+    "DAT032",
+    "unreadable-rows",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("text",),
+    inapplicable=_has_no_files,
+)
+def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Local text whose files or first rows cannot be read.
+
+    ## What it does
+    Selects the files of `dataset.path` as a run does, and reads the first rows of the first 64: a path that
+    does not exist, text that is not UTF-8, a column that is missing, a column that holds lists. `lint` does
+    so without other packages: it does not open parquet and `.zst` files without `--data`, and where the path
+    does not exist, as on a CI machine, the check is unknown.
+
+    ## Why is this bad?
+    The trainer would fail in the same way, but only after the queue and the start of all processes.
+
+    ## Example
+    ```yaml
+    dataset:
+      path: reviews.csv       # columns id and body
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: reviews.csv
+      text_column: body
+    ```
+    """
+    for text in needed(facts.text):
+        is_reported = not text.exists and facts.data is not None  # by DAT001
+        if text.message and not is_reported:
+            yield Violation(_key(run), f"{text.place}: {text.message}", text.hint)
+
+
+@rule(
+    "DAT033",
+    "evaluation-text-in-training",
+    tasks=("pretrain",),
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("text",),
+    inapplicable=_has_no_files,
+)
+def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Evaluation files with text that is also in the training files.
+
+    ## What it does
+    Compares the first documents of the evaluation files with the first documents of the training files,
+    without white space and case. Fails if more than 5 % of the compared evaluation text is in training
+    documents. DAT006 compares the whole text in a rehearsal.
+
+    ## Why is this bad?
+    A loss on training text falls towards zero and says nothing about generalization.
+
+    ## Example
+    ```text
+    data/train.jsonl, and data/valid.jsonl with the same documents
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: data/train.jsonl
+      validation_split: 0.05
+    ```
+    """
+    for text in needed(facts.text):
+        share = text.shared_characters / max(1, text.eval_characters)
+        if share > MOST_SHARED:
+            compared = f"of {text.eval_characters:,} compared characters"
+            message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
+            hint = "remove these documents from the training files, or set dataset.validation_split and "
+            yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
