@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoModelForTokenClassification, pipeline
 
 from neobert.config import from_dict
+from neobert.config.schema import TokenizerConfig
 from neobert.data.batches.microbatch import Assembler
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED
@@ -22,6 +24,7 @@ from neobert.data.examples import examples_of
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
@@ -211,16 +214,34 @@ def test_each_word_with_a_token_has_its_label_once_on_its_first_token(prepared, 
 
 
 def test_a_space_before_a_word_belongs_to_the_word():
-    """Byte-level tokenizers count it to the token after it."""
-    offsets = np.array([[0, 2], [2, 6], [6, 7], [7, 7], [7, 9]])
-    assert words_of("EU\nago\n\nx", offsets).tolist() == [0, 1, 1, -1, 3]
-    assert first_of_words(np.array([0, 1, 1, -1, 3]), np.array([4, 3, 2, 1])).tolist() == [
-        4,
-        3,
-        IGNORED,
-        IGNORED,
-        1,
-    ]
+    """Byte-level tokenizers count it to the token after it, or have a token for it."""
+    offsets = np.array([[0, 2], [2, 6], [6, 7], [7, 7], [7, 9], [9, 9]])
+    assert words_of("EU\nago\n\nx", offsets).tolist() == [0, 1, 3, 3, 3, -1]
+    labels = first_of_words(np.array([0, 1, 3, 3, 3, -1]), np.array([4, 3, 2, 1]))
+    assert labels.tolist() == [4, 3, 1, IGNORED, IGNORED, IGNORED]
+
+
+@pytest.fixture(scope="module")
+def byte_level():
+    texts = ["EU rejects German call in New York .", "Peter Blackburn lives in Brussels ."]
+    return load_tokenizer(TokenizerConfig(algorithm="bpe", vocab_size=400), texts * 20)
+
+
+@given(words=WORDS.map(lambda words: [word for text in words for word in text.split()]))
+@example(words=["New", "York", "\u0948", "."])
+def test_labels_of_a_byte_level_tokenizer_are_where_transformers_puts_words(byte_level, words):
+    """As `word_ids` of a tokenizer that is given a list of words, the usual way to use the model."""
+    config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
+    tags = tuple(at % 5 for at in range(len(words)))
+    encoded = examples_of(config).encoder(byte_level).encode([{"text": "\n".join(words), "tags": tags}])
+    used = byte_level.tokenizer(words, is_split_into_words=True)
+    if not words:
+        assert encoded.counts.empty == 1
+        return
+    ends = pairwise([None, *used.word_ids()])
+    first = [IGNORED if word in (None, before) else tags[word] for before, word in ends]
+    assert encoded.tokens.tolist() == used.input_ids
+    assert encoded.columns["tags"].tolist() == first
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(1, 9))

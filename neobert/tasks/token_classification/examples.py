@@ -136,13 +136,16 @@ class WordEncoder(LabelEncoder):
 
 
 def words_of(text: str, offsets: Ids) -> Ids:
-    """Return the word index of each token, int64 [T], from character offsets [T, 2]; -1 for empty tokens.
+    """Return the word index of each token, int64 [T], from character offsets [T, 2]; -1 after the last word.
 
-    A token belongs to the word of its last character: some tokenizers include the space before a word.
+    A token belongs to the word of its last character. A space belongs to the word after it, which is where
+    byte-level tokenizers put it, as part of a token or as a token; offsets may leave the space out.
     """
-    ends = np.cumsum([len(word) + 1 for word in text.split(SEPARATOR)])
-    words = np.searchsorted(ends, offsets[:, 1] - 1, side="right")
-    return np.where(offsets[:, 1] > offsets[:, 0], words, -1)
+    is_space = np.frombuffer(text.encode("utf-32-le"), np.uint32) == ord(SEPARATOR)
+    words = np.append(np.where(is_space, len(text), np.cumsum(is_space)), len(text))
+    words = np.minimum.accumulate(words[::-1])[::-1]
+    found = words[np.maximum(offsets[:, 1] - 1, offsets[:, 0])]
+    return np.where(found < len(text), found, -1)
 
 
 def first_of_words(words: Ids, tags: Ids) -> Ids:
