@@ -44,11 +44,15 @@ ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSize:
-    """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined."""
+    """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined.
+
+    `num_inert` of them do not occur in text: the trainer added them to a vocabulary that it rounded up.
+    """
 
     num_tokens: int
     source: str
     is_assumed: bool = False
+    num_inert: int = 0
 
 
 class _UnreadableError(Exception):
@@ -99,10 +103,12 @@ def tokenizer_size(config: TokenizerConfig) -> TokenizerSize:
     if not stated.is_assumed:
         return stated
     try:
-        num_tokens = _count(_place(config), may_add=config.allow_special_token_rewrite)
+        tokens = _tokens(_place(config), may_add=config.allow_special_token_rewrite)
     except _UnreadableError as error:
         return _assumed(config, f"{_label(config)} {error}")
-    return TokenizerSize(num_tokens, f"{_label(config)} has {num_tokens:,} tokens")
+    num_inert = sum(map(bool, map(INERT.fullmatch, tokens)))
+    source = f"{_label(config)} has {len(tokens):,} tokens"
+    return TokenizerSize(len(tokens), source, num_inert=num_inert)
 
 
 def tokenizer_file(config: TokenizerConfig) -> Path | None:
@@ -189,31 +195,33 @@ def _snapshot(name: str, revision: str | None) -> Path:
     return snapshot
 
 
-def _count(place: Path, *, may_add: bool) -> int:
-    """Count the tokens of a tokenizer folder or a tokenizer.json file, as the trainer's loader does.
+def _tokens(place: Path, *, may_add: bool) -> frozenset[str]:
+    """Return the tokens of a tokenizer folder or a tokenizer.json file that the trainer's loader has.
 
-    Tokens of a folder's tokenizer_config.json are counted too; without tokenizer.json, vocab.json is used.
+    Includes tokens of a folder's tokenizer_config.json; without tokenizer.json, vocab.json is used.
     """
     if os.path.isfile(place):
-        return _count_files((place,), _versions((place,)), may_add=may_add)
+        return _tokens_of_files((place,), _versions((place,)), may_add=may_add)
     is_whole = os.path.isfile(place / TOKENIZER)
     names = (TOKENIZER, SETTINGS) if is_whole else ("vocab.json", "added_tokens.json", SETTINGS)
     files = tuple(place / name for name in names if os.path.isfile(place / name))
     if not files or files[0].name != names[0]:
         raise _UnreadableError(f"has no {TOKENIZER}")
-    return _count_files(files, _versions(files), may_add=may_add)
+    return _tokens_of_files(files, _versions(files), may_add=may_add)
 
 
 def _versions(files: tuple[Path, ...]) -> tuple[tuple[int, int], ...]:
-    """Return size and modification time of each file, as a cache key of the count."""
+    """Return size and modification time of each file, as a cache key."""
     try:
         return tuple((found.st_size, found.st_mtime_ns) for found in (file.stat() for file in files))
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror}") from None
 
 
-@lru_cache(maxsize=64)
-def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool) -> int:
+@lru_cache(maxsize=8)
+def _tokens_of_files(
+    files: tuple[Path, ...], versions: tuple[tuple[int, int], ...], *, may_add: bool
+) -> frozenset[str]:
     if sum(size for size, _ in versions) > MAX_FILE_MIB * 2**20:
         raise _UnreadableError(f"is larger than {MAX_FILE_MIB} MiB")
     contents = {file.name: _read(file) for file in files}
@@ -227,7 +235,7 @@ def _count_files(files: tuple[Path, ...], versions: tuple[tuple[int, int], ...],
         raise _UnreadableError("contains no vocabulary")
     if may_add:
         names.update(_missing_roles(settings, special))
-    return len(names)
+    return frozenset(names)
 
 
 def _read(file: Path) -> dict[str, Any]:

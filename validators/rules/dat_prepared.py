@@ -7,7 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from neobert.config.corpora import BUILTIN, corpora_of
-from neobert.families.table import family_of, initial_weights, requested_rows
+from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.tasks import spec_of
@@ -15,6 +15,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, needed, rule
+from validators.rules.mod import fitting_vocabulary
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -146,14 +147,9 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         message = f"{held}, but the tokenizer has {prepared.vocab_size:,} tokens"
         yield Violation("tokenizer", message, PREPARE)
     elif prepared.max_token_id >= rows:
-        yield Violation("tokenizer", f"{held}, but the model has {rows:,} embedding rows", _fitting(run))
-
-
-def _fitting(run: ResolvedRun) -> str:
-    """Return the hint for a tokenizer with more tokens than the model; preparing again does not help."""
-    if (weights := initial_weights(run.config)) is not None:
-        return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
-    return "remove model.vocab_size, which then follows the tokenizer, or set tokenizer.path to a smaller one"
+        yield Violation(
+            "tokenizer", f"{held}, but the model has {rows:,} embedding rows", fitting_vocabulary(run.config)
+        )
 
 
 @rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))

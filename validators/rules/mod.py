@@ -9,6 +9,7 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, initial_weights, requested_kernels, requested_rows
 from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
+from neobert.plan.vocabulary import TokenizerSize
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -96,9 +97,10 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Requires that the number of heads divides the width; that the head size is even for rotary pairs and, on a
     GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any size); that
-    the vocabulary size is a multiple of 128 and not below the tokenizer's (a published checkpoint keeps its
-    own size); that `dataset.max_seq_length` does not exceed `model.max_position_embeddings`; that the three
-    length keys are equal; and that packing uses rotary positions.
+    the vocabulary size is a multiple of 128 (a published checkpoint keeps its own size) and not below the
+    number of tokens of the run's tokenizer; that `dataset.max_seq_length` does not exceed
+    `model.max_position_embeddings`; that the three length keys are equal; and that packing uses rotary
+    positions.
 
     ## Why is this bad?
     At best the run fails after the queue. At worst it does not: learned positions continue across packed
@@ -120,7 +122,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
     yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
-    yield from _vocabulary(run, plan)
+    yield from _vocabulary(run, plan.assumptions.tokenizer)
     yield from _lengths(run.config, plan)
 
 
@@ -143,42 +145,32 @@ def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
         )
 
 
-def _vocabulary(run: ResolvedRun, plan: Plan) -> Violations:
+def _vocabulary(run: ResolvedRun, tokenizer: TokenizerSize | None) -> Violations:
     config = run.config
-    rows, tokens = requested_rows(config), _known_tokens(config, plan)
+    rows, is_fresh = requested_rows(config), initial_weights(config) is None
     if rows is None:
         return
-    if rows % VOCAB_MULTIPLE and initial_weights(config) is None:
+    if rows % VOCAB_MULTIPLE and is_fresh:
         yield Violation(
             "model.vocab_size",
             f"vocab_size {rows:,} is not a multiple of {VOCAB_MULTIPLE}",
             "remove model.vocab_size: the default is the size of the tokenizer, rounded up",
         )
-    if tokens is None or rows >= tokens:
+    if tokenizer is None or tokenizer.is_assumed:
         return
-    if run.origin("model.vocab_size").kind == "default":
-        weights = initial_weights(config)
-        message = f"{weights} has {rows:,} embedding rows, but the tokenizer has {tokens:,} tokens"
-        yield Violation("model.pretrained_checkpoint", message, f"set tokenizer.path to {weights}")
-        return
-    yield Violation(
-        "model.vocab_size",
-        f"model.vocab_size {rows:,} is less than the {tokens:,} tokens of the tokenizer",
-        "remove model.vocab_size: the default is the size of the tokenizer",
-    )
+    # Weights may have no rows for inert tokens: these are not in the text.
+    if rows < tokenizer.num_tokens - (0 if is_fresh else tokenizer.num_inert):
+        is_of_weights = run.origin("model.vocab_size").kind == "default"
+        key = "model.pretrained_checkpoint" if is_of_weights else "model.vocab_size"
+        message = f"the model has {rows:,} embedding rows, but {tokenizer.source}"
+        yield Violation(key, message, fitting_vocabulary(config))
 
 
-def _known_tokens(config: RunConfig, plan: Plan) -> int | None:
-    """Return the number of tokens of the run's tokenizer; None if it is not known.
-
-    The trainer compares an existing tokenizer with initial weights, which may lack rows for inert tokens.
-    """
-    if config.tokenizer.path is None and config.tokenizer.name is None:
-        return config.tokenizer.vocab_size
-    size = plan.assumptions.tokenizer
-    if size is None or size.is_assumed or initial_weights(config) is not None:
-        return None
-    return size.num_tokens
+def fitting_vocabulary(config: RunConfig) -> str:
+    """Return the hint for a tokenizer with more tokens than the model has embedding rows."""
+    if (weights := initial_weights(config)) is not None:
+        return f"set tokenizer.path to the tokenizer of model.pretrained_checkpoint, {weights}"
+    return "remove model.vocab_size: the default is the size of the tokenizer"
 
 
 def _lengths(config: RunConfig, plan: Plan) -> Violations:
