@@ -1,6 +1,7 @@
 """Variables: values named once under `variables:`.
 
-`$variables.a.b` as a whole value keeps its type; `{$variables.a}` and `${variables.a}` are used inside text.
+`$variables.a.b` and `${variables.a.b}` as a whole value keep its type; `{$variables.a}` and `${variables.a}` are
+used inside text.
 Shell variables and misspelled references are not replaced but rejected: they would create a folder named
 `$HOME`.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from neobert.config.nodes import MAX_DEPTH, MAX_VALUES, Flaw, Node, Path, find, join, measure, walk
 
 NAME = r"[\w-]+(?:\.[\w-]+)*"
-EXACT = re.compile(rf"\$variables\.({NAME})")
+EXACT = re.compile(rf"\$variables\.({NAME})|\$\{{variables\.({NAME})\}}")
 INLINE = re.compile(rf"\{{\$variables\.({NAME})\}}|\$\{{variables\.({NAME})\}}")
 REMAINDER = re.compile(r"\$\{?variables\b")
 REFERENCE = re.compile(rf"\$\{{?variables\.({NAME})")
@@ -126,7 +127,7 @@ class _Resolver:
             return node
         text = str(node.value)
         if exact := EXACT.fullmatch(text):
-            return self.lookup(exact[1], stack)
+            return self.lookup(exact[1] or exact[2], stack)
         text = INLINE.sub(lambda match: self.text_of(match[1] or match[2], stack), text)
         self.num_characters += len(text)
         if self.num_characters > MOST_TEXT:
@@ -199,4 +200,6 @@ def _hint_for_lookalike(name: str, root: Node) -> str:
         return "write $variables.name for a whole value, {$variables.name} inside text"
     if find(root, ("variables", name)):
         return f"did you mean $variables.{name}?"
+    if find(root, (name,)) or name == "oc":
+        return f"write the value, or define {name} under variables: and write $variables.{name}"
     return "shell variables are not expanded: write the value, or pass it as an argument"

@@ -31,9 +31,18 @@ wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
     assert resolve_text(text).config.wandb.name == "x-3-1e-05-true"
 
 
-def test_a_braced_reference_is_text_also_when_it_stands_alone(issues_of) -> None:
-    (issue,) = issues_of("variables: {n: 3}\nseed: ${variables.n}\n")
-    assert issue.message == 'seed expects an integer of at least 0, got the text "3"'
+def test_a_braced_reference_that_is_the_whole_value_keeps_its_type(resolve_text) -> None:
+    text = "variables: {n: 3, tie: true}\nseed: ${variables.n}\nmodel: {tie_word_embeddings: '${variables.tie}'}\n"
+    config = resolve_text(text).config
+    assert (config.seed, config.model.tie_word_embeddings) == (3, True)
+
+
+@pytest.mark.parametrize("reference", ["${max_seq_len}", "${oc.env:HOME}", "${model.hidden_size}"])
+def test_an_interpolation_of_another_trainer_is_no_shell_variable(reference: str, issues_of) -> None:
+    text = f"max_seq_len: 512\nmodel: {{hidden_size: 64}}\nwandb: {{name: '{reference}'}}\n"
+    (hint,) = [issue.hint for issue in issues_of(text) if issue.code == "CFG012"]
+    assert "define" in hint
+    assert "shell" not in hint
 
 
 def test_variables_may_name_each_other_in_any_order(resolve_text) -> None:
