@@ -19,6 +19,8 @@ from neobert.config.migrated_names import NAMES
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 
+PRE_COMMIT = "PRE_COMMIT"
+"""Variable that pre-commit sets to 1 for its hooks."""
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 PROFILE_KEYS = ("profile", "about", "extends", "waivers")
@@ -30,7 +32,7 @@ A_LIST = "a list"
 MOST_TOLD, MOST_COMPARED = 3, 20
 YAML_KEY = re.compile(r"""^["']?([A-Za-z_][\w.-]*)["']?\s*:(?:\s|$)""", re.MULTILINE)
 YAML_RECORDS = re.compile(r"\A(?:[ \t]*(?:#.*|---)?\r?\n)*- (?:&\w+\s+)?[\"']?[A-Za-z_][\w.-]*[\"']?\s*:")
-TOML_KEY = re.compile(r"""^\[*\s*["']?([A-Za-z_][\w-]*)["']?[\w.\s"'-]*(?:\]|=)""", re.MULTILINE)
+TOML_KEY = re.compile(r"""^\[*+[ \t]*+["']?([A-Za-z_][\w-]*+)["']?[\w. \t"'-]*+[\]=]""", re.MULTILINE)
 JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
 
 
@@ -45,14 +47,15 @@ class Discovered:
 def discover(paths: Sequence[Path]) -> Discovered:
     """Return the given files and the run files in the given folders; each once, sorted within a folder.
 
-    A given file is left out only if it clearly belongs to another tool: a pre-commit hook passes every YAML
-    and TOML file of a repository.
+    Files named by pre-commit, which passes every YAML and TOML file of a repository, are left out if they
+    clearly belong to another tool.
     """
+    is_hook = os.environ.get(PRE_COMMIT) == "1"
     files: dict[Path, None] = {}
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
         is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
-        found = _in_folder(path) if is_folder else [(path, left_out_if_named(path))]
+        found = _in_folder(path) if is_folder else [(path, left_out_by_hook(path) if is_hook else None)]
         for candidate, other in found:
             if other is None:
                 files[candidate] = None
@@ -134,8 +137,8 @@ def left_out_because(path: Path) -> LeftOut | None:
     return _explained(path, keys) if keys and (is_record or not ours) else None
 
 
-def left_out_if_named(path: Path) -> LeftOut | None:
-    """Return the reason to skip a given file that clearly belongs to another tool; None to lint the file.
+def left_out_by_hook(path: Path) -> LeftOut | None:
+    """Return the reason to skip a file that clearly belongs to another tool; None to lint the file.
 
     Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files
     and pipes.
@@ -180,11 +183,11 @@ def top_level_keys(text: str, suffix: str) -> list[str]:
     if suffix == ".json":
         return _keys_of_json(text)
     if suffix == ".toml":
-        import tomllib
+        from neobert.config.toml_reader import parse_toml
 
         try:
-            return list(tomllib.loads(text))
-        except (tomllib.TOMLDecodeError, RecursionError):
+            return list(parse_toml(text))
+        except (ValueError, RecursionError):  # also an integer of more than 4,300 digits
             return list(dict.fromkeys(TOML_KEY.findall(text)))
     return [A_LIST] if YAML_RECORDS.match(text) else list(dict.fromkeys(YAML_KEY.findall(text)))
 

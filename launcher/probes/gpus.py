@@ -29,7 +29,7 @@ READERS = (
 )
 DRIVER = re.compile(r"NVRM:|\bnvidia(?:-[a-z]+)*[: ]")
 STAMP = re.compile(r"\[\s*(\d+\.\d+)\]")
-XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]++)[^)]*\): (\d+)")
 
 
 class Named(Protocol):

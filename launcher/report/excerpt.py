@@ -14,7 +14,7 @@ CUT = "..."
 BLANKS = re.compile(r"\s+")
 KEY = re.compile(r"""["']?[\w.<-]+["']?(?=\s*(?::(?:\s|$)|=))""")
 QUOTED = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^']|'')*'""")
-COMMENT = re.compile(r"\s+#.*")
+COMMENT = re.compile(r"(?<!\s)\s+#.*")
 CLOSERS = {"[": "]", "{": "}"}
 
 

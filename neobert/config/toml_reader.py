@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import re
 import tomllib
+from typing import Any
 
-from neobert.config.nodes import Flaw, Node, Origin, OriginKind, Path, UnreadableError, build
+from neobert.config.nodes import MAX_DEPTH, Flaw, Node, Origin, OriginKind, Path, UnreadableError, build
 
 NAME = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 DOTTED = rf"{NAME}(?:\s*\.\s*{NAME})*"
 HEADER = re.compile(rf"\s*(\[\[?)\s*({DOTTED})\s*\]")
 KEY = re.compile(rf"\s*({DOTTED})\s*=\s*")
+MOST_PARTS = 4 * MAX_DEPTH
+TOO_DEEP = re.compile(rf"^[ \t]*+(?:\[+[ \t]*+)?{NAME}(?:[ \t]*\.[ \t]*{NAME}){{{MOST_PARTS}}}", re.MULTILINE)
+NO_BRACKETS = re.compile(r"""#.*|"(?:\\.|[^"\\])*+"|'[^']*+'|\\.""")
 PLACE = re.compile(r"\(at line (\d+), column (\d+)\)")
 TWICE = ("Cannot overwrite a value", "Cannot declare", "Cannot mutate")
 DELIMITERS = ('"""', "'''")
@@ -22,10 +26,20 @@ DELIMITERS = ('"""', "'''")
 Places = dict[Path, tuple[int, int, int]]
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML to plain values. Raises ValueError, also for a huge integer, and RecursionError.
+
+    Long dotted keys are refused: tomllib takes time in proportion to their length for each key below.
+    """
+    if TOO_DEEP.search(text):
+        raise ValueError("keys are nested too deeply")
+    return tomllib.loads(text)
+
+
 def read_toml(text: str, file: str, kind: OriginKind) -> tuple[Node, list[Flaw]]:
     """Parse TOML to a tree with file positions, and a list of errors. Raises UnreadableError."""
     try:
-        values = tomllib.loads(text)
+        values = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
         raise _unreadable(str(error)) from None
     except (ValueError, RecursionError):
@@ -104,5 +118,5 @@ def _opened(rest: str) -> str:
 
 def _brackets(line: str) -> int:
     """Return the number of brackets that a line leaves open, outside strings and comments."""
-    bare = re.sub(r"""#.*|"(?:\\.|[^"\\])*"|'[^']*'""", "", line)
+    bare = NO_BRACKETS.sub("", line)
     return bare.count("[") + bare.count("{") - bare.count("]") - bare.count("}")

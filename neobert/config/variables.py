@@ -1,7 +1,7 @@
 """Variables: values named once under `variables:`.
 
-`$variables.a.b` and `${variables.a.b}` as a whole value keep its type; `{$variables.a}` and `${variables.a}` are
-used inside text.
+`$variables.a.b` and `${variables.a.b}` as a whole value keep its type; `{$variables.a}` and `${variables.a}`
+are used inside text.
 Shell variables and misspelled references are not replaced but rejected: they would create a folder named
 `$HOME`.
 """

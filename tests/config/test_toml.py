@@ -100,7 +100,8 @@ def test_places_are_found_in_the_source(line_ending: str, resolve_text) -> None:
         ("trainer.max_steps = 9223372036854775808\n", "CFG003", 1, "64 bits"),
         ("seed = " + "9" * 5000, "CFG011", 0, "too large"),
         ("variables = " + "[" * 5000, "CFG011", 0, "nested too deeply"),
-        ("variables" + ".a" * 2000 + " = 1", "CFG003", 1, "deeper than"),
+        ("variables" + ".a" * 100 + " = 1", "CFG003", 1, "deeper than"),
+        ("variables" + ".a" * 2000 + " = 1", "CFG011", 0, "nested too deeply"),
     ],
 )
 def test_faults_have_their_line(text: str, code: str, line: int, words: str, issues_of) -> None:

@@ -32,8 +32,8 @@ wandb: {name: "{$variables.a}-${variables.n}-{$variables.f}-${variables.b}"}
 
 
 def test_a_braced_reference_that_is_the_whole_value_keeps_its_type(resolve_text) -> None:
-    text = "variables: {n: 3, tie: true}\nseed: ${variables.n}\nmodel: {tie_word_embeddings: '${variables.tie}'}\n"
-    config = resolve_text(text).config
+    text = "variables: {n: 3, tie: true}\nseed: ${variables.n}\n"
+    config = resolve_text(text + "model: {tie_word_embeddings: '${variables.tie}'}\n").config
     assert (config.seed, config.model.tie_word_embeddings) == (3, True)
 
 

@@ -49,7 +49,7 @@ def test_a_folder_gives_its_run_files_in_order(tmp_path: Path) -> None:
 def test_files_are_taken_once(tmp_path: Path) -> None:
     other = write(tmp_path / "workflow.yaml", "name: ci\n")
     run = write(tmp_path / "run.yaml", PROD)
-    found = discover([run, other, tmp_path, run])
+    found = discover([run, tmp_path, run])
     assert (found.files, [left.path for left in found.left_out]) == ((run,), [other])
 
 
@@ -73,16 +73,33 @@ def test_files_are_taken_once(tmp_path: Path) -> None:
         ("tsconfig.json", '{"compilerOptions": {}, "include": []}', False),
     ],
 )
-def test_a_named_file_is_judged_unless_it_is_clearly_another_tool_s(
-    name: str, text: str | None, is_judged: bool, tmp_path: Path
+def test_a_file_named_by_a_hook_is_judged_unless_it_is_clearly_another_tool_s(
+    name: str, text: str | None, is_judged: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / name if text is None else write(tmp_path / name, text)
+    assert discover([path]).files == (path,), "named by hand"
+    monkeypatch.setenv("PRE_COMMIT", "1")
     assert (discover([path]).files == (path,)) is is_judged
 
 
-def test_a_hook_that_names_only_files_of_other_tools_passes(
-    command: Callable[..., Any], tmp_path: Path
+NESTED = "experiment:\n  profile: cpu\n  dataset: {path: text.txt}\n  trainer: {max_stps: 10}\n"
+
+
+@pytest.mark.parametrize("output_format", ["text", "json", "junit", "sarif", "github"])
+def test_a_file_named_by_hand_that_is_no_run_file_is_an_error(
+    output_format: str, command: Callable[..., Any], tmp_path: Path
 ) -> None:
+    nested = write(tmp_path / "nested.yaml", NESTED)
+    answer = command("lint", nested, "--output-format", output_format)
+    assert answer.code == 1
+    assert "experiment is not a key" in answer.out
+    assert "move the sections of experiment to the top level" in answer.out
+
+
+def test_a_hook_that_names_only_files_of_other_tools_passes(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRE_COMMIT", "1")
     workflow = write(tmp_path / "ci.yaml", "name: ci\non: push\njobs: {}\n")
     bad = write(tmp_path / "bad.yaml", PROD + "trainer: {save_steps: 0}\n")
     passed = command("lint", workflow)
@@ -230,6 +247,23 @@ def test_a_parent_without_data_passes_and_a_run_on_it_does_not(
     assert "DAT013" in command("lint", run).out
     write(run, "profile: ours\ndataset: {name: builtin:python-docs}\n")
     assert command("lint", run).code == 0
+
+
+@pytest.mark.parametrize("name", ["other.toml", "other.json", "other.yaml"])
+def test_a_huge_number_in_a_file_of_another_tool_hides_no_finding(
+    name: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    number = "9" * 5000
+    texts = {
+        ".toml": f"[tool.x]\nbig = {number}\n",
+        ".json": f'{{"big": {number}}}',
+        ".yaml": f"big: {number}\n",
+    }
+    write(tmp_path / name, texts[Path(name).suffix])
+    write(tmp_path / "run.yaml", "profile: cpu-demo\ntrainer: {max_stepz: 3}\n")
+    answer = command("lint", tmp_path)
+    assert (answer.code, "trainer.max_stepz is not a key" in answer.out) == (1, True)
+    assert f"left out {tmp_path / name}" in answer.err
 
 
 def test_a_folder_with_one_bad_file_fails_as_a_whole(command: Callable[..., Any], tmp_path: Path) -> None:
