@@ -317,15 +317,6 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu(device: str, count: int) -
     assert len([one for one in said if one.path == "trainer.tf32"]) == count
 
 
-def test_a_key_of_the_profile_that_nothing_reads_only_warns() -> None:
-    seen = replace(FACTS.rehearsal, keys_read=(), keys_replaced=())
-    weights = {
-        one.path: one.severity for one in found("CFG004", run_of("seed=5"), replace(FACTS, rehearsal=seen))
-    }
-    assert weights["seed"] is None
-    assert weights["scheduler.warmup_steps"] is Severity.WARN
-
-
 @pytest.mark.parametrize(
     ("pace", "overrides", "count"),
     [

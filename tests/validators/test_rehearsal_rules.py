@@ -435,17 +435,15 @@ def unread(run: Any, device: str = "cuda", **changes: Any) -> dict[str, Severity
 
 def test_keys_that_nothing_reads():
     assert unread(RUN) == {}
-    nothing = unread(RUN, keys_read=())
-    assert nothing["trainer.torch_compile"] is nothing["optimizer.betas"] is Severity.WARN
-    assert not {"guard.max_lost_minutes", "trainer.global_batch_size", "dataset.num_proc"} & nothing.keys()
-    assert not set(FOUND.keys_replaced) & nothing.keys()
-    assert "optimizer.eps" not in nothing  # the profile says what is the default anyway
+    keys = ("guard.max_lost_minutes=30", "dataset.num_proc=3", "trainer.output_dir=x", "optimizer.eps=1e-5")
+    run = overridden("model.hidden_size=1536", *keys)
+    assert unread(run, keys_read=()) == {"model.hidden_size": None, "optimizer.eps": None}
+    assert unread(run) == {}
 
 
-def test_a_key_of_the_command_line_weighs_more_than_the_profile_s():
-    wider = overridden("model.hidden_size=1536")
-    assert unread(wider, keys_read=())["model.hidden_size"] is None
-    assert unread(wider) == {}
+def test_a_key_of_the_profile_is_no_mistake_of_the_user():
+    assert RUN.origin("optimizer.betas").kind == "profile"
+    assert unread(RUN, keys_read=()) == {}
 
 
 def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():

@@ -173,8 +173,8 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     The rehearsal records each key that the program reads. Fails for a key of the run file or the command line
-    that is set to another value than its default and was not read; warns for one set by the profile. Keys
-    that only the launcher and the rules read are exempt.
+    that is set to another value than its default and was not read. Exempt are keys of the profile, which
+    serves several kinds of runs, and keys that only the launcher and the rules read.
 
     ## Why is this bad?
     The author of the key believes that it works, and the run silently differs from its file.
@@ -197,13 +197,8 @@ def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if reason := cut_short(facts):
         raise CannotTellError(f"{reason}, so not all of the program ran")
     for key in _unread(run, rehearsal):
-        is_declared = run.origin(key).kind in DECLARED
-        yield Violation(
-            key,
-            f"{key} is set, but nothing in the program reads it",
-            f"remove {key}, or set the key that enables it",
-            None if is_declared else Severity.WARN,
-        )
+        message = f"{key} is set, but nothing in the program reads it"
+        yield Violation(key, message, f"remove {key}, or set the key that enables it")
 
 
 def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
@@ -213,5 +208,5 @@ def _unread(run: ResolvedRun, rehearsal: RehearsalFacts) -> Iterator[str]:
         known |= READ_ON_A_GPU
     values, defaults = flatten(to_dict(run.config)), flatten(to_dict(RunConfig()))
     for key in all_keys():
-        if key not in known and run.origin(key).kind != "default" and values[key] != defaults.get(key):
+        if key not in known and run.origin(key).kind in DECLARED and values[key] != defaults.get(key):
             yield key

@@ -45,7 +45,7 @@ def contradictory_word_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     names = run.config.token_classification.label_names
     repeated = [name for name, count in Counter(names).items() if count > 1]
     marks = [name for name in names if is_entity_tag(name)]
-    plain = [name for name in names if name != OUTSIDE and name not in marks]
+    plain = [name for name in names if name != OUTSIDE and not is_entity_tag(name)]
     if len(names) < 2:
         message = f"label_names has {len(names)} names (at least 2)"
         yield Violation(NAMES, message, f"set {NAMES} to all labels of the data, such as [O, B-PER, I-PER]")
