@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from launcher.preflight.rehearsal import probe_rehearsal
 from launcher.preflight.rehearsal_children import REHEARSAL_S, waiting_children
-from launcher.probes.data import probe_data
+from launcher.probes.data import is_small_text, probe_data
 from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.git import probe_git
 from launcher.probes.gpus import probe_gpu_health, probe_gpu_log, probe_gpus
@@ -92,11 +92,13 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """Return the default levels: all for a production run; static, host and gpu for other runs.
 
     The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
-    because data with a single class trains to 100 % accuracy.
+    because data with a single class trains to 100 % accuracy. Small texts on this machine are prepared for a
+    GPU run while its GPU is measured, so that the trainer finds them ready.
     """
     if run.is_production:
         return JUDGED
-    return (*QUICK, Level.DATA) if TASKS[run.config.task].labels else QUICK
+    is_prepared_early = run.device == "cuda" and is_small_text(run.config.dataset)
+    return (*QUICK, Level.DATA) if TASKS[run.config.task].labels or is_prepared_early else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

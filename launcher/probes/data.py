@@ -34,6 +34,7 @@ Kind = Literal["datasets", "models"]
 OFFLINE_SWITCHES = ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE")
 TRUE = ("1", "true", "yes", "on")
 TIMEOUT_S = 5.0
+SMALL_TEXT_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,15 @@ def probe_data(subject: Subject) -> DataFacts:
         cache_reason=_why_no_cache(subject.config.dataset),
         **({} if weights is None else _weights(subject, weights)),
     )
+
+
+def is_small_text(dataset: DatasetConfig) -> bool:
+    """Return whether the whole text is on this machine, and prepared in about a minute."""
+    texts = [
+        _text(each) for each in corpora_of(dataset) if each.path or (each.name or "").startswith(BUILTIN)
+    ]
+    is_local = len(texts) == len(corpora_of(dataset)) and not dataset.streaming
+    return is_local and sum(text.size_bytes for text in texts) <= SMALL_TEXT_BYTES
 
 
 def _weights(subject: Subject, place: str) -> dict[str, Any]:

@@ -18,13 +18,15 @@ import psutil
 import pytest
 
 from launcher.io import shadowed_modules
-from launcher.preflight.levels import HOST_PROBES, JUDGED, parse_levels, probes_for
+from launcher.preflight.levels import HOST_PROBES, JUDGED, default_levels, parse_levels, probes_for
 from launcher.probes import child, disk, git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
 from launcher.probes.git import probe_git
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from neobert.config.schema import RunConfig
+from profiles.registry import resolve_run
+from validators.finding import Level
 
 
 def test_a_probe_that_hangs_times_out_and_the_others_do_not(subject: Subject) -> None:
@@ -184,6 +186,30 @@ def test_levels_choose_the_probes() -> None:
     assert groups("gpu") == ["software", "gpus", "gpu_health", "gpu_log"]
     assert "gpus" not in groups("static,host")
     assert set(parse_levels("full")) == set(JUDGED)
+
+
+@pytest.mark.parametrize(
+    ("profile", "size_bytes", "more", "is_read"),
+    [
+        ("gpu", 9, (), True),
+        ("gpu", 2**30 + 1, (), False),
+        ("gpu", 9, ("dataset.streaming=true",), False),
+        ("gpu", None, ("dataset.name=org/text",), False),
+        ("cpu", 9, (), False),
+        ("gpu-smoke", None, (), True),
+    ],
+)
+def test_a_small_text_is_prepared_while_the_gpu_is_measured(
+    profile: str, size_bytes: int | None, more: tuple[str, ...], is_read: bool, tmp_path: Path
+) -> None:
+    overrides = list(more)
+    if size_bytes is not None:
+        text = tmp_path / "text.txt"
+        with text.open("wb") as file:
+            file.truncate(size_bytes)
+        overrides.append(f"dataset.path={text}")
+    run = resolve_run(profile=profile, overrides=overrides)
+    assert (Level.DATA in default_levels(run)) == is_read
 
 
 def test_heavy_probes_run_where_a_rule_asks_for_them() -> None:
