@@ -91,7 +91,7 @@ def load_layers(path: Path) -> Layers:
             raise identity_error(message, "change `extends:` in one profile", _place_of_base(chain[-1]))
         chain.append(document)
         file = _base_of(document)
-    stripped = tuple(_without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
+    stripped = tuple(without(document, (ABOUT, EXTENDS)) for document in reversed(chain))
     return Layers(chain[0], stripped, tuple(document.file for document in chain))
 
 
@@ -144,7 +144,7 @@ def without_null_profile(document: Document) -> Document:
     Configs written by runs without a profile contain this line.
     """
     node = entries(document).get(PROFILE)
-    return document if node is None or node.value is not None else _without(document, (PROFILE,))
+    return document if node is None or node.value is not None else without(document, (PROFILE,))
 
 
 def with_profile_name(layers: Layers, name: str) -> Document:
@@ -155,7 +155,8 @@ def with_profile_name(layers: Layers, name: str) -> Document:
     return replace(layers.about, root=root, flaws=())
 
 
-def _without(document: Document, names: tuple[str, ...]) -> Document:
+def without(document: Document, names: tuple[str, ...]) -> Document:
+    """Return the document without some top-level keys."""
     kept = {name: node for name, node in entries(document).items() if name not in names}
     return replace(document, root=Node(kept, document.root.origin, document.root.key))
 

@@ -33,6 +33,7 @@ from profiles.inherit import (
     with_profile_name,
     without_null_profile,
 )
+from profiles.recipe import with_recipe, without_recipe
 
 __all__ = [
     "Begun",
@@ -141,8 +142,8 @@ def load_profile(name: str) -> Profile:
 
 def digest_of(name: str) -> str:
     """Return the hash of a profile's current files, ignoring the lock. Raises like `load_profile`."""
-    about, _, resolution = _read(load_layers(find_profile(name)))
-    return _digest(about, resolution)
+    about, documents, resolution = _read(load_layers(find_profile(name)))
+    return _digest(about, documents, resolution.config)
 
 
 def resolve_run(
@@ -191,7 +192,7 @@ def resolve_readable(
     name, place = named_profile(documents, profile)
     base_profile, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
     parsed = parse_overrides(overrides)
-    resolution = resolve_what_fits([*base, *documents], parsed)
+    resolution = resolve_what_fits(with_recipe([*base, *documents], parsed), parsed)
     return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
 
 
@@ -215,7 +216,7 @@ def _run(
     overrides: tuple[Override, ...],
     begun: Begun | None,
 ) -> ResolvedRun:
-    layers = [*base, *documents]
+    layers = with_recipe([*base, *documents], overrides)
     resolution = resolve(layers, overrides, sections_read())
     if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
         continued = resolve(with_values, overrides, sections_read())
@@ -246,21 +247,26 @@ def _resolved(
 def _profile(layers: Layers) -> Loaded:
     """Return the profile, and its documents, on which the documents of a run are layered."""
     about, documents, resolution = _read(layers)
-    return _describe(about, resolution, layers.files), documents
+    return _describe(about, documents, resolution, layers.files), documents
 
 
 def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution]:
     about = _about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
-    return about, documents, resolve(documents)
+    return about, documents, resolve(with_recipe(documents))
 
 
-def _digest(about: About, resolution: Resolution) -> str:
-    return sha256({"about": about, "config": resolution.config})
+def _digest(about: About, documents: Sequence[Document], config: RunConfig) -> str:
+    """Return the hash of a profile: of what it is for pretraining, and of what it is otherwise."""
+    other = resolve(without_recipe(documents)).config
+    return sha256({"about": about, "config": config} | ({} if other == config else {"otherwise": other}))
 
 
-def _describe(about: About, resolution: Resolution, files: tuple[str, ...]) -> Profile:
-    pinned, digest = read_pins().get(about.name), _digest(about, resolution)
+def _describe(
+    about: About, documents: Sequence[Document], resolution: Resolution, files: tuple[str, ...]
+) -> Profile:
+    digest = _digest(about, documents, resolution.config)
+    pinned = read_pins().get(about.name)
     return Profile(
         name=about.name,
         kind=about.kind,

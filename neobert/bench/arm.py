@@ -27,6 +27,7 @@ from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.metric_names import TRAIN_LOSS
 from neobert.parallel import World, use_all_cores
+from neobert.plan.pieces import piece_length
 from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.degradation import CompilationWatch
@@ -47,8 +48,13 @@ REPORTED = ("time/", "perf/data_wait", "perf/host_bound", TRAIN_LOSS)
 
 def of_whole_steps(config: RunConfig) -> RunConfig:
     """Return a config whose steps after the first are those after the warm-ups of batch size and length."""
-    pieces = min(1, config.trainer.sequence_length_warmup_steps)  # one, so that the shape has slots for them
-    trainer = replace(config.trainer, batch_size_warmup_steps=0, sequence_length_warmup_steps=pieces)
+    pieces = int(piece_length(config) is not None)  # one, so that the shape has slots for them
+    trainer = replace(
+        config.trainer,
+        batch_size_warmup_steps=0,
+        sequence_length_warmup_steps=pieces,
+        sequence_length_warmup_percent=None,
+    )
     return replace(config, trainer=trainer)
 
 

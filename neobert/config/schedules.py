@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from neobert.config.decays import DECAYS
 from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerConfig
@@ -40,12 +40,12 @@ def schedule_of(scheduler: SchedulerConfig, max_steps: int) -> Schedule:
     Inconsistent values are kept; rules report them.
     """
     total = scheduler.total_steps or max_steps
-    warmup = _steps(scheduler.warmup_percent, scheduler.warmup_steps, total)
-    decay = _steps(scheduler.decay_percent, scheduler.decay_steps, total)
+    warmup = steps_of_percent(scheduler.warmup_percent, scheduler.warmup_steps, total)
+    decay = steps_of_percent(scheduler.decay_percent, scheduler.decay_steps, total)
     return Schedule(
         name=scheduler.name,
-        warmup_steps=warmup or 0,
-        decay_start=warmup or 0 if decay is None else total - decay,
+        warmup_steps=warmup,
+        decay_start=warmup if decay is None else total - decay,
         decay_end=total,
         floor=scheduler.final_lr_ratio,
     )
@@ -68,7 +68,11 @@ def multiplier_at(step: int, schedule: Schedule) -> float:
     return schedule.floor + (1 - schedule.floor) * DECAYS[schedule.name](progress)
 
 
-def _steps(percent: float | None, steps: int | None, total: int) -> int | None:
+N = TypeVar("N", int, int | None)
+
+
+def steps_of_percent(percent: float | None, steps: N, total: int) -> int | N:
+    """Return the percentage of `total` in steps; `steps` if it is None."""
     return steps if percent is None else round(total * percent / 100)
 
 

@@ -77,6 +77,7 @@ class ModelShape:
         max_positions: longest sequence in tokens that the model accepts.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
+        embedding_multiplier: factor on the token embeddings before the first block.
         kept: activations that a block stores, by implementation: `eager` (every family), `compiled`, and
             names of this project's kernels.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
@@ -97,6 +98,7 @@ class ModelShape:
     decoder_products: int
     initial_rms: float
     kept: Mapping[str, Kept]
+    embedding_multiplier: float = 1.0
     adapter_parameters: int = 0
 
     @property

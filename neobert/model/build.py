@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from neobert.config.schema import ModelConfig
+from neobert.families.neobert.trained_settings import embedding_multiplier
 from neobert.model.configuration_neobert import NeoBERTConfig
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 
@@ -42,7 +43,7 @@ def build_model_config(
         norm_eps=model.norm_eps,
         hidden_act=model.hidden_act,
         tie_word_embeddings=model.tie_word_embeddings,
-        embedding_multiplier=model.embedding_multiplier,
+        embedding_multiplier=embedding_multiplier(model),
         init=model.init,
         **_init_ranges(model),
         **head,

@@ -36,6 +36,7 @@ class Plan:
     vocab_size: Derived[int]
     num_parameters: Derived[int]
     num_linear_parameters: Derived[int]
+    embedding_multiplier: Derived[float]
     tokens_per_microbatch: Derived[int]
     tokens_per_step: Derived[int]
     global_batch_size: Derived[int]

@@ -7,11 +7,18 @@ from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.shape import ModelShape
 from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
+from neobert.plan.muon import orthogonalization_flops
 from neobert.plan.size import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plurals import counted
 from neobert.tasks import spec_of
 from neobert.units import SECONDS_PER_HOUR
 
+LAUNCHES_S_PER_BLOCK = 2.6e-3
+"""Time in which a processor launches the kernels of a block, forward and backward, one by one. 12 blocks took
+31 to 48 ms of processors next to an H100 and an H200 (docs/learning.md)."""
+LAUNCHES_S_PER_STEP = 3e-3
+GRAPHED_STEP_S = 12e-3
+"""With CUDA graphs: the replays, and the launches of the optimizer."""
 FORWARD_SHARE = 1 / 3
 """Share of the forward pass in the FLOPs of a training step; the backward pass costs twice as much."""
 
@@ -27,8 +34,10 @@ def plan_pace(
     world, tokens = batch["world_size"].value, batch["tokens_per_step"].value
     per_token = _flops_per_token(config, shape, batch["max_length"].value)
     attainable = _attainable(config, shape, assumptions)
-    flops = per_token.value * tokens
+    flops = per_token.value * tokens + world * orthogonalization_flops(config, shape)
     step = _step_time(flops, attainable.value * world, assumptions.mfu, measured)
+    if measured.step_time_s is None and assumptions.is_cuda:
+        step = max(step, _launches(config, shape), key=lambda each: each.value)
     took = f"{step.value:.3g} s per step"
     pace = Derived(
         tokens * batch["fill"].value / step.value,
@@ -82,6 +91,18 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
         return Derived(measured.step_time_s, f"measured: {measured.source}")
     return Derived(
         flops / (mfu * attainable), f"estimate: {flops:.3g} FLOP / ({mfu:.2f} x {attainable:.3g} FLOP/s)"
+    )
+
+
+def _launches(config: RunConfig, shape: ModelShape) -> Derived[float]:
+    """Derive the time that the processor needs to launch a step, which a small model waits for."""
+    trainer = config.trainer
+    if trainer.cuda_graphs and trainer.torch_compile:
+        return Derived(GRAPHED_STEP_S, "estimate: replays of CUDA graphs and launches of the optimizer")
+    blocks = shape.num_layers * trainer.gradient_accumulation_steps
+    return Derived(
+        LAUNCHES_S_PER_STEP + LAUNCHES_S_PER_BLOCK * blocks,
+        f"estimate: launches of the kernels of {counted(blocks, 'block')}, longer than the kernels take",
     )
 
 

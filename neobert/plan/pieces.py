@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import RunConfig
+from neobert.config.schedules import steps_of_percent
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.table import longest_row
 from neobert.tasks import spec_of
 from neobert.tasks.spec import PIECE_KEYS
 
-STEPS, LENGTH = PIECE_KEYS
+STEPS, PERCENT, LENGTH = PIECE_KEYS
+
+
+def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
+    """Return the first steps of a run of `max_steps` steps that the section asks to cut."""
+    steps, percent = trainer.sequence_length_warmup_steps, trainer.sequence_length_warmup_percent
+    return steps_of_percent(percent, steps, max_steps)
 
 
 def piece_length(config: RunConfig) -> int | None:
     """Return the tokens of the pieces of a run's warm-up; None if it has none, or there is nothing to cut."""
     length = config.trainer.sequence_length_warmup_length
     is_cut = (
-        config.trainer.sequence_length_warmup_steps > 0
+        piece_steps(config.trainer, config.trainer.max_steps) > 0
         and config.datacollator.pack_sequences
         and length < longest_row(config)
         and STEPS not in spec_of(config).unread
@@ -22,6 +29,6 @@ def piece_length(config: RunConfig) -> int | None:
     return length if is_cut else None
 
 
-def piece_length_at(step: int, config: RunConfig) -> int | None:
+def piece_length_at(step: int, config: RunConfig, max_steps: int) -> int | None:
     """Return the tokens of the pieces of a step, counted from 0; None after the warm-up."""
-    return piece_length(config) if step < config.trainer.sequence_length_warmup_steps else None
+    return piece_length(config) if step < piece_steps(config.trainer, max_steps) else None

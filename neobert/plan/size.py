@@ -31,6 +31,10 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
             f"{counts.decoder:,} in the decoder{_trained(shape)}",
         ),
         "num_linear_parameters": Derived(counts.linear, "the blocks' matrices"),
+        "embedding_multiplier": Derived(
+            shape.embedding_multiplier,
+            "model.embedding_multiplier; null: of the weights, else sqrt(width)",
+        ),
         "min_hidden_size": Derived(
             ridge_width(assumptions),
             f"4/3 x peak / bandwidth = 4/3 x {ratio:.0f} FLOP per byte on {assumptions.device_name}: "

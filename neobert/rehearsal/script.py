@@ -16,6 +16,7 @@ from neobert import __version__
 from neobert.config import digest, from_dict, to_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
+from neobert.plan.pieces import piece_length
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.runfiles.run_dir import CHECKPOINTS, RESOLVED
@@ -82,7 +83,8 @@ def stand_ins(
         "trainer.max_steps": script.planned,
         "trainer.max_epochs": None,  # the plan's estimate is in max_steps
         "trainer.batch_size_warmup_steps": 0,  # the time of whole steps is measured
-        "trainer.sequence_length_warmup_steps": min(1, config.trainer.sequence_length_warmup_steps),
+        "trainer.sequence_length_warmup_percent": None,
+        "trainer.sequence_length_warmup_steps": int(piece_length(config) is not None),
         "trainer.early_stopping_patience": None,
         "trainer.profile_steps": None,
         "trainer.memory_snapshot_step": None,

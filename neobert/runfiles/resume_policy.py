@@ -102,7 +102,7 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     factors = [flat.get(factor, 1) for factor in FACTORS]
     product = math.prod(factors) if all(type(factor) is int for factor in factors) else ABSENT
     # The first steps have one microbatch per rank: another split of the same product has other steps.
-    if not flat.get("trainer.sequence_length_warmup_steps"):
+    if not any(flat.get(f"trainer.sequence_length_warmup_{unit}") for unit in ("steps", "percent")):
         flat.pop("trainer.sequence_length_warmup_length", None)
     ranks = factors[1:] if flat.get("trainer.batch_size_warmup_steps") else None
     return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}

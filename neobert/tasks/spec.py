@@ -21,7 +21,11 @@ MASKING_KEYS = (
 )
 """Keys that only a task with masked tokens reads."""
 
-PIECE_KEYS = ("trainer.sequence_length_warmup_steps", "trainer.sequence_length_warmup_length")
+PIECE_KEYS = (
+    "trainer.sequence_length_warmup_steps",
+    "trainer.sequence_length_warmup_percent",
+    "trainer.sequence_length_warmup_length",
+)
 
 
 def unread_with_labels(unmasked: str) -> dict[str, str]:

@@ -75,6 +75,7 @@ def test_a_rehearsal_sets_little_otherwise_that_shapes_the_run() -> None:
         "trainer.max_epochs",
         "trainer.max_steps",
         "trainer.batch_size_warmup_steps",
+        "trainer.sequence_length_warmup_percent",
         "trainer.sequence_length_warmup_steps",
         "distributed.nnodes",
     }

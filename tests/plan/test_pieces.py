@@ -13,7 +13,14 @@ WARMUP = {"trainer": {"sequence_length_warmup_steps": 9, "sequence_length_warmup
 
 def test_the_first_steps_are_cut():
     config = from_dict(WARMUP)
-    assert [piece_length_at(step, config) for step in (0, 8, 9, 100)] == [64, 64, None, None]
+    assert [piece_length_at(step, config, 100) for step in (0, 8, 9, 100)] == [64, 64, None, None]
+
+
+def test_a_percentage_of_the_steps_is_cut():
+    config = from_dict({"trainer": {"sequence_length_warmup_percent": 25}})
+    assert piece_length(config) == 64
+    assert [piece_length_at(step, config, 40) for step in (0, 9, 10)] == [64, 64, None]
+    assert [piece_length_at(step, config, 8) for step in (1, 2)] == [64, None]
 
 
 @pytest.mark.parametrize(
@@ -28,13 +35,15 @@ def test_the_first_steps_are_cut():
 )
 def test_nothing_is_cut_where_it_would_change_nothing(sections):
     config = from_dict(sections)
-    assert piece_length(config) is piece_length_at(0, config) is None
+    assert piece_length(config) is piece_length_at(0, config, 100) is None
 
 
 def test_a_benchmark_measures_the_steps_after_the_warm_ups():
     growing = {"gradient_accumulation_steps": 4, "batch_size_warmup_steps": 9}
     config = of_whole_steps(from_dict({"trainer": WARMUP["trainer"] | growing}))
     assert (config.trainer.batch_size_warmup_steps, config.trainer.gradient_accumulation_steps) == (0, 4)
-    assert [piece_length_at(step, config) for step in (0, 1)] == [64, None]
+    assert [piece_length_at(step, config, 9) for step in (0, 1)] == [64, None]
     assert piece_length(config) == 64  # its slots are those of the run
+    percent = of_whole_steps(from_dict({"trainer": {"sequence_length_warmup_percent": 25}}))
+    assert [piece_length_at(step, percent, 9) for step in (0, 1)] == [64, None]
     assert of_whole_steps(from_dict({})) == from_dict({})

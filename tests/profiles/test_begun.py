@@ -19,6 +19,7 @@ from neobert.config.overrides import parse_overrides
 from neobert.config.resolution import resolve
 from neobert.tasks import sections_read
 from profiles.inherit import FOLDERS_ENV, find_profile, load_layers, with_profile_name
+from profiles.recipe import with_recipe
 from profiles.registry import Begun, resolve_run
 
 # Keys of a recipe, alone, in pairs that replace each other, and with a list.
@@ -57,7 +58,7 @@ def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/
         tree.setdefault(section, {})[name] = value
     origin = Origin("profile", f"{folder}/cpu.yaml", 7)
     was = Document(origin.file, "profile", build(tree, lambda _: (origin, origin), []))
-    documents = [*layers.documents, was, with_profile_name(layers, "cpu")]
+    documents = [*with_recipe(layers.documents), was, with_profile_name(layers, "cpu")]
     old = resolve(documents, parse_overrides(arguments(user)), sections_read())
     origins = {key: asdict(each) for key, each in old.origins.items()}
     return Begun("runs/a/resolved.json", to_dict(old.config), origins)

@@ -38,6 +38,7 @@ def observe(monkeypatch):
             state=TrainState(progress=progress),
             world=SimpleNamespace(device=torch.device("cpu")),
             progress=progress,
+            max_steps=1000,
         )
         watch = HealthWatch()
         for step, line in enumerate(lines, start=1):

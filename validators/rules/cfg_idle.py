@@ -13,6 +13,7 @@ from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
 from neobert.tasks import spec_of
+from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs
 from validators.facts import Facts
@@ -45,6 +46,7 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     `dataset.revision` if the data does not come from the Hub,
     `dataset.validation_split` if `dataset.eval_samples` is set, `scheduler.warmup_steps` and `decay_steps`
     next to a percentage, keys of `adapter` without `adapter.type`, and keys that the task does not read.
+    Values of a shipped profile are left out in runs that build on it.
 
     ## Why is this bad?
     The author of the key believes that it works, and interprets the results that way.
@@ -65,12 +67,19 @@ def idle_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """
     unread = spec_of(run.config).unread
     for path, reason, fix in _ineffective(run.config):
-        if path not in unread:
+        if path not in unread and not _is_from_shipped_profile(run, path):
             yield Violation(path, f"{path} has no effect: {reason}", f"{fix}, or set {path} to its default")
     for path, reason in unread.items():
-        if run.origin(path).kind != "default" and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
+        is_set = run.origin(path).kind != "default" and not _is_from_shipped_profile(run, path)
+        if is_set and attrgetter(path)(run.config) != attrgetter(path)(DEFAULTS):
             message = f"{path} has no effect in task {run.config.task}: {reason}"
             yield Violation(path, message, f"remove {path}")
+
+
+def _is_from_shipped_profile(run: ResolvedRun, path: str) -> bool:
+    """Return whether the user did not write the key: a run that turns packing off needs no other edit."""
+    origin, own = run.origin(path), run.profile is not None and run.source_file == run.profile.files[0]
+    return not own and (origin.kind == "run" or (origin.kind == "profile" and is_shipped(origin.file)))
 
 
 def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
@@ -105,15 +114,20 @@ def _ineffective(config: RunConfig) -> Iterator[tuple[str, str, str]]:
 
 
 def _of_pieces(config: RunConfig) -> Iterator[tuple[str, str, str]]:
-    steps, length = config.trainer.sequence_length_warmup_steps, config.trainer.sequence_length_warmup_length
-    longest = longest_row(config)
+    trainer, longest = config.trainer, longest_row(config)
+    steps = pieces.piece_steps(trainer, trainer.max_steps)
+    length = trainer.sequence_length_warmup_length
+    path = pieces.STEPS if trainer.sequence_length_warmup_percent is None else pieces.PERCENT
+    if path == pieces.PERCENT and trainer.sequence_length_warmup_steps:
+        reason = f"{path} is set and takes precedence"
+        yield pieces.STEPS, reason, f"set {path} to null"
     if not steps and length != DEFAULTS.trainer.sequence_length_warmup_length:
-        yield pieces.LENGTH, f"{pieces.STEPS} is 0", f"raise {pieces.STEPS}"
+        yield pieces.LENGTH, f"{path} is 0", f"raise {path}"
     elif steps and not config.datacollator.pack_sequences:
-        yield pieces.STEPS, "padded rows are not cut", "set datacollator.pack_sequences to true"
+        yield path, "padded rows are not cut", "set datacollator.pack_sequences to true"
     elif steps and length >= longest:
         reason = f"no document is longer than {longest:,} tokens"
-        yield pieces.STEPS, reason, f"lower {pieces.LENGTH} below {longest:,}"
+        yield path, reason, f"lower {pieces.LENGTH} below {longest:,}"
 
 
 def _of_percentages(config: RunConfig) -> Iterator[tuple[str, str, str]]:

@@ -105,16 +105,23 @@ def _warmup_violations(run: ResolvedRun, plan: Plan) -> Violations:
 
 def _batch_warmup_violations(config: RunConfig, max_steps: int) -> Violations:
     """Judge the warm-ups of what a step reads: batch size and sequence length."""
-    warmups = [("batch_size", USUAL_WARMUP_PERCENT)]
+    trainer = config.trainer
+    batch = "trainer.batch_size_warmup_steps"
+    warmups = [
+        ("batch size", batch, trainer.batch_size_warmup_steps, max_steps * USUAL_WARMUP_PERCENT // 100)
+    ]
     if pieces.piece_length(config) is not None:
-        warmups.append(("sequence_length", USUAL_PIECES_PERCENT))
-    for name, usual in warmups:
-        steps, path = getattr(config.trainer, f"{name}_warmup_steps"), f"trainer.{name}_warmup_steps"
+        steps, percent = pieces.piece_steps(trainer, max_steps), trainer.sequence_length_warmup_percent
+        path, usual = pieces.PERCENT, USUAL_PIECES_PERCENT
+        if percent is None:
+            path, usual = pieces.STEPS, max_steps * usual // 100
+        warmups.append(("sequence length", path, steps, usual))
+    for name, path, steps, usual in warmups:
         if steps > LONGEST_WARMUP * max_steps:
             yield Violation(
                 path,
-                f"the {name.replace('_', '-')} warm-up takes {steps:,} of {max_steps:,} steps",
-                f"set {path} to {max_steps * usual // 100}",
+                f"the {name.replace(' ', '-')} warm-up takes {steps:,} of {max_steps:,} steps",
+                f"set {path} to {usual}",
                 None if steps >= max_steps else Severity.WARN,
             )
 

@@ -46,10 +46,11 @@ class ModelConfig:
     tie_word_embeddings: bool = key(
         False, "Share the input embedding with the output layer, which then has no bias."
     )
-    embedding_multiplier: PositiveFloat = key(
+    embedding_multiplier: PositiveFloat | None = key(
         1.0,
-        "Factor on the token embeddings before the first block, 1 in the published model. About "
-        "sqrt(hidden_size) lets small tied embeddings outweigh the first blocks' outputs.",
+        "Factor on the token embeddings before the first block, 1 in the published model; null: that of "
+        "pretrained_checkpoint, else sqrt(hidden_size), with which small tied embeddings outweigh the first "
+        "blocks' outputs.",
     )
     init: Literal["published", "scaled"] = key(
         "published",

@@ -162,6 +162,14 @@ class TrainerConfig:
         0,
         "Sequence-length warm-up: first steps in which packed documents are cut into pieces of "
         "sequence_length_warmup_length tokens, which do not attend to each other.",
+        replaces=("sequence_length_warmup_percent",),
+        affects="data",
+    )
+    sequence_length_warmup_percent: Percent | None = key(
+        None,
+        "Sequence-length warm-up in percent of the steps; takes precedence over "
+        "sequence_length_warmup_steps.",
+        replaces=("sequence_length_warmup_steps",),
         affects="data",
     )
     sequence_length_warmup_length: PositiveInt = key(

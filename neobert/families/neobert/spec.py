@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.families.family import Family, Unsupported
+from neobert.families.neobert.trained_settings import embedding_multiplier
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
 
@@ -36,6 +37,7 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         parameters=_parameters(model, vocab_size, positions),
         decoder_products=vocab_size * model.hidden_size,
         initial_rms=_initial_rms(model),
+        embedding_multiplier=embedding_multiplier(model),
         kept=_kept(model),
     )
 

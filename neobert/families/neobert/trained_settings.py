@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
 from neobert.printable import printable
+from neobert.runfiles.json_values import is_number
 from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
 
@@ -35,14 +37,14 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     file = folder_of_weights(weights) / CONFIG
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
-    if file.stat().st_size > MOST_BYTES:
-        raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
-    trained = read_json(file, code="EXP005")
+    trained = _read(file)
     own = config.model.type
     if (kind := trained.get("model_type", own)) != own:
         raise _other_family(str(kind), file.parent)
     values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
     values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
+    if config.model.embedding_multiplier is None:
+        del values["embedding_multiplier"]
     other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
     if other:
         here = ", ".join(f"model.{name} is {getattr(config.model, name)}" for name in other)
@@ -54,6 +56,28 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
             f"set {edits}",
             f"model.{next(iter(other))}",
         )
+
+
+def embedding_multiplier(model: ModelConfig) -> float:
+    """Return the factor on the token embeddings: if null, that of the initial weights, else sqrt(D).
+
+    Raises `ProjectError` EXP005 if the config.json of the initial weights is unreadable.
+    """
+    if model.embedding_multiplier is not None:
+        return model.embedding_multiplier
+    if model.pretrained_checkpoint is not None:
+        file = folder_of_weights(Path(model.pretrained_checkpoint)) / CONFIG
+        trained = _read(file).get("embedding_multiplier", 1.0) if file.is_file() else None
+        if is_number(trained):
+            return trained
+    return math.sqrt(model.hidden_size)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    if file.stat().st_size > MOST_BYTES:
+        raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
+    content: dict[str, Any] = read_json(file, code="EXP005")
+    return content
 
 
 def _other_family(kind: str, folder: Path) -> ProjectError:

@@ -56,7 +56,8 @@ class HealthWatch:
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Log a warning for each problem in the step's metrics."""
         step, config = report.step - 1, trainer.config
-        self._restart_at((microbatches_at(step, config.trainer), piece_length_at(step, config)))
+        pieces = piece_length_at(step, config, trainer.max_steps)
+        self._restart_at((microbatches_at(step, config.trainer), pieces))
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
         has_evaluated = trainer.state.evaluation_s > 0
         for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):

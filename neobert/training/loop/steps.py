@@ -101,7 +101,7 @@ def fetch(trainer: Trainer) -> list[Batch]:
             batches = [next(trainer.batches) for _ in range(microbatches_at(step, config.trainer))]
     except StopRequested:
         return []
-    length = piece_length_at(step, config)
+    length = piece_length_at(step, config, trainer.max_steps)
     return batches if length is None else [batch.in_pieces(length) for batch in batches]
 
 

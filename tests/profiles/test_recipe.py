@@ -1,0 +1,84 @@
+"""The section `pretraining` of a profile applies to a NeoBERT from random weights, and to nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.errors import ProjectError
+from profiles.inherit import FOLDERS_ENV
+from profiles.recipe import PRETRAINING
+from profiles.registry import digest_of, load_profile, resolve_run
+
+WITH_RECIPE = ("cpu", "gpu")
+OTHER = [
+    ("task=classification",),
+    ("task=token_classification",),
+    ("model.pretrained_checkpoint=runs/a",),
+    ("model.type=hf", "model.architecture=bert"),
+]
+
+
+@pytest.mark.parametrize("name", WITH_RECIPE)
+def test_pretraining_has_the_recipe(name: str) -> None:
+    config = resolve_run(name).config
+    assert config == load_profile(name).config
+    assert config.optimizer.name == "muon"
+    assert (config.model.init, config.model.embedding_multiplier) == ("scaled", None)
+    assert config.scheduler.final_lr_ratio == 0
+    assert resolve_run(name, (), ("optimizer.name=adamw",)).config.optimizer.name == "adamw"
+
+
+@pytest.mark.parametrize("name", WITH_RECIPE)
+@pytest.mark.parametrize("keys", OTHER, ids=" ".join)
+def test_other_runs_do_not(name: str, keys: tuple[str, ...]) -> None:
+    config = resolve_run(name, (), keys).config
+    assert config.optimizer.name == "adamw"
+    assert config.optimizer.weight_decay == 0.1
+    assert config.scheduler.name == "cosine"
+    assert config.datacollator.mlm_probability == 0.2
+    assert (config.trainer.torch_compile, config.trainer.cuda_graphs) == (False, False)
+    assert config.trainer.sequence_length_warmup_percent is None
+
+
+def test_the_hash_covers_both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
+    head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\n"
+
+    def digest(text: str) -> str:
+        (tmp_path / "mine.yaml").write_text(head + text, encoding="utf-8")
+        return digest_of("mine")
+
+    lr = "optimizer: {{lr: {}}}\npretraining: {{optimizer: {{lr: {}}}}}\n"
+    assert len({digest(lr.format(*rates)) for rates in ((1e-3, 2e-3), (1e-4, 2e-3), (1e-3, 3e-3))}) == 3
+
+
+def test_a_profile_that_builds_on_another_has_the_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(FOLDERS_ENV, str(tmp_path))
+    head = "about: {name: mine, kind: development, intent: To try., requires: {device: cpu}}\nextends: cpu\n"
+    (tmp_path / "mine.yaml").write_text(f"{head}optimizer: {{weight_decay: 0.3}}\n", encoding="utf-8")
+    base, config = resolve_run("cpu").config, resolve_run("mine").config
+    assert (config.optimizer.name, config.optimizer.weight_decay) == ("muon", 0.3)
+    changed = {key for key, value in flatten(to_dict(base)).items() if flatten(to_dict(config))[key] != value}
+    assert changed == {"optimizer.weight_decay", "profile"}
+
+    (tmp_path / "mine.yaml").write_text(f"{head}{PRETRAINING}: null\n", encoding="utf-8")
+    config = resolve_run("mine").config
+    assert (config.optimizer.name, config.datacollator.mlm_probability) == ("adamw", 0.2)
+
+    (tmp_path / "mine.yaml").write_text(f"{head}{PRETRAINING}: fast\n", encoding="utf-8")
+    with pytest.raises(ProjectError, match="pretraining is not a mapping"):
+        resolve_run("mine")
+
+
+def test_a_run_file_has_no_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(json.dumps({"profile": "cpu", PRETRAINING: {}}), encoding="utf-8")
+    with pytest.raises(Exception, match=PRETRAINING):
+        resolve_run(None, [file])
