@@ -13,9 +13,9 @@ from neobert.plurals import counted
 from neobert.tasks import spec_of
 from neobert.units import SECONDS_PER_HOUR
 
-LAUNCHES_S_PER_BLOCK = 2.6e-3
+LAUNCHES_S_PER_BLOCK = 3e-3
 """Time in which a processor launches the kernels of a block, forward and backward, one by one. 12 blocks took
-31 to 48 ms of processors next to an H100 and an H200 (docs/learning.md)."""
+31 to 48 ms of the processors next to H100 and H200 cards (docs/learning.md)."""
 LAUNCHES_S_PER_STEP = 3e-3
 GRAPHED_STEP_S = 12e-3
 """With CUDA graphs: the replays, and the launches of the optimizer."""
@@ -97,7 +97,7 @@ def _step_time(flops: float, attainable: float, mfu: float, measured: Measured) 
 def _launches(config: RunConfig, shape: ModelShape) -> Derived[float]:
     """Derive the time that the processor needs to launch a step, which a small model waits for."""
     trainer = config.trainer
-    if trainer.cuda_graphs and trainer.torch_compile:
+    if trainer.cuda_graphs:
         return Derived(GRAPHED_STEP_S, "estimate: replays of CUDA graphs and launches of the optimizer")
     blocks = shape.num_layers * trainer.gradient_accumulation_steps
     return Derived(
