@@ -17,7 +17,9 @@ from launcher.io.files import make_folder, writing
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
 from neobert.config.corpora import LINES_TO_DOCUMENTS
-from neobert.config.text_formats import READABLE, kind_of
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.preview import Preview, preview_of
+from neobert.data.sources.rows import text_rows
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from profiles.registry import resolve_run
@@ -28,6 +30,7 @@ YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
+SET_COLUMN = "set dataset.text_column"
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 T = TypeVar("T", bound=str)
@@ -103,9 +106,7 @@ def _warn_of_one_document(path: str) -> None:
     lines = head if b"\n" in head else head.replace(b"\r", b"\n")
     if head.startswith(UTF_16) or BLANK_LINE.search(lines):
         return
-    hint = LINES_TO_DOCUMENTS.format(quote(path))
-    console.tell(printable(f"warning: {path} has no blank line, so it is one document"))
-    console.tell(printable(f"  = hint: {hint}"))
+    _warn(f"{path} has no blank line, so it is one document", LINES_TO_DOCUMENTS.format(quote(path)))
 
 
 def _check_file(file: Path) -> None:
@@ -132,8 +133,7 @@ def _starter(request: Request, *, asks: bool) -> Starter:
                 "usage", "neither --text nor --dataset is given, and standard input is not a terminal", hint
             )
         text, dataset = _ask_text()
-    if text is not None:
-        _check_text(text)
+    found = None if text is None else _preview(text)
     default_device: Device = "gpu" if NVIDIA_DEVICE.exists() else "cpu"
     device = request.device or _choose("device", DEVICES, default_device, asks=asks)
     sizes = {
@@ -141,48 +141,48 @@ def _starter(request: Request, *, asks: bool) -> Starter:
     }
     default_size: SizeName = "tiny" if device == "cpu" else "small"
     size = request.size or _choose("size", sizes, default_size, asks=asks)
+    if found is not None:
+        _warn_of_text(found, request.file)
     return Starter(
         text=_relative(text, request.file) if text is not None else "",
         dataset=dataset or "",
         size=size,
         device=device,
-        num_bytes=None if text is None else _num_bytes(text),
+        num_bytes=None if found is None else found.size_bytes,
+        is_plain=found is not None and found.is_plain,
         stem=request.file.stem,
     )
 
 
-def _check_text(text: Path) -> None:
-    """Raise ProjectError for a text that is missing or empty, or has no file in a supported format."""
-    if not text.exists():
-        raise _usage(
-            "unusable-path", "no such file or folder", "set --text to a file or folder of text", text
-        )
-    if not text.is_dir() and not text.stat().st_size:
-        raise _usage("unusable-path", "the file is empty", "set --text to a file or folder of text", text)
-    if not _num_bytes(text):
-        what = "has no file" if text.is_dir() else "is not"
-        problem = f"{what} in a supported format ({READABLE})"
-        files = f"{quote(str(text))}/*" if text.is_dir() else quote(str(text))
-        hint = f"plain text under another name: cat {files} > text.txt, then --text text.txt"
-        raise _usage("unusable-path", problem, hint, text)
+def _preview(text: Path) -> Preview:
+    """Look at the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
+    dataset = DatasetConfig(path=str(text))
+    found = preview_of(dataset, text_rows(dataset))
+    error = found.error
+    if error is not None and SET_COLUMN not in error.hint:
+        hint = error.hint.replace("set dataset.path to", "set --text to")
+        raise _usage("unusable-path", error.message, hint, error.place)
+    return found
+
+
+def _warn_of_text(found: Preview, file: Path) -> None:
+    """Warn of a text column that the run file has to name, and of files that are not read."""
+    if found.error is not None:
+        hint = found.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
+        _warn(f"{found.error.place}: {found.error.message}", hint)
+    for each in found.left_out:
+        if each.reason:
+            _warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)
+
+
+def _warn(message: str, hint: str) -> None:
+    console.tell(printable(f"warning: {message}"))
+    console.tell(printable(f"  = hint: {hint}"))
 
 
 def _relative(text: Path, file: Path) -> str:
     """Return the path to write into the run file: relative to its folder, unless `text` is absolute."""
     return str(text) if text.is_absolute() else os.path.relpath(text, file.parent)
-
-
-def _num_bytes(text: Path) -> int:
-    """Return the total size of the files that a run would read: hidden files and other formats excluded."""
-    if not text.is_dir():
-        return text.stat().st_size if kind_of(text) else 0
-    num_bytes = 0
-    for folder, folders, names in os.walk(text):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        readable = (name for name in names if not name.startswith(".") and kind_of(Path(name)))
-        paths = (os.path.join(folder, name) for name in readable)
-        num_bytes += sum(os.path.getsize(path) for path in paths if os.path.exists(path))
-    return num_bytes
 
 
 def _ask_text() -> tuple[Path | None, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +13,9 @@ BYTES_PER_TOKEN = 4
 """Typical of English text in WordPiece; used only for comments in the run file."""
 VOCABULARY_BY_TEXT = ((4e6, 4096), (40e6, 8192), (400e6, 16384))
 BERT_VOCABULARY = 30522
+TRAINED_SHARE = 0.95
+"""Share of the documents that is not held out by the validation_split of the run file."""
+MOST_PASSES, LEAST_STEPS = 20, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class Starter:
     Attributes:
         text: path as it is written to the file; empty for a dataset.
         dataset: name of a dataset; empty for a path.
-        num_bytes: size of the text; None if unknown.
+        num_bytes: size of the files of the text; None if unknown.
+        is_plain: whether this is the size of the text, and not of compressed or binary files.
         stem: name of the file without its suffix, which names the run directory.
     """
 
@@ -71,6 +74,7 @@ class Starter:
     device: Device
     num_bytes: int | None
     stem: str
+    is_plain: bool = True
 
     @property
     def vocab_size(self) -> int:
@@ -83,7 +87,8 @@ class Starter:
 def content_of(starter: Starter, file: str) -> str:
     """Return the YAML text of the run file, with comments on the values that users change first."""
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
-    cadence = max(1, pace.max_steps // 8)
+    max_steps, steps_comment = _steps(starter, size, pace)
+    cadence = max(1, max_steps // 8)
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
@@ -107,7 +112,7 @@ def content_of(starter: Starter, file: str) -> str:
         ("", ""),
         ("trainer:", ""),
         (f"  {_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
-        (f"  max_steps: {pace.max_steps}", _steps_comment(starter, size, pace)),
+        (f"  max_steps: {max_steps}", steps_comment),
         (f"  per_device_train_batch_size: {pace.rows}", "rows of max_seq_length tokens"),
         (f"  gradient_accumulation_steps: {pace.accumulation}", "microbatches per step"),
         (f"  save_steps: {cadence}", "a stopped run continues from the newest checkpoint"),
@@ -131,12 +136,22 @@ def _entry(name: str, value: str) -> str:
 def _source_comment(starter: Starter) -> str:
     if not starter.text:
         return "or path: a file or folder of text"
-    return "a file or folder of .txt, .jsonl, .csv, .parquet; relative to this file"
+    return "a file, folder or pattern (notes/*.md), or a list of them; relative to this file"
 
 
-def _steps_comment(starter: Starter, size: Size, pace: Pace) -> str:
-    if starter.num_bytes is None:
-        return "optimizer steps"
+def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
+    """Return the number of steps, at most `MOST_PASSES` passes over the text, and its comment."""
+    if starter.num_bytes is None or not starter.is_plain:
+        return pace.max_steps, "optimizer steps"
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
-    steps = math.ceil(starter.num_bytes / BYTES_PER_TOKEN / tokens_per_step)
-    return f"a pass over this text takes about {float(f'{steps:.2g}'):,.0f}"
+    per_pass = starter.num_bytes * TRAINED_SHARE / BYTES_PER_TOKEN / tokens_per_step
+    steps = min(pace.max_steps, max(LEAST_STEPS, round(MOST_PASSES * per_pass)))
+    one_pass = _rounded(max(1.0, per_pass))
+    if steps <= per_pass:
+        return steps, f"a pass over this text takes about {one_pass}"
+    return steps, f"about {_rounded(steps / per_pass)} passes over this text, each of about {one_pass}"
+
+
+def _rounded(number: float) -> str:
+    """Return two digits of a number, without decimals from 10."""
+    return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"

@@ -63,13 +63,16 @@ def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any])
     [
         (["--text", "text.txt", "taken.yaml"], "does not overwrite"),
         (["--text", "text.txt", "dangling.yaml"], "does not overwrite"),
-        (["--text", "missing.txt"], "no such file"),
-        (["--text", "empty.txt"], "empty.txt: the file is empty"),
-        (["--text", "/dev/null"], "/dev/null: the file is empty"),
+        (["--text", "missing.txt"], "missing.txt: does not exist"),
+        (["--text", "empty.txt"], "empty.txt: is empty"),
+        (["--text", "/dev/null"], "/dev/null: is not a regular file"),
         (["--text", "hidden"], "hidden: has no file in a supported format (.txt, .md, .jsonl,"),
         (["--text", "my notes"], "my notes: has no file in a supported format (.txt, .md, .jsonl,"),
-        (["--text", "my notes"], "cat 'my notes'/* > text.txt"),
-        (["--text", "my notes/a.rtf"], "my notes/a.rtf: is not in a supported format (.txt, .md, .jsonl,"),
+        (["--text", "my notes"], "extract its text into a .txt or .jsonl file"),
+        (["--text", "my notes/a.rtf"], "my notes/a.rtf: is a formatted document"),
+        (["--text", "latin.txt"], "latin.txt:1: is not UTF-8"),
+        (["--text", "chat.jsonl"], "jq -c '{text: ([.messages[].content | strings]"),
+        (["--text", "*.rst"], "*.rst: matches no file"),
         (["--text", "text.txt", "run.toml"], "init writes YAML"),
         (["--text", "text.txt", "--dataset", "x/y"], "both given"),
         ([], "neither --text nor --dataset"),
@@ -84,6 +87,8 @@ def test_a_refusal_writes_nothing(
     Path("hidden", ".git").mkdir(parents=True)
     Path("hidden", ".git", "packed").write_text("not read")
     Path("hidden", ".notes.txt").write_text("not read")
+    Path("latin.txt").write_bytes(b"caf\xe9")
+    Path("chat.jsonl").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
     Path("my notes").mkdir()
     Path("my notes", "a.rtf").write_text("# A title")
     before = sorted(os.listdir())
@@ -114,9 +119,34 @@ def test_a_text_without_blank_lines_is_named(
     assert ("fold -s -w 2000 'my text.txt' | sed G > documents.txt" in answer.err) == is_one
 
 
-def test_utf_16_is_not_searched_for_blank_lines(text: Path, command: Callable[..., Any]) -> None:
-    text.write_text("a\n\nb", encoding="utf-16")
-    assert "blank line" not in command("init", "--text", "text.txt", "--device", "cpu").err
+@pytest.mark.parametrize(
+    ("num_bytes", "max_steps", "comment"),
+    [
+        (20_000, 20, "about 69 passes over this text, each of about 1"),
+        (4_000_000, 1160, "about 20 passes over this text, each of about 58"),
+        (700_000_000, 5000, "a pass over this text takes about 10,000"),
+    ],
+)
+def test_the_steps_are_bounded_by_the_text(
+    num_bytes: int, max_steps: int, comment: str, text: Path, command: Callable[..., Any]
+) -> None:
+    text.write_text("A line of text.\n\n" * 1000)
+    os.truncate(text, num_bytes)
+    assert command("init", "--text", "text.txt", "--size", "small", "--device", "gpu").code == 0
+    (line,) = (line for line in Path("run.yaml").read_text().splitlines() if "max_steps" in line)
+    assert line.split("#")[0].split() == ["max_steps:", str(max_steps)]
+    assert line.endswith(comment)
+
+
+def test_a_column_to_name_and_files_that_are_not_read_are_warnings(
+    text: Path, command: Callable[..., Any]
+) -> None:
+    Path("reviews.csv").write_text("id,body\n1,good\n")
+    answer = command("init", "--text", "reviews.csv", "--device", "cpu")
+    assert answer.code == 0
+    assert "hint: in run.yaml, set dataset.text_column to one of the columns: 'id', 'body'" in answer.err
+    answer = command("init", "b.yaml", "--text", ".", "--device", "cpu")
+    assert "not read: 1 x .csv (reviews.csv: none of the columns is named text" in answer.err
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"]), min_size=1, max_size=20))

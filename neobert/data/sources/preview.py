@@ -34,7 +34,8 @@ class Preview:
         exists: whether each path exists.
         formats: number of files to read by suffix, of training and evaluation; empty for a saved dataset.
         num_eval_files: number of them that are evaluation text.
-        size_bytes: total size of the files of training text; None if some are compressed or parquet.
+        size_bytes: total size of the files of training text.
+        is_plain: whether none of them is compressed or parquet, so that their size is that of the text.
         left_out: files that are not read.
         documents: number of training documents, if the files were read to their end; else None.
         eval_characters: characters of the evaluation text that were compared with the training text.
@@ -46,7 +47,8 @@ class Preview:
     exists: bool = True
     formats: dict[str, int] = field(default_factory=dict)
     num_eval_files: int = 0
-    size_bytes: int | None = None
+    size_bytes: int = 0
+    is_plain: bool = True
     left_out: tuple[LeftOut, ...] = ()
     documents: int | None = None
     eval_characters: int = 0
@@ -77,7 +79,8 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
             found,
             formats=dict(Counter(suffix_of(file.path) for file in files)),
             num_eval_files=len(evaluation),
-            size_bytes=_total_size(training),
+            size_bytes=sum(file.path.stat().st_size for file in training),
+            is_plain=all(is_plain(file.path) for file in training),
             left_out=tuple(left_out),
         )
         return _with_rows(found, training, evaluation, rows, can_open)
@@ -101,11 +104,6 @@ def _by_use(
         [file for file in files if file.split == evaluation and evaluation != training],
         [LeftOut(f"{name} split", examples[name], num_files=count) for name, count in unused.items()],
     )
-
-
-def _total_size(files: Sequence[TextFile]) -> int | None:
-    sizes = [file.path.stat().st_size for file in files if is_plain(file.path)]
-    return sum(sizes) if len(sizes) == len(files) else None
 
 
 def _with_rows(
