@@ -138,6 +138,19 @@ def test_no_text_is_lost(tmp_path, texts, block_bytes, is_per_line):
     assert [x for x in joined if x.strip()] == [x for x in expected if x.strip()]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_many_blank_lines_are_read_in_blocks_and_counted(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 64)
+    path = put(tmp_path / "a.txt", b"one" + end * 10_000 + b"two" + end * 9_999 + b"\xff")
+    with path.open("rb") as handle, pytest.raises(ProjectError) as refusal:
+        list(lines.line_pieces(handle, path, joins_blank=True))
+    assert refusal.value.place == f"{path}:20000"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert read(path) == ["one", "two"]
+    with path.open("rb") as handle:
+        assert sum(1 for _ in lines.line_pieces(handle, path, joins_blank=True)) < 1500
+
+
 def test_empty_files_have_no_documents(tmp_path):
     assert read(put(tmp_path / "a.txt", b"")) == []
     assert read(put(tmp_path / "a.jsonl.gz", b"\n\n")) == []

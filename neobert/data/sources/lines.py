@@ -22,13 +22,15 @@ class LinePiece(NamedTuple):
     is_end: bool
 
 
-def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
+def line_pieces(handle: IO[bytes], path: Path, *, joins_blank: bool = False) -> Iterator[LinePiece]:
     """Yield lines in pieces, without a byte order mark. Raises DAT001 for text that is not UTF-8.
 
-    A line ends with LF, or with CR in a file whose first block has CR and no LF.
+    A line ends with LF, or with CR in a file whose first block has CR and no LF. With `joins_blank`, the
+    lines of a block without text are one piece: one by one, a million blank lines take a second.
     """
     number, column = 1, 0
-    for raw, is_end in _raw_pieces(handle):
+    for raw, num_ends in _raw_pieces(handle, joins_blank=joins_blank):
+        is_end = num_ends > 0
         if number == 1 and column == 0:
             check_start(raw, path)
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
@@ -37,7 +39,7 @@ def line_pieces(handle: IO[bytes], path: Path) -> Iterator[LinePiece]:
         except UnicodeDecodeError as error:
             raise undecodable(raw, error.start, path, number, column) from error
         yield LinePiece(number, text, column == 0, is_end)
-        number, column = (number + 1, 0) if is_end else (number, column + len(raw))
+        number, column = (number + num_ends, 0) if is_end else (number, column + len(raw))
 
 
 def line_end(block: bytes) -> bytes:
@@ -63,22 +65,29 @@ def whole_lines(pieces: Iterable[LinePiece], path: Path) -> Iterator[tuple[int, 
             yield piece.number, line
 
 
-def _raw_pieces(handle: IO[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Yield (bytes, True at the end of a line), in pieces of at most about two blocks."""
+def _raw_pieces(handle: IO[bytes], *, joins_blank: bool) -> Iterator[tuple[bytes, int]]:
+    """Yield (bytes, number of lines that end with them), in pieces of at most about two blocks."""
     block = handle.read(BLOCK_BYTES)
     end = line_end(block)
-    rest = b""
+    rest, is_inside = b"", False
     while block:
-        *lines, rest = (rest + block).split(end)
+        text = rest + block
+        stop = text.rfind(end) + 1
+        if joins_blank and stop and not is_inside and text.isspace():
+            yield text[:stop], text.count(end)
+            rest, block = text[stop:], handle.read(BLOCK_BYTES)
+            continue
+        *lines, rest = text.split(end)
         for line in lines:
-            yield line + end, True
+            yield line + end, 1
+        is_inside = is_inside and not lines
         if len(rest) > BLOCK_BYTES:
             stop = _character_start(rest, BLOCK_BYTES)
-            yield rest[:stop], False
-            rest = rest[stop:]
+            yield rest[:stop], 0
+            rest, is_inside = rest[stop:], True
         block = handle.read(BLOCK_BYTES)
     if rest:
-        yield rest, True
+        yield rest, 1
 
 
 def _character_start(raw: bytes, place: int) -> int:

@@ -96,7 +96,7 @@ def _documents(handle: IO[bytes], path: Path, is_per_line: bool) -> Iterator[str
     """Yield runs of lines between blank lines, or with `is_per_line` each line; neither is blank."""
     run: list[str] = []
     size = 0
-    for piece in line_pieces(handle, path):
+    for piece in line_pieces(handle, path, joins_blank=True):
         text = piece.text.rstrip("\r\n") + "\n" if piece.is_end else piece.text
         is_blank = not text.strip()
         is_over = is_per_line or is_blank or size + len(text) > MAX_RUN_CHARACTERS
