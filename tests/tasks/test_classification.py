@@ -496,6 +496,15 @@ def test_data_that_does_not_fit_is_refused(reviews, tmp_path, change, code, prob
     assert problem in f"{error.message} {error.hint}"
 
 
+def test_a_score_that_float32_cannot_hold_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text('{"text": "a", "label": 3.4e38}\n{"text": "b", "label": -1e39}\n', encoding="utf-8")
+    config = from_dict({"task": "classification", "classification": {"problem": "regression"}})
+    with pytest.raises(ProjectError, match=r"score '-1e[+]39' exceeds the range of float32") as refusal:
+        list(read_rows(file, rows_of(config)))
+    assert (refusal.value.code, refusal.value.place) == ("DAT020", f"{file}:2")
+
+
 @pytest.mark.parametrize("names", [["neg", "pos"], ["1", "0"]])
 def test_label_counts_name_the_classes(tmp_path, names):
     """Also names that look like other numbers, and in data that is prepared already."""

@@ -24,6 +24,7 @@ from neobert.data.examples import examples_of
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.prepare import prepare
 from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.tokenize.encoding import Column
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
@@ -32,7 +33,6 @@ from neobert.parallel import World
 from neobert.tasks import metrics_of, spec_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (
-    LABELS,
     first_of_words,
     split_between_words,
     words_of,
@@ -213,6 +213,19 @@ def test_each_word_with_a_token_has_its_label_once_on_its_first_token(prepared, 
     assert encoded.counts.words == {"total": len(words), "without_token": lost, "cut": 0}
 
 
+@pytest.mark.parametrize(("number", "dtype"), [(32_768, "int16"), (40_001, "int32")])
+def test_any_number_of_labels_is_stored_and_named(tmp_path, number, dtype):
+    names, last = [f"T{each}" for each in range(number)], number - 1
+    rows = [{"tokens": ["a", "b"], "tags": [last, 0]} for _ in range(40)]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    dataset = {"path": str(tmp_path / "a.jsonl"), "cache_dir": str(tmp_path / "c"), "max_seq_length": 16}
+    sections = options(dataset, trainer={"per_device_train_batch_size": 2})
+    data = prepare(from_dict(sections | {"token_classification": {"label_names": names}}))
+    assert data.report["train"]["labels"] == {"T0": 40, names[last]: 40}
+    labels = data.train.columns["tags"]
+    assert (str(labels.dtype), set(np.unique(labels).tolist())) == (dtype, {IGNORED, 0, last})
+
+
 def test_a_space_before_a_word_belongs_to_the_word():
     """Byte-level tokenizers count it to the token after it, or have a token for it."""
     offsets = np.array([[0, 2], [2, 6], [6, 7], [7, 7], [7, 9], [9, 9]])
@@ -338,7 +351,9 @@ def store() -> TokenStore:
 
 def batch_of(tokens: TokenStore, *, is_packed: bool):
     shape = BatchShape(3, 16, 8, is_packed=True) if is_packed else BatchShape(5, 16, 5, is_packed=False)
-    return Assembler(shape, StoredLabels(LABELS), 0, 0, 64).build(tokens, np.arange(5), 0, 0, Cursor())
+    return Assembler(shape, StoredLabels(Column("tags", "int16", is_per_token=True)), 0, 0, 64).build(
+        tokens, np.arange(5), 0, 0, Cursor()
+    )
 
 
 def scored(batch):

@@ -10,6 +10,8 @@ from neobert.errors import ProjectError
 from neobert.plurals import listed
 
 CODE = "DAT020"
+LARGEST_SCORE = 3.4028234663852886e38
+"""Largest number in float32, in which scores are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,9 @@ class Score:
         if number is None:
             hint = f"set {self.setting} to a column of numbers, or classification.problem to classes"
             raise ProjectError(CODE, f"score {text!r} is not a finite number", hint, place)
+        if abs(number) > LARGEST_SCORE:
+            message = f"score {text!r} exceeds the range of float32 ({LARGEST_SCORE:.2g})"
+            raise ProjectError(CODE, message, "divide the scores by their standard deviation", place)
         return number
 
 

@@ -29,7 +29,7 @@ from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empt
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import rows_of
 
-LABELS = Column(TAGS, "int16", is_per_token=True)
+MOST_IN_INT16 = 2**15
 
 Ids = NDArray[np.int64]
 
@@ -40,20 +40,26 @@ class LabelledWords:
 
     config: RunConfig
 
+    @property
+    def label(self) -> Column:
+        """Side column of the labels, as narrow as their number allows."""
+        is_narrow = len(self.config.token_classification.label_names) <= MOST_IN_INT16
+        return Column(TAGS, "int16" if is_narrow else "int32", is_per_token=True)
+
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder."""
         fate = self.config.dataset.long_documents
         texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
-        return WordEncoder(texts, LABELS, self.config.token_classification.label_names)
+        return WordEncoder(texts, self.label, self.config.token_classification.label_names)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
         """Return the target rule that reads each token's label from the token store."""
-        return StoredLabels(LABELS)
+        return StoredLabels(self.label)
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
         """Return a random label for each token."""
         labels = len(self.config.token_classification.label_names)
-        return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(LABELS.dtype)}
+        return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(self.label.dtype)}
 
     def check(self, label: str, counts: Counts) -> None:
         """Warn about rows without text. Labels are validated when rows are read, and rules check them."""
@@ -62,7 +68,10 @@ class LabelledWords:
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         names = list(self.config.token_classification.label_names)
-        return rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
+        described = rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
+        if self.label.dtype == "int16":
+            return described
+        return described | {"label_type": self.label.dtype}  # earlier prepared data has truncated labels
 
 
 @dataclass(frozen=True, slots=True)
