@@ -104,8 +104,8 @@ def _value_after(tokens: deque[str]) -> str:
     return f"={tokens.popleft()}" if tokens and not tokens[0].startswith("--") else ""
 
 
-def _explain(error: Any) -> None:
-    """Add the suffixes of run files, or the keys that resemble an unknown option, to a parser error.
+def _explain(error: Any, args: Sequence[str]) -> None:
+    """Name an unknown option as it was typed, with the keys that resemble it; else the suffixes of run files.
 
     The option may be a key without its section, or a key of another trainer.
     """
@@ -115,7 +115,10 @@ def _explain(error: Any) -> None:
     if EXTRA in error.message:
         message = error.message.replace("(s)", "").rstrip(".")
         error.message = f"{message}: a run file ends in {', '.join(RUN_FILE_SUFFIXES)}"
-    name = getattr(error, "option_name", "").removeprefix("--").replace("-", "_")
+    option = getattr(error, "option_name", "")
+    typed = [name for name in (token.partition("=")[0] for token in args) if name.replace("_", "-") == option]
+    error.message = error.message.replace(option, typed[0]) if typed else error.message
+    name = option.removeprefix("--").replace("-", "_")
     if near := keys_named(name):
         error.possibilities = [f"--{key}" for key in near]
     elif advice := advice_for_key((name,)):
@@ -132,15 +135,19 @@ class ConfigCommand(TyperCommand):
         tokens, handed_on = split_passthrough(args) if self.hands_on else (args, [])
         ctx.obj = tuple(handed_on)
         try:
-            tokens = normalise(tokens, self._options_with_value())
+            tokens = self.rewrite(tokens)
         except MisplacedArgumentError as error:
             ctx.fail(str(error))
         try:
             rest: list[str] = super().parse_args(ctx, tokens)
         except UsageError as error:
-            _explain(error)
+            _explain(error, args)
             raise
         return rest
+
+    def rewrite(self, tokens: Sequence[str]) -> list[str]:
+        """Return the arguments with run files as `--config` and overrides as `--set`."""
+        return normalise(tokens, self._options_with_value())
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Show run files as positional arguments in the usage line, though they are parsed as options."""
@@ -157,6 +164,19 @@ class ConfigCommand(TyperCommand):
     def _options_with_value(self) -> set[str]:
         spelled = (opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts)
         return {variant for opt in spelled for variant in (opt, opt.replace("-", "_").replace("__", "--", 1))}
+
+
+class PathsCommand(ConfigCommand):
+    """Command whose run files are paths among others."""
+
+    def rewrite(self, tokens: Sequence[str]) -> list[str]:
+        """Return the arguments with run files as paths and overrides as `--set`."""
+        return [token for token in super().rewrite(tokens) if token != "--config"]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Show the paths once in the usage line."""
+        pieces: list[str] = super().collect_usage_pieces(ctx)
+        return pieces[:-1]
 
 
 class TrainCommand(ConfigCommand):

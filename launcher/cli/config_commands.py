@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from launcher.cli import config_options, options
-from launcher.cli.arguments import ConfigCommand
+from launcher.cli.arguments import ConfigCommand, PathsCommand
 from launcher.cli.groups import PROGRAM, app, end, make_group
 from launcher.commands.selection import Selection
 from launcher.terminal import console
@@ -42,10 +42,12 @@ def _init(
 @app.command(
     "lint",
     rich_help_panel="Config",
+    cls=PathsCommand,
     epilog=f"Example: {PROGRAM} lint configs/ run.yaml --output-format github",
 )
 def _lint(
     paths: config_options.Paths,
+    overrides: options.Overrides = None,
     output_format: options.LintFormat = "text",
     select: config_options.Select = None,
     ignore: config_options.Ignore = None,
@@ -63,7 +65,16 @@ def _lint(
     from launcher.commands import lint
 
     choice = lint.Choice(select=lint.split_codes(select), ignore=lint.split_codes(ignore))
-    request = lint.Request(tuple(paths), choice, fix, statistics, strict, quiet=quiet, needs_data=data)
+    request = lint.Request(
+        tuple(paths),
+        choice,
+        fix,
+        statistics,
+        strict,
+        quiet=quiet,
+        needs_data=data,
+        overrides=tuple(overrides or ()),
+    )
     end(lint.run(request, output_format))
 
 

@@ -29,6 +29,7 @@ from validators.planning import plan_run
 from validators.rule import RULES
 
 REPOSITORY_CODE = "CFG010"
+RENAMED_ONLY = (".json", ".toml")
 MOST_NAMED = 10
 MOST_TRIED = 100
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
@@ -64,7 +65,7 @@ class Request:
     """Arguments of `lint`.
 
     `strict`: warnings count as failures; `quiet`: print findings only; `needs_data`: local text must exist,
-    and parquet and `.zst` files are opened too.
+    and parquet and `.zst` files are opened too; `overrides`: keys that the command line sets in every file.
     """
 
     paths: tuple[Path, ...]
@@ -74,6 +75,7 @@ class Request:
     strict: bool
     quiet: bool = False
     needs_data: bool = False
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,10 @@ def run(request: Request, output_format: str) -> int:
         _fix(found.files)
     profiles: dict[str, Loaded] = {}
     judged = [
-        _chosen(judge_file(path, profiles, needs_data=request.needs_data), request.choice)
+        _chosen(
+            judge_file(path, profiles, needs_data=request.needs_data, overrides=request.overrides),
+            request.choice,
+        )
         for path in found.files
     ]
     is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
@@ -149,7 +154,13 @@ def _require_files(paths: Sequence[Path], found: Discovered) -> None:
         )
 
 
-def judge_file(path: Path, profiles: dict[str, Loaded] | None = None, *, needs_data: bool = False) -> Judged:
+def judge_file(
+    path: Path,
+    profiles: dict[str, Loaded] | None = None,
+    *,
+    needs_data: bool = False,
+    overrides: tuple[str, ...] = (),
+) -> Judged:
     """Resolve one file as `train` does, run the static rules, and look at local text.
 
     Errors in resolving become findings. Text that is not on this machine is unknown, unless `needs_data`.
@@ -159,12 +170,12 @@ def judge_file(path: Path, profiles: dict[str, Loaded] | None = None, *, needs_d
     """
     resolved: ResolvedRun | None = None
     try:
-        resolved = resolve_run(None, [path], loaded=profiles)
+        resolved = resolve_run(None, [path], overrides, loaded=profiles)
         if _is_parent(resolved):
             return Judged((), (), EXIT_OK, "", resolved.digest)
         found = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
-        judged = judged_as_read(error, None, [path]) if isinstance(error, ConfigError) else error
+        judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
         return Judged(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_in_own_file(finding, resolved, path) for finding in found.findings)
@@ -285,14 +296,17 @@ def _fix(files: Sequence[Path]) -> None:
     from launcher.lint.fixes import fix_file
 
     num_problems = num_fixed = 0
+    reason = ""
     for path in files:
         fixed = fix_file(path)
+        if len(fixed.done) < fixed.num_problems and path.suffix.lower() in RENAMED_ONLY:
+            reason = ": in JSON and TOML, --fix renames keys, but does not move or remove them"
         num_problems, num_fixed = num_problems + fixed.num_problems, num_fixed + len(fixed.done)
         for done in fixed.done:
             console.tell(f"fixed {done}")
         if fixed.note:
             console.tell(f"note: {fixed.note}")
-    rest = "; fix the rest by hand" if num_fixed < num_problems else ""
+    rest = f"; fix the rest by hand{reason}" if num_fixed < num_problems else ""
     summary = f"fixed {num_fixed} of {counted(num_problems, 'problem')} in keys and values{rest}"
     console.tell(summary if num_problems else "nothing to fix in keys and values")
 

@@ -333,6 +333,20 @@ def test_a_profile_is_read_once_for_all_the_files_that_name_it(
     assert sorted(path.stem for path in read) == ["a100-prod", "h100-prod"]
 
 
+@pytest.mark.parametrize(
+    "override",
+    [["--set", "trainer.max_stepz=3"], ["--trainer.max_stepz", "3"], ["trainer.max_stepz=3"]],
+)
+def test_overrides_are_linted_with_each_file(
+    override: list[str], command: Callable[..., Any], run_file: Any
+) -> None:
+    path = run_file("profile: cpu-demo\n")
+    answer = command("lint", "@", path, *override)
+    assert answer.code == 2
+    assert "did you mean trainer.max_steps?" in answer.out
+    assert command("lint", path, "--seed", "9").code == 0
+
+
 def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: Any) -> None:
     path = run_file(PROD + "trainer:\n  save_steps: 0\n  mixed_precision: fp32\n")
 
@@ -524,6 +538,12 @@ def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -
     none = command("lint", "--fix", run_file("profile: cpu-demo\ntrainer: {report_to: all}\n"))
     assert none.code == 1, "what is left is linted again"
     assert "fixed 0 of 1 problem in keys and values; fix the rest by hand" in none.err
+
+
+def test_fix_says_why_it_leaves_keys_of_json(command: Callable[..., Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "args.json", '{"learning_rate": 5e-5, "report_to": ["wandb"], "do_train": true}')
+    reason = "fix the rest by hand: in JSON and TOML, --fix renames keys, but does not move or remove them\n"
+    assert f"fixed 1 of 3 problems in keys and values; {reason}" in command("lint", "--fix", path).err
 
 
 def test_fix_says_which_number_of_steps_holds_without_the_one_it_removed(
