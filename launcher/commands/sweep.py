@@ -328,7 +328,8 @@ def _table(results: Sequence[Result], base: Path) -> str:
     rows += [_row(result) for result in sorted(results, key=_rank)]
     candidates = [result.candidate for result in results]
     notes = [*_notes_on_begun_otherwise(candidates), _note_on_evaluation(candidates)]
-    lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}")]
+    charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
+    lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}"), printable(charts)]
     return "\n".join(filter(None, lines))
 
 

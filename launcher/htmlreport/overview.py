@@ -14,6 +14,8 @@ from neobert.metric_names import EVAL_LOSS, TOKENS, TRAIN_LOSS
 from neobert.plurals import counted
 from neobert.units import SECONDS_PER_HOUR
 
+EARLY = 0.25
+"""Share of the steps of a run; a best value before it is explained, if the metric has a reason for one."""
 STATES = {True: "running", False: "died", None: "no outcome"}
 
 
@@ -61,8 +63,8 @@ def results(run: RunRecord) -> str:
         )
         better = "higher is better" if metric.is_higher_better else "lower is better"
         rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
-        if step == 0 and metric.note_on_first:
-            notes.append(f'<p class="muted">{text(metric.note_on_first)}</p>')
+        if step < EARLY * run.last_step and metric.note_on_early_best:
+            notes.append(f'<p class="muted">{text(metric.note_on_early_best)}</p>')
     return table(["metric", "first", "best", "last", ""], rows) + "".join(notes)
 
 

@@ -51,13 +51,13 @@ class Metric:
         name: key in the file, such as eval/accuracy.
         is_higher_better: direction for the selection of the best checkpoint and for early stopping.
         is_share: shown in percent.
-        note_on_first: why the value before the first step may be the best; shown in reports if it is.
+        note_on_early_best: why a value of the first steps may be the best; shown in reports if it is.
     """
 
     name: str
     is_higher_better: bool
     is_share: bool = False
-    note_on_first: str = ""
+    note_on_early_best: str = ""
 
     @property
     def label(self) -> str:

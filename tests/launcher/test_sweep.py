@@ -272,7 +272,7 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
     monkeypatch.setattr("launcher.commands.sweep.train_point", lambda request, output_format: 1)
     answer = command(*SWEEP, "--unguarded", "the checks are not under test")
     assert answer.code == 1
-    rows = [line.split()[:3] for line in answer.out.splitlines()[-3:-1]]
+    rows = [line.split()[:3] for line in answer.out.splitlines()[-4:-2]]
     assert rows == [["lr=1e-3", "not", "run"], ["lr=2e-3", "not", "run"]], "neither interrupted nor 1.5"
     points = json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))["points"]
     assert [point["result"] for point in points] == [None, None]
@@ -283,10 +283,11 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
 def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
     answer = run_child(*SWEEP, fake="finish")
     assert answer.code == 0, answer.err
-    assert [line.split()[:2] for line in answer.out.splitlines()[-3:-1]] == [
-        ["lr=1e-3", "finished"],
-        ["lr=2e-3", "finished"],
-    ]
+    *_, first, second, _, charts = answer.out.splitlines()
+    assert first.split()[:2] == ["lr=1e-3", "finished"]
+    assert second.split()[:2] == ["lr=2e-3", "finished"]
+    report = run_child(*charts.removeprefix("charts: neobert-launch ").split())
+    assert report.out.endswith("/sweep/compare.html\n")
     longer = run_child(*SWEEP, "--trainer.max_steps", "900", fake="crash")
     assert (longer.code, longer.out) == (1, "")
     for rate in ("1e-3", "2e-3"):

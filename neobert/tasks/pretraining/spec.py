@@ -11,9 +11,9 @@ from neobert.tasks.spec import ACCURACY, LOSS, Head, Metric, TaskSpec
 
 ACCURACY_OF_WORDS = replace(
     ACCURACY,
-    note_on_first="A tenth of the targets stay unmasked (datacollator.mask_all), and a model whose input and "
-    "output embeddings are tied predicts its input before it has learned anything: accuracy falls before it "
-    "rises.",
+    note_on_early_best="A tenth of the targets stay unmasked (datacollator.mask_all), and a model whose "
+    "input and output embeddings are tied predicts its input before it has learned anything: accuracy falls "
+    "before it rises.",
 )
 PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 
