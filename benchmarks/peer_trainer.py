@@ -176,6 +176,7 @@ class Peer:
     candidates: Mapping[str, Any]
     model: ModernBertForMaskedLM
     kernels: dict[str, Any] = field(default_factory=dict)
+    attention_in_profile: str = ""
 
     def train(self, recipe: Mapping[str, Any], callbacks: Sequence[TrainerCallback] = ()) -> dict[str, Any]:
         """Train from fresh weights; return what was measured on the way."""
@@ -198,7 +199,7 @@ class Peer:
             "size": self.size,
             "rows": self.rows,
             "recipe": dict(recipe),
-            "attention": self.attention,
+            "attention": self.attention_in_profile,
             "kernels": self.kernels,
             "parameters": sum(each.numel() for each in self.model.parameters()),
             "seconds": round(clock.seconds, 1),
@@ -254,7 +255,7 @@ def compiled(work: Path, size: str, rows: int) -> Peer:
     model = build(size, CANDIDATES[name].implementation)
     peer, profiled = Peer(work, size, rows, name, candidates, model), Profiled()
     peer.train({**BASE, "steps": WARM_UP}, [profiled])
-    require_fused_attention(profiled.kernels, layers)
+    peer.attention_in_profile = require_fused_attention(profiled.kernels, layers)
     peer.kernels = {"candidates": candidates, **summary(profiled.kernels)}
     return peer
 

@@ -30,14 +30,15 @@ from trials import (
     column,
     difference,
     finite,
+    ours,
     peer,
     ratio,
     runs_of,
-    seeds_of,
     summary,
 )
 
 LOSS = "test_loss"
+PIECE = 64
 STEPS, PEER_STEPS, TUNING_STEPS = (1_535, 1_200, 900), 1_526, 800
 """Of 32,768 tokens; rows of this trainer hold some filler, and 1,535 of its steps no more tokens than the
 peer's."""
@@ -102,7 +103,24 @@ def wanted(chosen: argparse.Namespace) -> Iterator[Trial]:
 
 
 def own(chosen: argparse.Namespace) -> dict[int, Trial]:
-    return {steps: seeds_of(chosen.work, steps, chosen.size, chosen.kernels) for steps in chosen.steps}
+    """Describe runs of the recipe, three seeds for each number of steps; each schedule ends there."""
+    return {
+        steps: ours(
+            chosen.work,
+            f"ours-{steps}",
+            [{"steps": steps, "seed": seed} for seed in SEEDS],
+            size=chosen.size,
+            config=config_of(steps, chosen.kernels),
+        )
+        for steps in chosen.steps
+    }
+
+
+def config_of(steps: int, kernels: str) -> dict[str, Any]:
+    """Return the recipe's config: the first quarter of the steps in short pieces."""
+    pieces = {"sequence_length_warmup_steps": steps // 4, "sequence_length_warmup_length": PIECE}
+    model = CONFIG["model"] | ({} if kernels == DEFAULT_KERNELS else {"kernel_backend": kernels})
+    return {**CONFIG, "model": model, "trainer": CONFIG["trainer"] | pieces}
 
 
 def judge(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -113,7 +131,7 @@ def judge(chosen: argparse.Namespace) -> dict[str, Any]:
     theirs = {name: runs_of(chosen.results, tuning(chosen, name).name) for name in chosen.optimizers}
     return {
         "recipe": RECIPE,
-        "config": CONFIG,
+        "config": {steps: config_of(steps, chosen.kernels) for steps in chosen.steps},
         "kernels": chosen.kernels,
         "rows": ROWS[chosen.size],
         "intervals": INTERVALS,

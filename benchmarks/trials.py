@@ -116,15 +116,6 @@ def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, An
     return f"{title}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
 
 
-def seeds_of(work: Path, steps: int, size: str, kernels: str = DEFAULT_KERNELS) -> Trial:
-    """Describe three runs of the recipe whose schedule ends after a number of steps."""
-    config = CONFIG
-    if kernels != DEFAULT_KERNELS:
-        config = {**CONFIG, "model": {**CONFIG["model"], "kernel_backend": kernels}}
-    recipes = [{"steps": steps, "seed": seed} for seed in SEEDS]
-    return ours(work, f"ours-{steps}", recipes, size=size, config=config)
-
-
 def result_path(results: Path, name: str) -> Path:
     return results / f"{name}.jsonl"
 

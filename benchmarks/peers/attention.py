@@ -16,12 +16,15 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
 REPEATS = 20
+torch._functorch.config.enable_autograd_cache = False
+"""Its keys do not hold SDPA's choice of kernels: a graph of another kernel would be taken from it."""
 
 
 class Candidate(NamedTuple):

@@ -143,6 +143,16 @@ def test_the_figures_are_against_the_better_optimizer_and_name_the_kernels(chose
     assert "peer, muon: best muon 0.002, weight decay 0.5" in report
 
 
+def test_our_recipe_has_short_pieces_in_the_first_quarter(chosen):
+    chosen.kernels = "triton"
+    command = time_to_loss.own(chosen)[20].command
+    config = json.loads(command[command.index("--config") + 1])
+    assert config["trainer"] == {
+        "cuda_graphs": True, "sequence_length_warmup_steps": 5, "sequence_length_warmup_length": 64
+    }  # fmt: skip
+    assert config["model"]["kernel_backend"] == "triton"
+
+
 def test_a_figure_without_all_runs_is_not_complete(chosen):
     keep_tuning(chosen, *TUNED)
     keep_ours(chosen, 20, [2.4] * SEEDS, seconds=40)
@@ -240,7 +250,7 @@ def test_an_unfinished_seed_leaves_its_arm_out(chosen):
 
 
 def test_arms_that_share_a_step_have_the_same_options(chosen):
-    base = trials.seeds_of(chosen.work, 16, "tiny")
+    base = trials.ours(chosen.work, "base", [{"steps": 16}], size="tiny")
     assert recipe_ablations.shared(chosen, 0).command == base.command
     for title, arm in recipe_ablations.arms(chosen).items():
         if arm.config:
