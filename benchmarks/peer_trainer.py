@@ -19,7 +19,6 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,9 @@ import torch
 from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, evaluate, full_rows
 from model_sizes import SIZES
 from peers.attention import CANDIDATES, fastest
-from peers.kernels import Kernel, profiling, require_fused_attention, summary
+from peers.kernels import require_fused_attention, summary
 from peers.optimizers import MuonAndAdamW
+from peers.profiled import Profiled
 from step_clock import UNTIMED, StepClock
 from torch.utils.data import Dataset
 from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
@@ -96,21 +96,6 @@ class Timing(TrainerCallback):
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         self.clock.ended(state.global_step)
-
-
-class Profiled(TrainerCallback):
-    """Profiles one step after those that compile."""
-
-    def __init__(self) -> None:
-        self.kernels: list[Kernel] = []
-        self._stack = ExitStack()
-
-    def on_step_begin(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        if state.global_step == UNTIMED:
-            self.kernels = self._stack.enter_context(profiling())
-
-    def on_step_end(self, _args: Any, _state: Any, _control: Any, **_: Any) -> None:
-        self._stack.close()
 
 
 def build(size: str, implementation: str = "sdpa") -> ModernBertForMaskedLM:
@@ -253,7 +238,7 @@ def compiled(work: Path, size: str, rows: int) -> Peer:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     name, candidates = fastest("concatenated", hidden // 64, rows * ROW_LENGTH, ROW_LENGTH, device)
     model = build(size, CANDIDATES[name].implementation)
-    peer, profiled = Peer(work, size, rows, name, candidates, model), Profiled()
+    peer, profiled = Peer(work, size, rows, name, candidates, model), Profiled(UNTIMED)
     peer.train({**BASE, "steps": WARM_UP}, [profiled])
     peer.attention_in_profile = require_fused_attention(profiled.kernels, layers)
     peer.kernels = {"candidates": candidates, **summary(profiled.kernels)}
