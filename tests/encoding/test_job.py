@@ -243,11 +243,14 @@ def test_empty_lines_keep_their_place(tmp_path):
     assert list(open_texts(tmp_path / "a.txt", None, "train")) == ["one", "", "three"]
 
 
-def test_the_files_of_a_folder_that_are_not_read_are_reported(request_of, tmp_path):
+def test_the_files_of_a_folder_that_are_not_read_are_reported(request_of, tmp_path, caplog):
     folder = written(tmp_path / "rows")
     for name in ("notes.csv", "page.xml"):
         (folder / name).write_text("body\nleft out\n")
-    report = run(replace(request_of, texts=str(folder), split="test"))
+    with caplog.at_level("WARNING"):
+        report = run(replace(request_of, texts=str(folder), split="test"))
+    (message,) = (each for each in caplog.messages if ".csv" in each)
+    assert message.endswith("text, sentence, content); pass these files on their own, with --column")
     assert report["texts"] == 30
     assert report["source"] == f"{folder} (test, 1 file; not read: 1 x .csv, 1 x .xml)"
     assert run(request_of)["source"] == request_of.texts

@@ -25,7 +25,7 @@ from neobert.config.text_formats import (
 )
 from neobert.data.sources.folder_listing import EMPTY, listed_files, why_not_text
 from neobert.data.sources.path_patterns import Place
-from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.rows import TEXT_OPTION, RowFormat
 from neobert.data.sources.splits import ALIASES
 from neobert.data.sources.text_files import column_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
@@ -36,6 +36,7 @@ ALREADY_READ = "link to a file that is read"
 DESCRIPTIONS = ("readme", "license", "licence", "changelog", "contributing")
 """Names of Markdown files that describe a folder and are not part of its text."""
 _IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of their own"
+_ALONE = f"pass these files on their own, with {TEXT_OPTION}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,7 @@ def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path],
     if all(kind in TABLES for kind in kinds.values()):
         return selection.files
     has_columns = any(kind not in (*TABLES, TEXT) for kind in kinds.values())
+    own_column = _ALONE if rows.fields[0].setting == TEXT_OPTION else _IN_A_MIXTURE
     kept = []
     for file, kind in kinds.items():
         if kind not in TABLES or not can_open(file.path):
@@ -237,7 +239,7 @@ def _with_text(selection: Selection, rows: RowFormat, can_open: Callable[[Path],
         elif kind == ".json" and fault.code != "DAT011":  # a JSON document that is not a table
             selection.leave_out(file, _kind_in_words(file.path))
         else:
-            hint = _IN_A_MIXTURE if has_columns or fault.code != "DAT011" else fault.hint
+            hint = own_column if has_columns or fault.code != "DAT011" else fault.hint
             selection.leave_out(file, _kind_in_words(file.path), fault.message, hint)
     return kept
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 from neobert.data.sources.file_digests import DescribeFile
 from neobert.data.sources.file_selection import TextFile, select_files
@@ -14,6 +14,12 @@ from neobert.data.sources.rows import RowFormat
 from neobert.plurals import counted
 
 log = logging.getLogger(__name__)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, once per process: a text is opened more than once."""
+    log.warning("%s", message)
 
 
 def local_splits(
@@ -27,7 +33,7 @@ def local_splits(
     selection = select_files(places, rows)
     for each in selection.left_out.values():
         if each.reason:
-            log.warning("%s", each)
+            _warn_once(str(each))
     label = ", ".join(paths)
     if len(places) == 1 and places[0].is_named and not places[0].path.is_dir():
         (file,) = selection.files
