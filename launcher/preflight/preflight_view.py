@@ -43,7 +43,7 @@ def preflight_text(examination: Examination, *, verbose: bool) -> str:
     """Return the report of a preflight as text: a summary, or with `verbose` all checks and reasons."""
     unjudged = [check for check in examination.report.checks if _is_unjudged(check)]
     findings = [finding_text(finding) for finding in examination.report.findings]
-    causes = "\n".join(_unjudged(unjudged, verbose=verbose))
+    causes = "\n".join([*_unjudged(unjudged, verbose=verbose), *_way_without_gpu(examination, unjudged)])
     if verbose:
         parts = [_verdict(examination), _decisions(examination), *findings, causes, _every_check(examination)]
         return "\n\n".join([*filter(None, parts), _end(examination)])
@@ -109,6 +109,14 @@ def _unjudged(checks: list[CheckResult], *, verbose: bool) -> Iterator[str]:
     if rest := largest[len(shown) :]:
         text = f"{counted(sum(len(group) for _, group in rest), 'more check')} not run"
         yield f"{paint(str(Status.UNKNOWN), 'yellow', 'bold')} {text}: {len(rest)} other reasons (--verbose)"
+
+
+def _way_without_gpu(examination: Examination, unjudged: list[CheckResult]) -> Iterator[str]:
+    """Yield the hint for a development run on a machine without a GPU."""
+    profile = examination.run.profile
+    is_development = profile is not None and profile.kind == "development"
+    if is_development and any(NO_GPU in check.message for check in unjudged):
+        yield f"  {paint('= hint:', 'cyan')} set profile to cpu to train on the processor"
 
 
 def _reason(reason: str, checks: list[CheckResult], most: int) -> str:

@@ -91,7 +91,7 @@ def _recorded(group: str, devices: tuple[GpuFacts, ...] | None) -> Measure:
 
     def measure(_: Subject) -> Any:
         if devices is None and group != "imports":
-            raise UnsupportedError("no NVIDIA driver here")
+            raise UnsupportedError(NO_GPU)
         return getattr(RECORDED, group)
 
     return measure
@@ -99,7 +99,7 @@ def _recorded(group: str, devices: tuple[GpuFacts, ...] | None) -> Measure:
 
 def _gpus(devices: tuple[GpuFacts, ...] | None) -> tuple[GpuFacts, ...]:
     if devices is None:
-        raise UnsupportedError("no NVIDIA driver here")
+        raise UnsupportedError(NO_GPU)
     return devices
 
 
@@ -139,6 +139,14 @@ def test_a_production_run_is_checked_in_full_where_nobody_says(command: Run, mac
     assert {check["level"] for check in report["checks"]} == set(Level)
     report = command("preflight", "-p", "cpu-demo", *JSON).json
     assert {check["level"] for check in report["checks"]} == {"static", "host", "gpu"}
+
+
+def test_a_development_run_without_a_gpu_is_told_the_other_profile(command: Run, machine: Any) -> None:
+    machine(None)
+    hint = "\n  = hint: set profile to cpu to train on the processor\n"
+    development = command("preflight", "-p", "gpu", "--set", "dataset.name=builtin:python-docs")
+    assert (development.code, hint in development.out) == (3, True)
+    assert "profile to cpu" not in command("preflight", "-p", "a100-prod").out
 
 
 def test_epochs_are_told_where_the_text_was_looked_at(command: Run) -> None:
@@ -183,7 +191,7 @@ def test_the_exit_code_is_that_of_the_text(command: Run, machine: Any) -> None:
     text = command("preflight", "-p", "a100-prod")
     assert text.code == 3
     assert text.out.startswith("UNKNOWN: a required check could not run (exit 3)")
-    assert "no NVIDIA driver here" in text.out
+    assert NO_GPU in text.out
     for decision in (
         "time to the end",
         "work at risk",

@@ -63,6 +63,14 @@ def test_without_triton_attention_is_chosen_as_for_torch() -> None:
     assert said[1].startswith("auto will run torch_varlen")
 
 
+def test_only_the_missing_package_is_advised() -> None:
+    """The keys are auto already, and other cards' packages would change nothing."""
+    hints = [one.hint for one in found("ATT007", run_of(*AUTO), with_packages("triton", "flash-attn"))]
+    assert hints == ["pip install triton", "pip install --no-build-isolation 'flash-attn>=2.8'"]
+    on_volta = with_packages("triton", "flash-attn", gpus=gpus(7))
+    assert [one.hint for one in found("ATT007", run_of(*AUTO), on_volta)] == hints[:1]
+
+
 @pytest.mark.parametrize(("length", "count"), [(LONG_ROWS, 0), (LONG_ROWS + 1, 1)])
 def test_long_rows(length: int, count: int) -> None:
     facts = with_packages(gpus=gpus(9))

@@ -11,6 +11,7 @@ from neobert.kernel_table import (
     Obstacle,
     attention_named,
     block_attention,
+    install_line,
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of
@@ -195,7 +196,8 @@ def _slower_blocks(run: ResolvedRun, facts: Facts, usable: list[str]) -> Violati
         elsewhere = block_obstacle(BLOCKS[name], run.config, installed_environment(run, facts))
         if _lacks_packages_only(facts, BLOCKS[name], elsewhere):
             taken = usable[0] if usable else "torch"
-            yield Violation(BLOCKS_PATH, f"auto will run {taken}: {obstacle.message}", obstacle.hint)
+            message = f"auto will run {taken}: {obstacle.message}"
+            yield Violation(BLOCKS_PATH, message, _installation(BLOCKS[name], facts))
             return
 
 
@@ -206,17 +208,24 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     elsewhere = best.obstacle(installed_environment(run, facts))
     if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
         message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
-        yield Violation(PATH, message, obstacle.hint)
+        yield Violation(PATH, message, _installation(best, facts))
 
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
-    obstacles: list[Obstacle] = []
+    messages, hint = [], ""
     for kernel in attention_named("auto"):
         obstacle = attention_obstacle(run, facts, kernel)
         if obstacle is not None:
-            obstacles.append(obstacle)
+            messages.append(obstacle.message)
+            elsewhere = kernel.obstacle(installed_environment(run, facts))
+            if _lacks_packages_only(facts, kernel, elsewhere):
+                hint = _installation(kernel, facts)
             continue
-        if kernel.packages == (TORCH,) and obstacles:
-            messages = "; ".join(each.message for each in obstacles)
-            yield Violation(PATH, f"auto will run {kernel.name}: {messages}", obstacles[-1].hint)
+        if kernel.packages == (TORCH,) and hint:
+            yield Violation(PATH, f"auto will run {kernel.name}: {'; '.join(messages)}", hint)
         return
+
+
+def _installation(kernel: Kernel, facts: Facts) -> str:
+    """Return the command that installs the first missing package of a kernel; empty if none is missing."""
+    return next(map(install_line, filter(is_missing(facts), kernel.packages)), "")
