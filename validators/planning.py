@@ -13,7 +13,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import initial_weights, requested_kernels
 from neobert.hub_names import is_hub_name
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
-from neobert.plan.derived import AFRESH, EpochSize
+from neobert.plan.derived import EpochSize
 from neobert.plan.epoch_size import epoch_size
 from neobert.plan.remaining import find_start
 from neobert.plan.size import num_processes
@@ -49,32 +49,39 @@ def plan_run(
         assumptions = replace(
             assumptions, epoch=EpochSize(prepared.microbatches, "counted in the prepared text")
         )
-    return build_plan(run.config, assumptions, measured)
+    try:
+        return build_plan(run.config, assumptions, measured)
+    except ProjectError as error:
+        if error.place != WEIGHTS or not assumptions.hub_weights:
+            raise
+        message = f"{printable(assumptions.hub_weights)} is not a folder here"
+        raise ProjectError(error.code, message, download_hint(run, assumptions), WEIGHTS) from error
+
+
+def download_hint(run: ResolvedRun, assumptions: Assumptions) -> str:
+    """Return the hint for initial weights that are a name on the Hub."""
+    command = f"hf download {assumptions.hub_weights} --local-dir {quote(str(initial_weights(run.config)))}"
+    return f"if it is a name on the Hub, run `{printable(command)}`"
 
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
     """Return the assumptions of the plan: device; vocabulary, epoch size and first step from local files."""
-    start = find_start(run.config)
-    if start == AFRESH:
-        _refuse_hub_name(run)
     return replace(
         _assumptions_of_device(run, gpus or ()),
         tokenizer=tokenizer_size(run.config.tokenizer),
         epoch=epoch_size(run.config),
-        start=start,
+        start=find_start(run.config),
+        hub_weights=_hub_weights(run),
     )
 
 
-def _refuse_hub_name(run: ResolvedRun) -> None:
-    """Raise ProjectError DAT001 for initial weights that are a name on the Hub: they are not downloaded."""
+def _hub_weights(run: ResolvedRun) -> str:
+    """Return the initial weights if they are a name on the Hub, as the run file has it; otherwise empty."""
     weights = initial_weights(run.config)
-    if weights is None or os.path.exists(os.path.expanduser(weights)):
-        return
-    name = os.path.relpath(weights, os.path.dirname(run.origin(WEIGHTS).file))  # as the run file has it
-    if is_hub_name(name) and not os.path.exists(os.path.dirname(weights)):
-        message = f"{printable(name)} is not a folder here, and weights are read from folders only"
-        download = printable(f"hf download {name} --local-dir {quote(weights)}")
-        raise ProjectError("DAT001", message, f"if it is a name on the Hub, run `{download}`", WEIGHTS)
+    if weights is None or os.path.exists(os.path.dirname(os.path.expanduser(weights))):
+        return ""
+    name = os.path.relpath(weights, os.path.dirname(run.origin(WEIGHTS).file))
+    return name if is_hub_name(name) else ""
 
 
 def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:

@@ -78,6 +78,7 @@ class Assumptions:
         epoch: size of an epoch of the run's data; None if unknown.
         start: step that the run starts from, according to the names of checkpoint folders. The plan is of the
             whole run; `neobert.plan.remaining` is of its remaining part.
+        hub_weights: initial weights that are a name on the Hub, not a folder here; otherwise empty.
     """
 
     device_name: str
@@ -91,6 +92,7 @@ class Assumptions:
     tokenizer: TokenizerSize | None = None
     epoch: EpochSize | None = None
     start: Start = AFRESH
+    hub_weights: str = ""
 
     @property
     def is_cuda(self) -> bool:

@@ -82,7 +82,8 @@ def test_the_median_document(histogram: Any, longest: str) -> None:
 def test_no_labelled_text_is_to_be_split() -> None:
     facts = with_prepared(truncation_share=0.5, dropped_share=0.5)
     for profile, hint in (("cpu-demo", "set dataset.long_documents to split"), ("cpu-classify", "raise")):
-        hints = [each.hint for each in found("DAT005", run_of(profile=profile), facts)]
+        truncating = run_of("dataset.long_documents=truncate", profile=profile)
+        hints = [each.hint for each in found("DAT005", truncating, facts)]
         assert len(hints) == 2
         assert all(hint in each for each in hints)
         assert any("min_length" in each for each in hints) == (profile == "cpu-demo")

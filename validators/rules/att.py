@@ -13,9 +13,11 @@ from neobert.kernel_table import (
     AttentionKernel,
     Environment,
     Gpu,
+    Kernel,
     Obstacle,
     Package,
     attention_named,
+    install_line,
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import environment_of
@@ -176,7 +178,18 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     is_judged = run.is_production or named != "auto"
     if is_judged and len(obstacles) == len(kernels):
         messages = "; ".join(dict.fromkeys(each.message for each in obstacles))
-        yield Violation(PATH, messages, obstacles[-1].hint)
+        helps = named != "auto" and any(
+            attention_obstacle(run, facts, kernel) is None for kernel in attention_named("auto")
+        )
+        hint = obstacles[-1].hint if helps else _way_without_auto(run, facts, kernels[-1])
+        yield Violation(PATH, messages, hint)
+
+
+def _way_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
+    """Return the hint for a kernel that cannot run where the kernels of `auto` cannot either."""
+    if run.config.trainer.mixed_precision != "bf16":
+        return "set trainer.mixed_precision to bf16"
+    return installation(kernel, facts) or "use a GPU with compute capability 8.0 or later"
 
 
 def installed_environment(run: ResolvedRun, facts: Facts) -> Environment:
@@ -191,6 +204,11 @@ def is_missing(facts: Facts) -> Callable[[Package], bool]:
     packages = facts.software.packages if facts.software else {}
     installed = {name.lower().replace("_", "-") for name in packages}
     return lambda package: package.name not in installed
+
+
+def installation(kernel: Kernel, facts: Facts) -> str:
+    """Return the command that installs the first missing package of a kernel; empty if none is missing."""
+    return next(map(install_line, filter(is_missing(facts), kernel.packages)), "")
 
 
 def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> Obstacle | None:

@@ -11,7 +11,6 @@ from neobert.kernel_table import (
     Obstacle,
     attention_named,
     block_attention,
-    install_line,
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of
@@ -24,6 +23,7 @@ from validators.rules.att import (
     PATH,
     attention_obstacle,
     cannot_pack,
+    installation,
     installed_environment,
     is_missing,
 )
@@ -197,7 +197,7 @@ def _slower_blocks(run: ResolvedRun, facts: Facts, usable: list[str]) -> Violati
         if _lacks_packages_only(facts, BLOCKS[name], elsewhere):
             taken = usable[0] if usable else "torch"
             message = f"auto will run {taken}: {obstacle.message}"
-            yield Violation(BLOCKS_PATH, message, _installation(BLOCKS[name], facts))
+            yield Violation(BLOCKS_PATH, message, installation(BLOCKS[name], facts))
             return
 
 
@@ -208,7 +208,7 @@ def _slower_block_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     elsewhere = best.obstacle(installed_environment(run, facts))
     if obstacle is not None and _lacks_packages_only(facts, best, elsewhere):
         message = f"rows of {length:,} tokens will run on {other.name}: {obstacle.message}"
-        yield Violation(PATH, message, _installation(best, facts))
+        yield Violation(PATH, message, installation(best, facts))
 
 
 def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
@@ -219,13 +219,8 @@ def _slower_attention(run: ResolvedRun, facts: Facts) -> Violations:
             messages.append(obstacle.message)
             elsewhere = kernel.obstacle(installed_environment(run, facts))
             if _lacks_packages_only(facts, kernel, elsewhere):
-                hint = _installation(kernel, facts)
+                hint = installation(kernel, facts)
             continue
         if kernel.packages == (TORCH,) and hint:
             yield Violation(PATH, f"auto will run {kernel.name}: {'; '.join(messages)}", hint)
         return
-
-
-def _installation(kernel: Kernel, facts: Facts) -> str:
-    """Return the command that installs the first missing package of a kernel; empty if none is missing."""
-    return next(map(install_line, filter(is_missing(facts), kernel.packages)), "")

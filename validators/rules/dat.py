@@ -8,9 +8,11 @@ from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
+from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.planning import download_hint
 from validators.rule import Violations, needed, rule
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
@@ -26,8 +28,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `tokenizer.path` or `tokenizer.name`; and
     `model.pretrained_checkpoint`, whose config.json must have the sizes of the section `model`, and whose
     weights those of the model (`model.type: hf`). For a run that resumes from its own checkpoint, problems of
-    initial weights are a warning only: they are not used. A name on the Hub is not a folder of weights; that
-    is found without a look at the machine.
+    initial weights are a warning only: they are not used.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.
@@ -65,6 +66,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             data.weights_key or "model.pretrained_checkpoint",
             f"cannot start from the weights in {data.weights}: {data.weights_reason}",
             data.weights_hint
+            or (download_hint(run, plan.assumptions) if plan.assumptions.hub_weights else "")
             or "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
@@ -74,6 +76,35 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about initial weights do not apply; empty if the run starts from some."""
     return "the run starts from random weights" if initial_weights(run.config) is None else ""
+
+
+@rule("DAT034", "weights-on-the-hub", severity=Severity.WARN, level=Level.STATIC, inapplicable=why_no_weights)
+def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Initial weights that are a name on the Hub.
+
+    ## What it does
+    Warns if `model.pretrained_checkpoint` has the form OWNER/NAME and is not a folder here. `dataset.name`
+    and `tokenizer.name` are read from the Hub, weights are not. Where the machine was probed, DAT001 fails
+    instead.
+
+    ## Why is this bad?
+    The run would fail in preflight. A download at the start of each process, of whatever was pushed last,
+    would make a run depend on the network and on the day.
+
+    ## Example
+    ```yaml
+    model:
+      pretrained_checkpoint: owner/name
+    ```
+
+    ## Use instead
+    ```text
+    hf download owner/name --local-dir owner/name
+    ```
+    """
+    if plan.assumptions.hub_weights and facts.data is None:
+        message = f"{printable(plan.assumptions.hub_weights)} is not a folder here"
+        yield Violation("model.pretrained_checkpoint", message, download_hint(run, plan.assumptions))
 
 
 @rule(

@@ -236,11 +236,13 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if prepared.dropped_share > MOST_LOST:
         message = f"{percent(prepared.dropped_share)} of the documents are dropped; {_lengths(prepared)}"
         keep = _way_to_keep(run)
-        hint = (
-            keep
-            if "dataset.min_length" in spec_of(run.config).unread
-            else f"lower dataset.min_length, or {keep}"
-        )
+        shorter = "lower dataset.min_length"
+        if "dataset.min_length" in spec_of(run.config).unread:
+            hint = keep
+        elif run.config.dataset.long_documents == "split":  # only short documents are dropped
+            hint = shorter
+        else:
+            hint = f"{shorter}, or {keep}"
         yield Violation("dataset.min_length", message, hint)
 
 
@@ -258,7 +260,7 @@ def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple
 
 
 def _way_to_keep(run: ResolvedRun) -> str:
-    if spec_of(run.config).labels_texts:
+    if spec_of(run.config).labels_texts or run.config.dataset.long_documents == "split":
         return "raise dataset.max_seq_length"
     return "set dataset.long_documents to split"
 

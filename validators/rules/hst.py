@@ -178,7 +178,9 @@ def cramped_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     threads = processes * run.config.dataset.num_workers
     if threads > host.cpu_count:
         message = f"{threads} data-loader threads on {counted(host.cpu_count, 'CPU')}"
-        yield Violation("dataset.num_workers", message, "lower dataset.num_workers")
+        yield Violation(
+            "dataset.num_workers", message, f"set dataset.num_workers to {host.cpu_count // processes}"
+        )
 
 
 def _has_no_tracker(run: ResolvedRun, plan: Plan) -> str:

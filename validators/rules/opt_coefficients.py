@@ -210,5 +210,5 @@ def moment_longer_than_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
             "optimizer.betas",
             f"beta2 {optimizer.betas[1]:g} averages squared gradients over {window:,.0f} steps, but "
             f"trainer.max_steps is {max_steps:,}",
-            "set the second of optimizer.betas to 0.95",
+            f"set optimizer.betas to [{optimizer.betas[0]:g}, 0.95]",
         )

@@ -92,10 +92,10 @@ def word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     prepared = prepared_of(facts)
     for split, words in (("training", prepared.words), ("evaluation", prepared.eval_words)):
         if words:
-            yield from _lost(split, words)
+            yield from _lost(run, split, words)
 
 
-def _lost(split: str, words: Mapping[str, int]) -> Violations:
+def _lost(run: ResolvedRun, split: str, words: Mapping[str, int]) -> Violations:
     total, without_token, cut = words["total"], words["without_token"], words["cut"]
     if without_token:
         yield Violation(
@@ -103,9 +103,10 @@ def _lost(split: str, words: Mapping[str, int]) -> Violations:
             f"{without_token:,} of {total:,} {split} words have no token, so their labels are not used",
             "remove words without visible characters from the data",
         )
+    is_cut, longer = run.config.dataset.long_documents != "split", "raise dataset.max_seq_length"
     if cut:
         yield Violation(
             "dataset.long_documents",
             f"{cut:,} of {total:,} {split} words are cut off, so their labels are not used",
-            "set dataset.long_documents to split, or raise dataset.max_seq_length",
+            f"set dataset.long_documents to split, or {longer}" if is_cut else longer,
         )
