@@ -55,6 +55,7 @@ WORDS: dict[str, dict[Scalar, str | int]] = {
     "trainer.save_steps": {"no": 0, "never": 0},
     "trainer.eval_steps": {"no": 0, "never": 0},
     "dataset.long_documents": {True: "truncate"},
+    "trainer.resume_from_checkpoint": {True: "auto", False: "never"},
     "scheduler.name": {"cosine_with_min_lr": "cosine"},
 }
 PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")

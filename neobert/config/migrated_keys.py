@@ -6,6 +6,8 @@ from typing import get_args
 
 from neobert.config.keys import all_keys
 from neobert.config.migrated_names import (
+    ADAPTERS,
+    CHECKPOINT_OR_SIZES,
     DECODER,
     DECODERS,
     FINE_TUNING,
@@ -13,6 +15,7 @@ from neobert.config.migrated_names import (
     NGPT,
     NO_DROPOUT,
     SHARDING,
+    TOKENIZER,
 )
 from neobert.config.nodes import Path
 from neobert.config.schema.model import Architecture
@@ -54,6 +57,8 @@ KEYS = {
     "name": "write wandb.name for a tracked run; trainer.output_dir names the folder of the run",
     "model_name": f"write model.pretrained_checkpoint for a checkpoint folder; {ENCODERS}",
     "beta": FINE_TUNING,
+    "eval.interval": "write trainer.eval_steps",
+    "eval.max_iters": "write trainer.eval_max_batches",
     "trainer.dir": "write trainer.output_dir",
     "trainer.seed": "write seed at the top level",
     "trainer.ema_decay": SLOWER,
@@ -90,6 +95,14 @@ KEYS = {
     "scheduler.decay_ratio": "write scheduler.decay_percent, in percent",
     "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
 }
+
+SECTIONS_AS_TEXT = {
+    "model": CHECKPOINT_OR_SIZES,
+    "tokenizer": TOKENIZER,
+    "dataset": "write dataset.path for files, or dataset.name for the Hub",
+    "adapter": ADAPTERS,
+}
+"""Hints for sections that other trainers write as one text."""
 
 ADAMW_8BIT = (
     "not supported: 8-bit moments would save only 1.4 GiB for NeoBERT (6 bytes per parameter); write adamw"

@@ -33,6 +33,7 @@ CHECKPOINT_OR_SIZES = (
 IS_ENCODER = "remove the line; model.type selects the model family"
 BF16_ONLY = "write trainer.mixed_precision: bf16; fp16 is not supported, it needs loss scaling and overflows"
 LAUNCHER = "remove the line; `neobert-launch train` takes --node-rank, --master-addr and --master-port"
+TOKENIZER = "write tokenizer.name for a hub name, or tokenizer.path for a folder"
 EPOCHS = "write trainer.max_epochs; the run also ends at trainer.max_steps"
 
 BATCHES: Mapping[str, str] = {
@@ -43,6 +44,7 @@ BATCHES: Mapping[str, str] = {
     "train_micro_batch_size_per_gpu per_device_batch_size per_gpu_train_batch_size",
     "write trainer.per_device_eval_batch_size": "eval_batch_size device_eval_batch_size "
     "device_eval_microbatch_size per_gpu_eval_batch_size",
+    "rows per device are trainer.per_device_eval_batch_size": "global_eval_batch_size",
     "write trainer.gradient_accumulation_steps": "accumulate_grad_batches grad_accum_steps "
     "gradient_accumulation grad_accum",
     "write dataset.max_seq_length and model.max_position_embeddings": "seq_len seq_length sequence_length "
@@ -74,7 +76,7 @@ LOOP: Mapping[str, str] = {
     "write trainer.output_dir": "out_dir save_folder save_dir",
     "remove the line; checkpoints are safetensors": "save_safetensors",
     "remove the line; checkpoints always contain the state for a resume": "save_only_model",
-    "write trainer.resume_from_checkpoint: auto, or a path": "resume resume_from",
+    "write trainer.resume_from_checkpoint": "resume resume_from",
     "write trainer.eval_steps": "eval_every steps_per_eval",
     "write trainer.eval_steps, in optimizer steps": "eval_interval",
     "write trainer.eval_steps; 0 evaluates only at the end": "eval_strategy evaluation_strategy",
@@ -85,7 +87,7 @@ LOOP: Mapping[str, str] = {
     "not supported: set trainer.save_steps, in optimizer steps": "saves_per_epoch",
     "not supported: set trainer.eval_steps, in optimizer steps": "evals_per_epoch",
     "write trainer.logging_steps": "log_every log_interval steps_per_print",
-    "write trainer.logging_steps, in optimizer steps": "logging_strategy",
+    "write trainer.logging_steps, in optimizer steps": "logging_strategy console_log_interval",
     "remove the line; step 0 is evaluated, and logging_steps sets the rest": "logging_first_step",
     BEST: "load_best_model_at_end",
     "remove the line; `neobert-launch train` trains": "do_train",
@@ -164,6 +166,7 @@ MODEL: Mapping[str, str] = {
 }
 DATA: Mapping[str, str] = {
     "write dataset.path": "train_file",
+    "write dataset.path for files of text; MDS shards are not read": "data_local data_remote",
     "set dataset.path to a folder with train and validation files": "validation_file",
     "write dataset.name": "dataset_name",
     "write dataset.config": "dataset_config_name",
@@ -181,15 +184,14 @@ DATA: Mapping[str, str] = {
     "remove the line; only the columns of the task are read": "remove_unused_columns",
     "remove the line; batches are pinned wherever there is a GPU": "dataloader_pin_memory",
     "remove the line; the data loader's threads live as long as the run": "dataloader_persistent_workers",
-    "write tokenizer.name for a hub name, or tokenizer.path for a folder": "tokenizer_name tokenizer_config "
-    "tokenizer_name_or_path tokenizer_dir",
+    TOKENIZER: "tokenizer_name tokenizer_config tokenizer_name_or_path tokenizer_dir",
     "write tokenizer.revision": "tokenizer_revision",
     "remove the line; only fast tokenizers are used": "use_fast_tokenizer",
     "remove the line; the tokenizer's files define its type": "tokenizer_type",
     "remove the section; the tokenizer's files name them": "special_tokens",
 }
 MACHINE: Mapping[str, str] = {
-    "write distributed.nproc_per_node": "num_gpus n_gpus",
+    "write distributed.nproc_per_node": "num_gpus n_gpus devices",
     "write distributed.nproc_per_node (num_processes / num_machines)": "num_processes",
     "write distributed.nnodes": "num_machines num_nodes",
     LAUNCHER: "machine_rank main_process_ip main_process_port",
@@ -215,7 +217,8 @@ RECORDS: Mapping[str, str] = {
     "remove the line; accuracy is measured in evaluations": "log_train_accuracy",
     "remove the line; tokens are always counted": "include_num_input_tokens_seen include_tokens_per_second",
     "remove the line; everything is written to trainer.output_dir": "logging_dir",
-    "remove the line; the launcher shows progress on terminals only": "disable_tqdm",
+    "remove the line; the launcher shows progress on terminals only": "disable_tqdm progress_bar "
+    "log_to_console",
     "remove the line; pass --verbose to a command": "debug log_level log_level_replica",
     "remove the line; unknown keys are always errors": "strict",
     "remove the line; --config names the file": "config_path",

@@ -21,7 +21,7 @@ from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, sections, type_text
 from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
-from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value
+from neobert.config.migrated_keys import NO_SUCH, SECTIONS_AS_TEXT, advice_for_key, advice_for_value
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
@@ -204,7 +204,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if value is None:
         return _hint_null(describe_field(path, schema))
     if is_section(bare) and isinstance(value, str):
-        return _hint_glued(value) or _hint_section(bare, path, schema)
+        return _hint_glued(value) or _hint_section(value, bare, path, schema)
     if choices := choices_of(annotation):
         near = closest(str(value), list(choices))
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
@@ -222,7 +222,10 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     return ""
 
 
-def _hint_section(section: Any, path: Path, schema: type[Any]) -> str:
+def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> str:
+    known = advice_for_value(join((*path, "name")), value) or SECTIONS_AS_TEXT.get(join(path))
+    if known:
+        return known
     choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(section) else ()
     return f"write {join((*path, 'name'))}: {' or '.join(choices)}" if choices else "write a section of keys"
 
