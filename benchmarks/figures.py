@@ -43,7 +43,7 @@ def main() -> None:
 def figures() -> dict[str, str]:
     """Return the text of each figure by its file name."""
     return {
-        "throughput.svg": throughput(measurement("vs-hf-padded")["detail"]["medians"]),
+        "throughput.svg": throughput(measurement("trainer-throughput")["detail"]["runs"]),
         "killed-run.svg": killed_run(measurement("killed-run")["detail"]),
         "start-up.svg": start_up(starts()),
         "terminal.svg": terminal(measurement("terminal-recording")["detail"]),
@@ -52,14 +52,8 @@ def figures() -> dict[str, str]:
 
 def starts() -> dict[str, Any]:
     """Return the measured starts, by what a reader calls them."""
-    before, today = (measurement(name)["detail"] for name in ("start-up-sequential", "start-up"))
-    return {
-        "empty, in sequence": before["empty"],
-        "empty": today["empty"],
-        "warm, in sequence": before["warm"],
-        "warm": today["rehearsed_again"],
-        "kept receipt": today["warm"],
-    }
+    found = measurement("start-up")["detail"]
+    return {"empty": found["empty"], "warm": found["rehearsed_again"], "kept receipt": found["warm"]}
 
 
 def measurement(name: str) -> Any:
@@ -77,18 +71,19 @@ def label(x: float, y: float, text: str, *, anchor: str = "start", fill: str = T
     return f'<text {place} fill="{fill}" font-size="{size}">{html.escape(text)}</text>'
 
 
-def throughput(medians: dict[str, int]) -> str:
-    """Draw a bar for each way to train, ModernBERT in its faster precision."""
-    bars = {
-        "neobert-launch, packed": medians["ours"],
-        "ModernBERT, concatenated": max(medians["concatenated float32"], medians["concatenated bfloat16"]),
-        "ModernBERT, padded": max(medians["padded float32"], medians["padded bfloat16"]),
+def throughput(runs: dict[str, dict[str, Any]]) -> str:
+    """Draw a bar for the trainer on each set of kernels; torch's modules are the control."""
+    names = {
+        "fused": "kernels of the extra fused",
+        "triton": "Triton kernels alone",
+        "torch": "torch's modules, FA4",
     }
-    title = "Useful tokens per second in training: 250M-parameter encoder, one H200"
+    bars = {title: runs[name]["train/tokens_per_sec"] for name, title in names.items()}
+    title = "Tokens per second in training, by kernels: 250M-parameter encoder, one H200"
     parts, left, right = [label(0, 18, title, size=15)], 215, 700
     for number, (name, rate) in enumerate(bars.items()):
         y, length = 38 + 38 * number, (right - left) * rate / max(bars.values())
-        fill = BLUE if number == 0 else TEXT
+        fill = TEXT if number == len(bars) - 1 else BLUE
         parts.append(f'<rect x="{left}" y="{y}" width="{length:.1f}" height="26" rx="3" fill="{fill}"/>')
         parts.append(label(left - 10, y + 18, name, anchor="end"))
         parts.append(label(left + length + 8, y + 18, f"{rate / 1000:.0f}k", size=15))

@@ -15,7 +15,17 @@ from typing import Any
 import torch
 
 COMMIT_ENV = "NEOBERT_COMMIT"
-PACKAGES = ("torch", "triton", "transformers", "accelerate", "quack-kernels", "flash-attn-4", "flash-attn")
+PACKAGES = (
+    "torch",
+    "triton",
+    "transformers",
+    "accelerate",
+    "quack-kernels",
+    "flash-attn-4",
+    "flash-attn",
+    "sentence-transformers",
+    "mteb",
+)
 
 
 def write_measurement(
@@ -77,7 +87,20 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return found | gpu_versions()
+
+
+def gpu_versions() -> dict[str, str]:
+    """Return the versions of CUDA, cuDNN and the driver; none without a GPU."""
+    if not torch.cuda.is_available():
+        return {}
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader", "--id=0"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "cuda": str(torch.version.cuda),
+        "cudnn": str(torch.backends.cudnn.version()),
+        "driver": driver or "unknown",
+    }
 
 
 def commit() -> str:

@@ -159,25 +159,33 @@ def metrics_page() -> str:
 
 
 def measurements_page() -> str:
-    """Return a table of the recorded measurements, each with its device and command."""
+    """Return a table of the recorded measurements, the oldest first."""
     lines = [
         "# Measurements",
         "",
         "Each figure of these pages is recorded with device, versions, commit and command.",
+        "The code that an old file measures still exists, but its speed today was not measured.",
+        "*Cut short*: rounds or runs are missing.",
         "",
+        "| measurement | value | device | torch, transformers | commit | date | command |",
+        "|---|---|---|---|---|---|---|",
     ]
-    lines += ["| measurement | value | target | device | command |", "|---|---|---|---|---|"]
-    for path in sorted((ROOT / "docs" / "measurements").glob("*.json")):
-        lines.append(_measurement_row(path, json.loads(path.read_text("utf-8"))))
-    return "\n".join([*lines, ""])
+    paths = sorted((ROOT / "docs" / "measurements").glob("*.json"))
+    found = [(path, json.loads(path.read_text("utf-8"))) for path in paths]
+    found.sort(key=lambda each: str(each[1].get("date", "")))
+    return "\n".join([*lines, *(_measurement_row(path, each) for path, each in found), ""])
 
 
 def _measurement_row(path: Path, found: Mapping[str, Any]) -> str:
+    versions = found.get("versions", {})
+    note = "" if found.get("is_complete", True) else ", *cut short*"
     cells = [
         f"[{path.stem}](../measurements/{path.name})",
-        f"{found.get('value', '')} {found.get('unit', '')}".strip(),
-        str(found.get("target", "")),
+        f"{found.get('value', '')} {found.get('unit', '')}".strip() + note,
         str(found.get("device", "")),
+        ", ".join(versions[name] for name in ("torch", "transformers") if name in versions),
+        str(found.get("commit", ""))[:7],
+        str(found.get("date", "")),
         f"`{found.get('command', '')}`",
     ]
     return f"| {' | '.join(map(_cell, cells))} |"

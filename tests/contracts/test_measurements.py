@@ -27,7 +27,6 @@ def test_a_measurement_is_named_where_a_reader_looks(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "keys", "written", "page"),
     [
-        ("cpu-vs-transformers", ["value"], "{:.2f} times", "performance.md"),
         ("validate-gpu-full", ["value"], "{:.1f} s on one H200", "performance.md"),
         (
             "packed-attention",
@@ -52,7 +51,6 @@ def test_the_figure_on_the_page_is_the_one_that_was_measured(
 
 
 RUNS = ("trainer-throughput", "detail", "runs")
-MEDIANS = ("vs-hf-padded", "detail", "medians")
 SCALING = ("scaling-4gpu", "detail", "scaling")
 
 
@@ -69,9 +67,6 @@ def measured(name: str, *keys: str) -> float:
         ((*RUNS, "fused", "train/tokens_per_sec"), "the whole command: {:.0f}k tokens/s with them"),
         ((*RUNS, "triton", "train/tokens_per_sec"), "{:.0f}k with the project's Triton kernels alone"),
         ((*RUNS, "torch", "train/tokens_per_sec"), "{:.0f}k on torch's modules"),
-        ((*MEDIANS, "padded bfloat16"), "trains on {:.0f}k useful tokens/s in padded rows"),
-        ((*MEDIANS, "concatenated float32"), "on {:.0f}k in concatenated ones"),
-        ((*MEDIANS, "ours"), "this trainer on {:.0f}k"),
     ],
 )
 def test_a_rate_on_the_page_of_gpus_is_the_one_that_was_measured(place: tuple[str, ...], form: str) -> None:
@@ -87,105 +82,60 @@ def test_the_scaling_on_the_page_of_gpus_is_the_one_that_was_measured(mode: str,
 
 
 def test_the_parts_of_the_start_are_those_that_were_measured() -> None:
-    sequential, today = (
-        json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]
-        for name in ("start-up-sequential", "start-up")
-    )
-    columns = (
-        today["empty"],
-        today["rehearsed_again"],
-        today["warm"],
-        sequential["empty"],
-        sequential["warm"],
-    )
-    for part in sequential["empty"]["parts"]:
+    detail = json.loads((ROOT / "docs/measurements/start-up.json").read_text("utf-8"))["detail"]
+    columns = (detail["empty"], detail["rehearsed_again"], detail["warm"])
+    for part in detail["empty"]["parts"]:
         row = [f"{launch['parts'][part]:.1f}" if part in launch["parts"] else "" for launch in columns]
         assert " ".join(f"| {part} | {' | '.join(row)} |".split()) in PAGES["performance.md"]
-    now, before = ([f"{launch['seconds']:.1f}" for launch in part] for part in (columns[:3], columns[3:]))
-    row = " | ".join([*(f"**{seconds}**" for seconds in now), *before])
+    row = " | ".join(f"**{launch['seconds']:.1f}**" for launch in columns)
     assert f"| all | {row} |" in PAGES["performance.md"]
     for launch in columns:
         assert sum(launch["parts"].values()) == pytest.approx(launch["seconds"], abs=0.05)
 
 
-def test_the_readme_compares_rates_that_were_measured() -> None:
-    medians = json.loads((ROOT / "docs/measurements/vs-hf-padded.json").read_text("utf-8"))["detail"][
-        "medians"
+def test_the_readme_has_the_rates_that_were_measured() -> None:
+    rates = [
+        measured(*RUNS, kernels, "train/tokens_per_sec") / 1000 for kernels in ("fused", "triton", "torch")
     ]
-    padded, concatenated = (
-        max(medians[f"{rows} {kind}"] for kind in ("float32", "bfloat16"))
-        for rows in ("padded", "concatenated")
+    forms = (
+        "{:.0f}k tokens/s with the kernels of the extra",
+        "{:.0f}k with the project's Triton kernels",
+        "{:.0f}k on torch's modules",
     )
     page = " ".join(PAGES["README.md"].split())
-    rates = (medians["ours"] / 1000, padded / 1000, concatenated / 1000)
-    assert (
-        "{:.0f}k useful tokens/s against {:.0f}k in padded rows and {:.0f}k in concatenated ones".format(
-            *rates
-        )
-        in page
-    )
-    assert f"{medians['ours'] / padded:.1f} times the useful tokens per second" in page
+    assert [form for form, rate in zip(forms, rates, strict=True) if form.format(rate) not in page] == []
+    page = " ".join(PAGES["performance.md"].split())
+    assert f"**{rates[0] / rates[2]:.2f} times** as fast as torch's modules" in page
 
 
-def test_the_readme_says_what_was_learned_in_which_time() -> None:
-    peer_s, ours_s = (
-        measured("time-to-loss", "detail", *side, "seconds") for side in (("peer",), ("ours", "3071"))
-    )
-    difference = measured("loss-at-equal-tokens", "detail", "by_tokens", "100000000", "difference", "mean")
-    page = " ".join(PAGES["README.md"].split())
-    assert f"in {ours_s:.0f} s the held-out loss" in page
-    assert f"has after {peer_s:.0f} s" in page
-    assert f"its loss is {-difference:.2f} lower" in page
+def test_no_page_shows_a_figure_against_a_peer_whose_kernels_are_not_known() -> None:
+    """Figures against peers that were profiled name the kernels of both sides."""
+    for path in FILES:
+        if path.stem.startswith(("vs-hf", "time-to-loss", "cpu-vs-transformers")):
+            assert json.loads(path.read_text("utf-8"))["detail"]["peer_kernels"]
 
 
 TASKS = ("CoLA", "SST-2", "MRPC", "STS-B", "RTE", "QNLI")
 """As the pages write them; the measurements have small letters."""
 
 
-def points(above: dict[str, Any]) -> str:
-    """Write a margin with its interval as the pages do."""
-    return "{:+.1f} ({:.1f} to {:.1f})".format(above["points"], *above["interval"])
+def scores_of(name: str, task: str) -> str:
+    """Write the scores of a task as the page does: of this trainer and of random weights."""
+    arms = json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]["arms"]
+    scores = [arms[arm]["tasks"][task]["score"] for arm in ("ours", "random")]
+    return " | ".join(f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores)
 
 
 def test_the_table_of_small_encoders_is_the_one_that_was_measured() -> None:
-    once, tuned = (
-        json.loads((ROOT / f"docs/measurements/{name}.json").read_text("utf-8"))["detail"]
-        for name in ("glue-small", "glue-small-rates")
-    )
     page = " ".join(PAGES["evaluation.md"].split())
-    above = [each["margins"]["peer"] for each in (once, tuned)]
     for title in TASKS:
-        task = title.lower().replace("-", "")
-        scores = [once["arms"][arm]["tasks"][task]["score"] for arm in ("ours", "random", "peer")]
-        means = [f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores]
-        margins = [points(each["tasks"][task]) if task in each["tasks"] else "" for each in above]
-        row = " ".join(" | ".join([*means, *margins, ""]).split())
-        assert re.search(rf"\| {title}, [^|]* \| {re.escape(row)}", page), row
-    assert f"**{points(above[0]['all'])}** | {points(above[1]['all'])} of five |" in page
-
-
-def test_the_row_of_all_texts_is_the_one_that_was_measured() -> None:
-    detail = json.loads((ROOT / "docs/measurements/glue-small-sst2.json").read_text("utf-8"))["detail"]
-    arms = [detail["arms"][arm] for arm in ("ours", "random", "peer")]
-    scores = [arm["tasks"]["sst2"]["score"] for arm in arms]
-    means = " | ".join(f"{100 * score['mean']:.1f} ± {100 * score['std']:.1f}" for score in scores)
-    page = " ".join(PAGES["evaluation.md"].split())
-    assert f"| SST-2, all of its texts | {means} | {points(detail['margins']['peer']['all'])} |" in page
-    assert detail["not_comparable"] == []
-    ours, peer = (100 * arms[place]["blimp"]["accuracy"] for place in (0, 2))
-    assert f"({ours:.1f} and {peer:.1f} in the third)" in page
-
-
-def test_the_readme_has_the_scores_of_small_encoders() -> None:
-    detail = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]
-    ours, peer = (detail["arms"][arm] for arm in ("ours", "peer"))
-    means = "{:.1f} against {:.1f}".format(*(100 * arm["averages"]["all"] for arm in (ours, peer)))
-    all_tasks = detail["margins"]["peer"]["all"]
-    interval = "{:.1f} to {:.1f}".format(*all_tasks["interval"])
-    pairs = "{:.1f} against {:.1f}".format(*(100 * arm["blimp"]["accuracy"] for arm in (ours, peer)))
-    page = " ".join(PAGES["README.md"].split())
-    assert f"{means} ({all_tasks['points']:.1f} above, interval {interval})" in page
-    assert f"On BLiMP it is behind, with {pairs}" in page
+        row = scores_of("glue-small", title.lower().replace("-", ""))
+        assert re.search(rf"\| {title}, [^|]* \| {re.escape(row)} \|", page), row
+    assert f"| SST-2, all of its texts | {scores_of('glue-small-sst2', 'sst2')} |" in page
+    arms = json.loads((ROOT / "docs/measurements/glue-small.json").read_text("utf-8"))["detail"]["arms"]
+    ours, random, peer = (100 * arms[arm]["blimp"]["accuracy"] for arm in ("ours", "random", "peer"))
+    assert f"| BLiMP, without fine-tuning | {ours:.1f} | {random:.1f} |" in page
+    assert f"better on BLiMP ({peer:.1f})" in page
 
 
 def effect(arm: dict[str, Any]) -> str:
