@@ -127,7 +127,8 @@ class ResumeFacts:
         source_row_length: tokens per row of the run that this one continues on other text; None if not known.
         missing_source_text: path of that run's text that does not exist in the working directory; or empty.
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
-        has_same_schedule: whether all keys that determine the learning rate of a step are equal.
+        schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
+            known.
         way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -149,7 +150,7 @@ class ResumeFacts:
     data_fingerprint: str = ""
     tokenizer_differences: tuple[str, ...] = ()
     numeric_differences: tuple[str, ...] = ()
-    has_same_schedule: bool = False
+    schedule_differences: tuple[str, ...] | None = None
     source_row_length: int | None = None
     missing_source_text: str = ""
     muon_peak: float | None = None

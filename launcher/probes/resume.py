@@ -26,7 +26,7 @@ from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import IntactCheckpointError
 from neobert.runfiles.checkpoint.state import CONFIG, DATA_FINGERPRINT, STATE, STATE_DIR, TOKENIZER_DIGEST
 from neobert.runfiles.continuation import continuation_differences, find_source, tokenizer_differences
-from neobert.runfiles.resume_policy import has_same_schedule, numeric_differences, structural_differences
+from neobert.runfiles.resume_policy import numeric_differences, schedule_differences, structural_differences
 from neobert.runfiles.run_dir import CHECKPOINTS
 from validators.facts_host import ResumeFacts
 
@@ -84,7 +84,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         data_fingerprint=_identity(state, DATA_FINGERPRINT),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
         numeric_differences=() if continued else _differences(saved, current, numeric_differences),
-        has_same_schedule=bool(saved) and has_same_schedule(saved, current),
+        schedule_differences=_differences(saved, current, schedule_differences) if saved else None,
     )
 
 

@@ -60,9 +60,9 @@ def numeric_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
     return tuple(each for each in runtime_differences(saved, current) if _is_numeric(each.key))
 
 
-def has_same_schedule(saved: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Return whether all keys are equal that determine the learning rate as a function of the step."""
-    return not any(_is_of_rate(each.key) for each in runtime_differences(saved, current))
+def schedule_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[Difference, ...]:
+    """Return the differences in keys that determine the learning rate as a function of the step."""
+    return tuple(each for each in runtime_differences(saved, current) if _is_of_rate(each.key))
 
 
 def _is_of_rate(key: str) -> bool:

@@ -390,12 +390,14 @@ def test_resume_reads_the_configs_of_earlier_versions(configured: Any, subject: 
             assert found.numeric_differences == ()
 
 
-def test_resume_knows_whether_the_schedule_is_the_same(configured: Any, subject: Subject) -> None:
+def test_resume_knows_the_keys_of_another_schedule(configured: Any, subject: Subject) -> None:
     checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
     others = {"optimizer.lr": 0.5, "scheduler.warmup_steps": 9, "trainer.max_epochs": 2.0}
     for changed, is_same in [({"trainer.logging_steps": 7, "trainer.early_stopping_patience": 3}, True)] + [
         ({key: value}, False) for key, value in others.items()
     ]:
-        assert probe_resume(configured({SELECTOR: "auto"} | changed)).has_same_schedule is is_same, changed
+        differing = probe_resume(configured({SELECTOR: "auto"} | changed)).schedule_differences
+        keys = [] if is_same else list(changed)
+        assert [each.partition(":")[0] for each in differing or ()] == keys, changed
     (subject.output_dir / "checkpoints/10/trainer_state/resolved.json").unlink()
-    assert not probe_resume(configured({SELECTOR: "auto"})).has_same_schedule
+    assert probe_resume(configured({SELECTOR: "auto"})).schedule_differences is None

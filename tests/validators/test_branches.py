@@ -767,7 +767,7 @@ def test_another_peak_rate_of_muon_is_named(changes, count, judge_situation):
     muon = CONTINUED | {
         "config.optimizer.name": "muon",
         "facts.resume.muon_peak": 0.004,
-        "facts.resume.has_same_schedule": True,
+        "facts.resume.schedule_differences": [],
     }
     found = judge_situation(muon | changes).of("SCH005")
     assert [each.hint for each in found] == ["set optimizer.muon_lr to 0.004"] * count
@@ -776,4 +776,28 @@ def test_another_peak_rate_of_muon_is_named(changes, count, judge_situation):
 def test_the_same_schedule_has_no_other_rate_where_epochs_end_the_run(judge_situation):
     estimated = RESUME | {"facts.resume.learning_rate": 1e-9, "config.trainer.max_epochs": 3.0}
     assert judge_situation(estimated).of("SCH005")
-    assert not judge_situation(estimated | {"facts.resume.has_same_schedule": True}).of("SCH005")
+    assert not judge_situation(estimated | {"facts.resume.schedule_differences": []}).of("SCH005")
+
+
+@pytest.mark.parametrize(
+    ("code", "field", "more"),
+    [
+        ("SCH005", "schedule_differences", {"facts.resume.learning_rate": 1e-9}),
+        ("CKP007", "structural_differences", {}),
+        ("CKP016", "numeric_differences", {}),
+    ],
+)
+def test_a_resume_with_other_values_is_placed_at_the_key_of_the_user(code, field, more, judge_situation):
+    """The profile's line about resuming is right, and the first key that differs may be the profile's too."""
+    differing = [
+        f"{key}: 7 in the checkpoint, 8 in this run" for key in ("optimizer.eps", "trainer.max_steps")
+    ]
+    changes = more | {f"facts.resume.{field}": differing, "config.trainer.max_steps": 60_000}
+    (found,) = judge_situation(RESUME | changes).of(code)
+    assert found.path == "trainer.max_steps"
+    assert found.file.endswith("run.yaml")
+
+
+def test_the_end_of_a_run_is_placed_at_its_last_step(judge_situation):
+    (found,) = judge_situation(RESUME | {"facts.resume.step": 50_000}).of("CKP007")
+    assert found.path == "trainer.max_steps"

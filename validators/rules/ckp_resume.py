@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 RESUME, CONTINUE = "trainer.resume_from_checkpoint", "trainer.continue_from"
 SOURCE_TEXT = "trainer.eval_source_text"
+NOT_BY_THE_USER = ("default", "profile", "run")
+"""Origins of values: `run` are those that the run began with."""
 
 
 def why_not_resumed(run: ResolvedRun, plan: Plan) -> str:
@@ -89,11 +92,12 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
     if resume.structural_differences:
         differences = "; ".join(resume.structural_differences)
         message = f"{resume.target} belongs to a different run: {differences}"
-        yield Violation(path, message, _hint_different(resume))
+        key = differing_key(run, resume.structural_differences, path)
+        yield Violation(key, message, _hint_different(resume))
     max_steps = run.config.trainer.max_steps
     if resume.step >= max_steps:
         yield Violation(
-            path,
+            "trainer.max_steps",
             f"{resume.target} is at step {resume.step:,}, trainer.max_steps is {max_steps:,}",
             _hint_past_the_end(resume),
         )
@@ -104,6 +108,13 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
         yield Violation(
             path, message, "to keep those steps, restore the checkpoint from a copy", Severity.WARN
         )
+
+
+def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) -> str:
+    """Return the first differing key, one that the user set before one of the profile; else `otherwise`."""
+    keys = [each.partition(":")[0].partition(" x ")[0] for each in differences]
+    own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
+    return next(own, next(iter(keys), otherwise))
 
 
 def _weights_violations(facts: Facts, resume: ResumeFacts) -> Violations:
@@ -220,7 +231,7 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     resume = needed(facts.resume)
     if resume.numeric_differences:
         yield Violation(
-            "trainer.resume_from_checkpoint",
+            differing_key(run, resume.numeric_differences, RESUME),
             f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",
             "restore these keys, or set another trainer.output_dir for a new run",
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isclose
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.plan import Plan
+from neobert.plurals import listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.ckp_resume import why_not_resumed
+from validators.rules.ckp_resume import CONTINUE, RESUME, differing_key, why_not_resumed
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01
@@ -135,13 +137,14 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
         return
     optimizer, before, step = run.config.optimizer, resume.learning_rate, resume.step
     now = learning_rate_at(step, optimizer.lr, plan.schedule)
-    if not (before is None or resume.has_same_schedule or isclose(before, now, rel_tol=SAME_RESUMED_RATE)):
+    differing = resume.schedule_differences
+    if not (before is None or differing == () or isclose(before, now, rel_tol=SAME_RESUMED_RATE)):
         yield Violation(
-            "trainer.continue_from" if resume.is_continued else "trainer.resume_from_checkpoint",
+            differing_key(run, differing or (), CONTINUE if resume.is_continued else RESUME),
             f"the learning rate of step {step + 1:,} changes from {before:.3g} (the checkpoint's "
             f"schedule) to {now:.3g} (this run's, with decay to step {plan.schedule.decay_end:,})",
-            "restore trainer.max_steps, the scheduler section and optimizer.lr of the checkpoint, or set "
-            "model.pretrained_checkpoint to start a new run from its weights",
+            f"restore {_schedule_keys(differing)} of the checkpoint, or set model.pretrained_checkpoint to "
+            "start a new run from its weights",
         )
     elif resume.muon_peak is not None and OPTIMIZERS[optimizer.name].matrices_by_muon:
         peak = optimizer.muon_lr or optimizer.lr
@@ -152,3 +155,10 @@ def resumed_at_another_rate(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
                 f"{peak:.3g} (this run's)",
                 f"set optimizer.muon_lr to {resume.muon_peak:g}",
             )
+
+
+def _schedule_keys(differences: Sequence[str] | None) -> str:
+    """Return the keys to restore, or all keys of the schedule if the differing ones are not known."""
+    if differences is None:
+        return "trainer.max_steps, the scheduler section and optimizer.lr"
+    return listed([each.partition(":")[0] for each in differences])
