@@ -624,6 +624,18 @@ def test_every_axis_can_be_read(run_dir: Path, tmp_path: Path) -> None:
 
 @pytest.mark.child
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_draws_ten_runs_in_each_chart(run_dir: Path, tmp_path: Path) -> None:
+    shown, reported = browser_shows(write_page([read_run(run_dir)] * 10), tmp_path, 1280)
+    (loss,) = re.findall(r'<svg [^>]*aria-label="Loss: evaluation;.*?</svg>', shown, re.DOTALL)
+    styles = re.findall(r'<polyline class="line (c\d d\d)"', loss)
+    assert len(set(styles)) == 10
+    assert {"c7 d0", "c0 d1", "c1 d1"} <= set(styles)
+    assert shown.count('class="swatch"') == 10, "one legend for all charts"
+    assert "CONSOLE" not in reported
+
+
+@pytest.mark.child
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
 @pytest.mark.parametrize("width", [390, 1280])
 def test_a_browser_draws_the_charts(run_dir: Path, tmp_path: Path, width: int) -> None:
     write_rows(run_dir, [{**row(step), BREAKOUT: step, "constructor": step} for step in range(2000)])
