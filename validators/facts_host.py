@@ -242,6 +242,10 @@ class TextFacts:
         documents: number of training documents; None if it is not known without reading all of the text.
         eval_characters: characters of evaluation text that were compared with the first training documents;
             `shared_characters` of them are in training documents.
+        words: words of the sample of the text; 0 if there is none, or the tokenizer is not on this machine.
+        altered_words: number of them that the tokenizer changes beyond their case, by deleting accents or
+            vowel signs; `altered_example`: the most frequent one and how the tokenizer reads it, or empty.
+        lowered_words, lowered_example: the same for words that it only lower-cases.
         place, message, hint: first error of opening the files or reading their rows; empty if there is none.
     """
 
@@ -253,6 +257,11 @@ class TextFacts:
     documents: int | None = None
     eval_characters: int = 0
     shared_characters: int = 0
+    words: int = 0
+    altered_words: int = 0
+    altered_example: tuple[str, ...] = ()
+    lowered_words: int = 0
+    lowered_example: tuple[str, ...] = ()
     place: str = ""
     message: str = ""
     hint: str = ""

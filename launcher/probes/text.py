@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
+from unicodedata import category, normalize
 
 from launcher.probes.probe import Subject
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
+from neobert.plan.normalization import Normalization, normalization_of
 from neobert.tasks import spec_of
 from validators.facts_host import LeftOutFacts, TextFacts
 
@@ -22,14 +27,15 @@ def probe_text(subject: Subject) -> tuple[TextFacts, ...]:
 def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[TextFacts, ...]:
     """Return the facts of each local corpus of a run; files that `can_open` excludes are listed only."""
     rows = spec_of(config).rows(config)
+    normalization = normalization_of(config.tokenizer)
     return tuple(
-        _facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open))
+        _facts(preview_of(corpus, rows.with_text_column(corpus.text_column), can_open), normalization)
         for corpus in corpora_of(config.dataset)
         if corpus.path
     )
 
 
-def _facts(found: Preview) -> TextFacts:
+def _facts(found: Preview, normalization: Normalization | None) -> TextFacts:
     error = found.error
     return TextFacts(
         source=found.label,
@@ -42,7 +48,27 @@ def _facts(found: Preview) -> TextFacts:
         documents=found.documents,
         eval_characters=found.eval_characters,
         shared_characters=found.shared_characters,
+        **({} if normalization is None else _words(found.sample, normalization)),
         place="" if error is None else error.place,
         message="" if error is None else error.message,
         hint="" if error is None else error.hint,
     )
+
+
+def _words(sample: Sequence[str], normalization: Normalization) -> dict[str, Any]:
+    """Return the fields of `TextFacts` about the words that the tokenizer changes."""
+    words = Counter(word for text in sample for word in _without_punctuation(normalize("NFC", text)).split())
+    without_case = Normalization(lowers_case=False, deletes_accents=normalization.deletes_accents)
+    altered = [word for word in words if without_case.of(word) != word]
+    lowered = [word for word in words if word == without_case.of(word) != normalization.of(word)]
+    facts: dict[str, Any] = {"words": words.total()}
+    for name, changed in (("altered", altered), ("lowered", lowered)):
+        facts[f"{name}_words"] = sum(words[word] for word in changed)
+        if changed:
+            example = max(changed, key=lambda word: words[word])
+            facts[f"{name}_example"] = (example, normalization.of(example))
+    return facts
+
+
+def _without_punctuation(text: str) -> str:
+    return "".join(" " if category(each).startswith("P") else each for each in text)

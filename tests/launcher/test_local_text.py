@@ -20,10 +20,13 @@ TINY = "model: {hidden_size: 64, num_hidden_layers: 1, num_attention_heads: 2, i
 def lint(command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
     """Lint a run on a text; returns the exit code and the findings about data."""
 
-    def run(path: Any, *options: str, **dataset: Any) -> tuple[int, dict[str, str], dict[str, str]]:
+    def run(
+        path: Any, *options: str, tokenizer: dict[str, Any] | None = None, **dataset: Any
+    ) -> tuple[int, dict[str, str], dict[str, str]]:
         file = tmp_path / "run.yaml"
         section = json.dumps({"path": path} | dataset)
-        file.write_text(f"profile: cpu\n{TINY}dataset: {section}\ntrainer: {{max_steps: 150}}\n")
+        sections = f"dataset: {section}\ntokenizer: {json.dumps(tokenizer or {})}\n"
+        file.write_text(f"profile: cpu\n{TINY}{sections}trainer: {{max_steps: 150}}\n")
         answer = command("lint", file, *options, "--select", "DAT", "--output-format", "json")
         findings = {each["code"]: f"{each['message']} | {each['hint']}" for each in answer.json["findings"]}
         return answer.code, findings, {each["id"]: each["status"] for each in answer.json["checks"]}
@@ -144,3 +147,37 @@ def test_plan_and_preflight_print_what_is_read(lint, command, tmp_path):
     answer = command("preflight", tmp_path / "run.yaml", "--level", "static,host")
     assert "DAT031" in answer.out
     assert "45 documents; not read: 1 x .csv" in " ".join(answer.out.split())
+
+
+HINDI = "हिन्दी में लिखा हुआ है। यह छोटा पाठ है। Nur ein paar Wörter."
+
+
+@pytest.mark.parametrize("keys", [{}, {"algorithm": "bpe"}, {"lowercase": True}])
+def test_a_tokenizer_that_keeps_the_text_is_not_named(lint, tmp_path, keys):
+    assert altered(lint, tmp_path, HINDI, keys) == ""
+
+
+@pytest.mark.parametrize(
+    ("keys", "hint"),
+    [
+        ({"strip_accents": True}, "set tokenizer.strip_accents to false"),
+        ({"name": "bert-base-uncased"}, "set tokenizer.name to null: the run then trains a tokenizer"),
+        ({"path": "tok"}, "set tokenizer.path to null: the run then trains a tokenizer"),
+    ],
+)
+def test_a_tokenizer_that_deletes_vowel_signs_is_named_with_a_word(lint, tmp_path, monkeypatch, keys, hint):
+    monkeypatch.chdir(tmp_path)
+    Path("tok").mkdir()
+    bert = {"normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None}}
+    Path("tok/tokenizer.json").write_text(json.dumps(bert), encoding="utf-8")
+    found = altered(lint, tmp_path, HINDI, keys)
+    assert "the tokenizer changes 46.2% of the first 13 words in " in found
+    assert "such as है to ह (limit 2.0%)" in found
+    assert hint in found
+    english = "Plain words of the English language. " * 9
+    assert altered(lint, tmp_path, f"{english} café", keys) == "", "one of 55 words"
+
+
+def altered(lint: Any, tmp_path: Path, text: str, keys: dict[str, Any]) -> str:
+    (tmp_path / "a.txt").write_text(text, encoding="utf-8")
+    return lint(str(tmp_path / "a.txt"), tokenizer=keys)[1].get("DAT035", "")

@@ -39,8 +39,8 @@ FEW = 8
 DEFAULTS = flatten(to_dict(RunConfig()))
 
 MEASURED_AGAIN = {
-    "ATT002", "CKP013", "DAT003", "DAT004", "DAT005", "DAT017", "DAT019", "DAT024", "DAT029", "GPU001",
-    "GPU002", "HST003", "HST004", "MEM001", "PRF001", "PRF003", "PRF004", "TSK006",
+    "ATT002", "CKP013", "DAT003", "DAT004", "DAT005", "DAT017", "DAT019", "DAT024", "DAT029", "DAT035",
+    "GPU001", "GPU002", "HST003", "HST004", "MEM001", "PRF001", "PRF003", "PRF004", "TSK006",
 }  # fmt: skip
 """Rules whose finding is about recorded facts, which would be measured again after the edit."""
 IN_THE_FILE = {"MEM004"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from tests.validators.judging import (
     with_part,
     with_prepared,
 )
+from validators.facts import Facts
+from validators.facts_host import TextFacts
 from validators.finding import Severity
 
 
@@ -352,6 +355,41 @@ def test_labels_of_words_that_are_lost(split: str, counts: dict[str, int], paths
     assert [one.path for one in findings] == paths
     name = {"words": "training", "eval_words": "evaluation"}[split]
     assert all(f"of 9 {name} words" in one.message for one in findings)
+
+
+TEXT = replace(FACTS, text=(TextFacts(source="a.txt", exists=True, formats={".txt": 1}, words=1000),))
+
+
+def with_text(**changes: Any) -> Facts:
+    return replace(TEXT, text=(replace(TEXT.text[0], **changes),))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        ((), "set tokenizer.name to null"),
+        (("tokenizer.path=tok", "tokenizer.name=null"), "set tokenizer.path to null"),
+        (("tokenizer.name=null",), "set tokenizer.strip_accents to false"),
+        (("model.pretrained_checkpoint=base",), "replace model.pretrained_checkpoint base by weights"),
+    ],
+)
+def test_words_that_a_tokenizer_changes(overrides: tuple[str, ...], hint: str) -> None:
+    run = run_of("dataset.path=a.txt", "dataset.name=null", *overrides)
+    altered = with_text(altered_words=500, altered_example=("café\x1b", "cafe\x1b"))
+    (finding,) = found("DAT035", run, altered)
+    assert "50.0% of the first 1,000 words in a.txt, such as café\ufffd to cafe\ufffd" in finding.message
+    assert finding.hint.startswith(hint)
+    resumed = replace(altered, resume=replace(FACTS.resume, exists=True))
+    assert found("DAT035", run, resumed) == [], "its tokenizer cannot change"
+    assert found("DAT035", run, replace(resumed, resume=replace(resumed.resume, is_continued=True)))
+
+
+@pytest.mark.parametrize(("overrides", "number"), [((), 0), (WORDS, 1), (CLASSIFIED, 0)])
+def test_the_case_of_labelled_words(overrides: tuple[str, ...], number: int) -> None:
+    lowered = with_text(lowered_words=21, lowered_example=("Rome", "rome"))
+    run = run_of("dataset.path=a.txt", "dataset.name=null", *overrides)
+    assert len(found("DAT035", run, lowered)) == number
+    assert found("DAT035", run, with_text(lowered_words=20, lowered_example=("Rome", "rome"))) == []
 
 
 ADAPTED = (*CLASSIFIED, "adapter.type=lora", "model.pretrained_checkpoint=base", "model.kernel_backend=torch")

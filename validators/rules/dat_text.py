@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
+from neobert.printable import printable
+from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
 from validators.rules.dat_corpora import MOST_SHARED
+
+MOST_ALTERED = 0.02
+"""Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
 
 
 def _has_no_files(run: ResolvedRun, plan: Plan) -> str:
@@ -139,3 +145,72 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
             message = f"{percent(share)} {compared} of the evaluation text in {text.source} are training text"
             hint = "remove these documents from the training files, or set dataset.validation_split and "
             yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
+
+
+@rule(
+    "DAT035",
+    "words-altered-by-the-tokenizer",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("text",),
+    inapplicable=_has_no_files,
+)
+def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A tokenizer that deletes accents or vowel signs of much of the text, or the case of labelled words.
+
+    ## What it does
+    Reads from the tokenizer's file whether its normalizer deletes combining marks or lower-cases, and applies
+    that to the first words of a local text. Warns if it changes more than 2 % of them beyond their case; for
+    labelled words, also if it lower-cases more than 2 %. A tokenizer that is not on this machine is not
+    judged, nor that of a run that resumes.
+
+    ## Why is this bad?
+    Uncased BERT tokenizers delete the vowel signs of Hindi, the tones of Thai and Vietnamese and the points
+    of Hebrew: different words become the same tokens, and no model can tell them apart. Names of people and
+    places are often recognized by their case.
+
+    ## Example
+    ```yaml
+    dataset:
+      path: hindi.txt
+    tokenizer:
+      name: bert-base-uncased     # reads में as म
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset:
+      path: hindi.txt
+    tokenizer:
+      name: null                  # trains a tokenizer on the text, which keeps it
+    ```
+    """
+    if facts.resume is not None and facts.resume.exists and not facts.resume.is_continued:
+        return
+    task = spec_of(run.config)
+    labels_words = task.labels is not None and not task.labels_texts
+    for text in needed(facts.text):
+        changes = [(text.altered_words, text.altered_example, "changes", "strip_accents")]
+        if labels_words:
+            changes.append((text.lowered_words, text.lowered_example, "lower-cases", "lowercase"))
+        for number, example, verb, key in changes:
+            share = number / max(1, text.words)
+            if share > MOST_ALTERED:
+                word, read = map(printable, example)
+                yield Violation(
+                    "tokenizer",
+                    f"the tokenizer {verb} {percent(share)} of the first {text.words:,} words in "
+                    f"{text.source}, such as {word} to {read} (limit {percent(MOST_ALTERED)})",
+                    _way_to_keep(run, key),
+                )
+
+
+def _way_to_keep(run: ResolvedRun, key: str) -> str:
+    """Return the hint for words that the tokenizer changes; `key` is that of a tokenizer to train."""
+    tokenizer = run.config.tokenizer
+    if tokenizer.path is None and tokenizer.name is None:
+        return f"set tokenizer.{key} to false"
+    if (weights := initial_weights(run.config)) is not None:
+        return f"replace model.pretrained_checkpoint {weights} by weights whose tokenizer keeps the text"
+    named = "tokenizer.path" if tokenizer.path is not None else "tokenizer.name"
+    return f"set {named} to null: the run then trains a tokenizer on its text, which keeps it"

@@ -21,6 +21,7 @@ from neobert.errors import ProjectError
 
 MOST_FILES, MOST_CHARACTERS = 64, 1 << 20
 """Number of files of which the first rows are read, and characters of each."""
+SAMPLE_CHARACTERS = 1 << 17
 NEEDS_PYARROW = ".zst"
 CanOpen = Callable[[Path], bool]
 
@@ -40,6 +41,7 @@ class Preview:
         documents: number of training documents, if the files were read to their end; else None.
         eval_characters: characters of the evaluation text that were compared with the training text.
         shared_characters: characters of them in documents that are also training documents.
+        sample: the first texts of each training file, together about `SAMPLE_CHARACTERS`.
         error: the first error of opening the files or reading their rows.
     """
 
@@ -53,6 +55,7 @@ class Preview:
     documents: int | None = None
     eval_characters: int = 0
     shared_characters: int = 0
+    sample: tuple[str, ...] = ()
     error: ProjectError | None = None
 
 
@@ -112,10 +115,14 @@ def _with_rows(
     """Read the first rows of the files, and add their number and the copies among them."""
     seen = {text_digest(_text(row, rows)) for row in _first_rows(evaluation, rows, can_open)}
     documents, copies, is_whole = 0, set[bytes](), len(training) <= MOST_FILES
+    sample, most_sampled = list[str](), SAMPLE_CHARACTERS // max(1, min(len(training), MOST_FILES))
     for file in training[:MOST_FILES]:
         num_characters = 0
         for row in _first_rows([file], rows, can_open):
             documents += 1
+            if num_characters < most_sampled:
+                texts = [row[each.name] for each in rows.fields if each.is_text]
+                sample += [text[:most_sampled] for text in texts]
             num_characters += characters(row)
             copies |= seen & {text_digest(_text(row, rows))}
         is_whole = is_whole and can_open(file.path) and num_characters <= MOST_CHARACTERS
@@ -125,6 +132,7 @@ def _with_rows(
         documents=documents if is_whole else None,
         eval_characters=sum(map(len, compared)),
         shared_characters=sum(len(text) for text in compared if text_digest(text) in copies),
+        sample=tuple(sample),
     )
 
 

@@ -1,0 +1,66 @@
+"""Normalization of words by the tokenizer of a config, read from its file without loading the tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unicodedata import category, normalize
+
+from neobert.config.schema import TokenizerConfig
+from neobert.plan.vocabulary import KNOWN_SIZES, tokenizer_file
+
+ACCENT = "Mn"
+"""Unicode category of the combining marks that tokenizers delete: accents, tones and most vowel signs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Normalization:
+    """Changes of a tokenizer to words: lower case, and deletion of accents."""
+
+    lowers_case: bool
+    deletes_accents: bool
+
+    def of(self, word: str) -> str:
+        """Return the word as the tokenizer reads it, in NFC."""
+        if self.deletes_accents:
+            word = "".join(each for each in normalize("NFD", word) if category(each) != ACCENT)
+        return normalize("NFC", word.lower() if self.lowers_case else word)
+
+
+UNCASED = Normalization(lowers_case=True, deletes_accents=True)
+
+
+def normalization_of(config: TokenizerConfig) -> Normalization | None:
+    """Return what a run's tokenizer does to words; None if its tokenizer.json is not on this machine."""
+    if config.path is None and config.name is None:
+        return Normalization(config.lowercase, config.strip_accents)
+    if (file := tokenizer_file(config)) is not None:
+        return _read(file)
+    return UNCASED if config.path is None and config.name in KNOWN_SIZES else None
+
+
+def _read(file: Path) -> Normalization | None:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    steps = _steps(content.get("normalizer")) if isinstance(content, dict) else []
+    return Normalization(
+        lowers_case=any(lowers for lowers, _ in steps), deletes_accents=any(deletes for _, deletes in steps)
+    )
+
+
+def _steps(normalizer: Any) -> list[tuple[bool, bool]]:
+    """Return (lowers case, deletes accents) of each step of a normalizer of the tokenizers library."""
+    if not isinstance(normalizer, Mapping):
+        return []
+    kind, lowers = normalizer.get("type"), normalizer.get("lowercase") is True
+    if kind == "Sequence":
+        return [step for each in normalizer.get("normalizers") or () for step in _steps(each)]
+    if kind == "BertNormalizer":
+        deletes = normalizer.get("strip_accents")
+        return [(lowers, lowers if deletes is None else deletes is True)]
+    return [(kind == "Lowercase", kind == "StripAccents")]

@@ -1,0 +1,69 @@
+"""What a tokenizer does to words, read from its file: the same as the library does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unicodedata import normalize
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.config.schema import TokenizerConfig
+from neobert.plan.normalization import UNCASED, Normalization, normalization_of
+
+tokenizers = pytest.importorskip("tokenizers")
+
+from tokenizers import normalizers  # noqa: E402  only where tokenizers is
+
+from neobert.data.tokenize.trained import train_tokenizer  # noqa: E402
+
+LETTERS = st.text(st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("lowers", [False, True])
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe"])
+def test_the_file_of_a_trained_tokenizer_shows_its_keys(
+    tmp_path: Path, algorithm: str, deletes: bool, lowers: bool
+) -> None:
+    config = TokenizerConfig(vocab_size=300, algorithm=algorithm, lowercase=lowers, strip_accents=deletes)
+    trained = train_tokenizer(["some text"], config)
+    trained.save_pretrained(tmp_path)
+    found = normalization_of(TokenizerConfig(path=str(tmp_path)))
+    assert found == normalization_of(config) == Normalization(lowers, deletes)
+    as_the_library = trained.backend_tokenizer.normalizer.normalize_str
+
+    @given(LETTERS)
+    def check(word: str) -> None:
+        assert found.of(word) == normalize("NFC", as_the_library(word)).replace(" ", "")
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "expected"),
+    [
+        (None, (False, False)),
+        (normalizers.NFKC(), (False, False)),
+        (normalizers.BertNormalizer(), (True, True)),
+        (normalizers.BertNormalizer(strip_accents=False), (True, False)),
+        (normalizers.BertNormalizer(lowercase=False), (False, False)),
+        (normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]), (False, True)),
+        (normalizers.Lowercase(), (True, False)),
+    ],
+)
+def test_normalizers_of_other_tokenizers(tmp_path: Path, normalizer: object, expected: tuple) -> None:
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    if normalizer is not None:
+        backend.normalizer = normalizer
+    backend.save(str(tmp_path / "tokenizer.json"))
+    assert normalization_of(TokenizerConfig(path=str(tmp_path))) == Normalization(*expected)
+
+
+def test_without_a_file_only_a_well_known_tokenizer_is_known(tmp_path: Path) -> None:
+    assert normalization_of(TokenizerConfig(name="bert-base-uncased")) == UNCASED
+    assert normalization_of(TokenizerConfig(path=str(tmp_path))) is None
+    for content in ("{", "[]", '{"normalizer": {"type": "Sequence", "normalizers": [3, null]}}'):
+        (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
+        assert normalization_of(TokenizerConfig(path=str(tmp_path))) in (None, Normalization(False, False))
