@@ -25,8 +25,10 @@ from neobert.config.schema import (
 from neobert.encoding.runs import Run
 from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
+from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
 from neobert.families.hf.build import PARTS, read_masked_lm, refuse_absent
+from neobert.families.hf.settings import reason_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.packed_encoder import KernelObjective
@@ -159,15 +161,16 @@ def load_model(
     if needs_decoder:
         _refuse_other_head(settings, folder)
     kind = settings.get("model_type")
+    if kind not in (NeoBERTConfig.model_type, *PARTS):
+        known = ", ".join([NeoBERTConfig.model_type, *PARTS])
+        message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
+        raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
+    refuse_other_settings(folder)
     if kind == NeoBERTConfig.model_type:
         model = load_neobert(folder, needs_decoder=needs_decoder)
         if model.config.rope:
             return PackedModel(model, device, dtype)
         return PaddedModel(model, model.decoder, model.config.max_position_embeddings, device, dtype)
-    if kind not in PARTS:
-        known = ", ".join([NeoBERTConfig.model_type, *PARTS])
-        message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
-        raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
 
 
@@ -193,15 +196,15 @@ def load_neobert(folder: Path, *, needs_decoder: bool) -> NeoBERTLMHead:
         state = {ENCODER + name: tensor for name, tensor in state.items()}  # the encoder, saved alone
     try:
         settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, TypeError) as error:
-        message = f"config.json is not a NeoBERT config: {printable(str(error))}"
+        is_tied = bool(settings.tie_word_embeddings)
+        if not needs_decoder:
+            settings.tie_word_embeddings = True
+        with torch.device("meta"):
+            model = NeoBERTLMHead(settings)
+    except Exception as error:  # a setting that no class checks raises errors of every kind
+        message = f"config.json is not a NeoBERT config: {reason_of(error)}"
         raise ProjectError(CODE, message, NEOBERT_FOLDER, str(folder)) from error
-    is_tied = bool(settings.tie_word_embeddings)
     kept = (ENCODER, "decoder.") if needs_decoder and not is_tied else (ENCODER,)
-    if not needs_decoder:
-        settings.tie_word_embeddings = True
-    with torch.device("meta"):
-        model = NeoBERTLMHead(settings)
     _assign(model, {name: each.float() for name, each in state.items() if name.startswith(kept)}, folder)
     return model
 

@@ -17,7 +17,9 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
+from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, own_weights, weight_files
+from neobert.families.hf.settings import reason_of
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
@@ -158,7 +160,7 @@ def _build(folder: Path) -> PreTrainedModel:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         name = str((config.architectures or ["none"])[0])
     except Exception as error:  # a damaged file raises errors of every kind
-        raise _unknown_model(folder, (str(error).splitlines() or [repr(error)])[0]) from error
+        raise _unknown_model(folder, reason_of(error)) from error
     own = modeling_neobert if name in EXPORTED else transformers
     found: Any = getattr(own, name, None) if name.endswith((*EXPORTED, *HEADS)) else None
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
@@ -166,7 +168,11 @@ def _build(folder: Path) -> PreTrainedModel:
     wanted = getattr(found, "config_class", None)
     if wanted is not None and not isinstance(config, wanted):
         raise _unknown_model(folder, f"{name} has no model_type {config.model_type!r}")
-    model: PreTrainedModel = found(config)
+    refuse_other_settings(folder)
+    try:
+        model: PreTrainedModel = found(config)
+    except Exception as error:  # a setting that its class does not check
+        raise _unknown_model(folder, reason_of(error)) from error
     return model.float().eval()
 
 

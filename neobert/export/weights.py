@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -23,6 +24,7 @@ from neobert.printable import printable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+Shape = tuple[int, ...]
 ANOTHER = "use another checkpoint, or save this checkpoint again"
 
 
@@ -80,16 +82,29 @@ def read_weights(path: Path) -> StateDict:
     files = [path] if path.is_file() else weight_files(path)
     state: StateDict = {}
     for file in files:
-        try:
+        with _refusing_damage(file):
             state.update(load_file(file))
-        except (OSError, SafetensorError) as error:
-            raise ProjectError(
-                "EXP004",
-                f"not a readable safetensors file: {error}",
-                ANOTHER,
-                place=str(file),
-            ) from error
     return state
+
+
+def tensor_shapes(folder: Path) -> dict[str, Shape]:
+    """Return the shapes of all tensors of a folder, from the headers. Raises like `read_weights`."""
+    shapes: dict[str, Shape] = {}
+    for file in weight_files(folder):
+        with _refusing_damage(file), safe_open(file, "pt") as opened:
+            names: list[str] = opened.keys()
+            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in names}
+    return shapes
+
+
+@contextmanager
+def _refusing_damage(file: Path) -> Iterator[None]:
+    """Convert an error of reading a safetensors file in the `with` block to `ProjectError` EXP004."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        message = f"not a readable safetensors file: {error}"
+        raise ProjectError("EXP004", message, ANOTHER, place=str(file)) from error
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.families.build import BuiltModel
-from neobert.families.hf.settings import CODE, read_settings
+from neobert.families.hf.settings import CODE, read_settings, reason_of
 from neobert.families.hf.spec import max_positions, section_of, unsupported
 from neobert.families.table import longest_row
 from neobert.objectives import Objective
@@ -165,8 +165,8 @@ def read_masked_lm(
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        message = f"the weights cannot be loaded: {printable(str(error))}"
+    except Exception as error:  # a setting that no class checks raises errors of every kind
+        message = f"the weights cannot be loaded: {reason_of(error)}"
         raise ProjectError("EXP005", message, hint, str(folder)) from error
     return model, sorted({*report["missing_keys"], *map(str, report["mismatched_keys"])})
 

@@ -140,3 +140,9 @@ def _read(file: Path, key: str) -> dict[str, Any]:
 def _unreadable(file: Path, key: str, problem: str) -> ProjectError:
     kind = "transformers config.json, or to its folder" if key == "model.config" else "transformers folder"
     return ProjectError(CODE, f"{printable(str(file))} {problem}", f"set {key} to a {kind}", key)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the first line of an error that a config.json caused in a library; most name no setting."""
+    line = (str(error).splitlines() or [""])[0]
+    return printable(line if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: {line}")

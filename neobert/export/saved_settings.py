@@ -1,0 +1,68 @@
+"""Checks of a model folder's config.json against the headers of its weights, before a model is built.
+
+The file comes from outside: a wrong value would end in an error of a library, a model of any size, or wrong
+outputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from neobert.errors import ProjectError
+from neobert.export.weights import Shape, tensor_shapes
+from neobert.families.hf.settings import Settings
+from neobert.runfiles.model_folder import read_json
+from neobert.runfiles.run_dir import CONFIG
+
+BLOCK = re.compile(r"(?:^|\.)(?:layer|layers|transformer_encoder)\.(\d+)\.")
+EMBEDDING = re.compile(r"(?:^(?:model\.)?encoder|word_embeddings|tok_embeddings)\.weight$")
+POSITION = "position_embeddings.weight"
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+NUMBERS = ("rope_theta", "norm_eps", "embedding_multiplier")
+FLAGS = ("rope", "rms_norm", "tie_word_embeddings")
+
+
+def refuse_other_settings(folder: Path) -> None:
+    """Raise `ProjectError` for a value of the wrong type, or for sizes that are not those of the weights.
+
+    MOD006 names the wrong value, EXP005 both sizes, and EXP004 weights that cannot be read.
+    """
+    file = folder / CONFIG
+    settings = Settings(read_json(file), str(file))
+    _refuse_wrong_types(settings)
+    shapes = tensor_shapes(folder)
+    for name, size in _sizes_of(shapes):
+        if (found := settings.size(name, size)) != size:
+            message = f"{name} is {found:,}, but the weights have {size:,}"
+            raise ProjectError("EXP005", message, f"set {name} to {size} in {CONFIG}", str(file))
+    largest = max((size for shape in shapes.values() for size in shape), default=0)
+    # Gate and up are one matrix in some layouts, and the gate has two thirds of the width in others.
+    if (width := settings.size("intermediate_size", 1)) > 2 * largest:
+        message = f"intermediate_size is {width:,}, but the largest weight has {largest:,} rows"
+        raise ProjectError("EXP005", message, f"correct intermediate_size in {CONFIG}", str(file))
+
+
+def _refuse_wrong_types(settings: Settings) -> None:
+    """Raise `ProjectError` MOD006 for the first value of a wrong type; a missing one has a default."""
+    for names, check, expected in (
+        (SIZES, settings.size, "a positive integer"),
+        (NUMBERS, settings.number, "a number of at least 0"),
+        (FLAGS, settings.flag, "true or false"),
+    ):
+        for name in (name for name in names if name in settings.values):
+            if settings.values[name] is None:
+                raise settings.wrong(name, expected)
+            check(name, True)  # the default of a missing value, which is not used
+
+
+def _sizes_of(shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
+    """Yield the settings that the weights show, with their values."""
+    if blocks := {match[1] for name in shapes if (match := BLOCK.search(name))}:
+        yield "num_hidden_layers", len(blocks)
+    for name, shape in shapes.items():
+        if EMBEDDING.search(name) and len(shape) == 2:
+            yield from zip(("vocab_size", "hidden_size"), shape, strict=True)
+        elif name.endswith(POSITION) and len(shape) == 2:
+            yield "max_position_embeddings", shape[0]

@@ -1,0 +1,89 @@
+"""A config.json from outside: wrong values are one sentence, and no model of another size is built."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig, BertForMaskedLM
+
+from launcher.cli import app
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
+
+
+def run(name: str, folder: Path, tmp_path: Path) -> int:
+    (tmp_path / "texts.txt").write_text("the model reads\n")
+    if name == "encode":
+        return app.run(["encode", str(folder), str(tmp_path / "texts.txt"), "-o", str(tmp_path / "o.npy")])
+    return app.run(["export", str(folder), "--to", "hf", "-o", str(tmp_path / "out")])
+
+
+@pytest.mark.parametrize("name", ["encode", "export"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model_type": []}, ("model_type [] is not supported", "config.json has no supported model")),
+        ({"num_attention_heads": 0}, ("num_attention_heads is 0, expected a positive", "ZeroDivisionError")),
+        ({"vocab_size": None}, ("vocab_size is null, expected a positive integer",)),
+        ({"num_hidden_layers": 10**8}, ("num_hidden_layers is 100,000,000, but the weights have 2",)),
+        ({"num_hidden_layers": -1}, ("num_hidden_layers is -1, expected a positive integer",)),
+        ({"num_hidden_layers": 1}, ("num_hidden_layers is 1, but the weights have 2",)),
+        ({"intermediate_size": 2 * 10**9}, ("intermediate_size is 2,000,000,000, but the largest",)),
+        ({"hidden_act": []}, ("AttributeError: 'list' object has no attribute 'lower'",)),
+        ({"rope": "false"}, ('rope is "false", expected true or false',)),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str,
+    change: dict[str, Any], message: tuple[str, ...],
+) -> None:  # fmt: skip
+    """They were tracebacks, a model of no layers, or a model that took all memory and never ended."""
+    config = model_folder / "config.json"
+    right = config.read_text()
+    config.write_text(json.dumps(json.loads(right) | change))
+    started_s = time.monotonic()
+    assert run(name, model_folder, tmp_path) == EXIT_CHECK_FAILED
+    refusal = capsys.readouterr().err
+    assert any(each in refusal for each in message)
+    assert "Traceback" not in refusal
+    assert time.monotonic() - started_s < 60
+    config.write_text(right)
+    assert run(name, model_folder, tmp_path) == EXIT_OK
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hidden_layers": 10**8}, "num_hidden_layers is 100,000,000, but the weights have 1"),
+        ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a positive integer"),
+        (
+            {"max_position_embeddings": 2**30},
+            "max_position_embeddings is 1,073,741,824, but the weights have 32",
+        ),
+        ({"hidden_act": "swiglu"}, "the weights cannot be loaded: KeyError: 'swiglu'"),
+    ],
+)
+def test_a_wrong_value_of_a_transformers_model_is_one_sentence(
+    tmp_path: Path,
+    tokenizer_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any],
+    message: str,
+) -> None:
+    folder = tmp_path / "bert"
+    config = BertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=32, pooling="avg",
+    )  # fmt: skip
+    BertForMaskedLM(config).save_pretrained(folder)
+    for file in tokenizer_dir.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    assert run("encode", folder, tmp_path) == EXIT_OK
+    (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | change))
+    assert run("encode", folder, tmp_path) == EXIT_CHECK_FAILED
+    assert message in capsys.readouterr().err
