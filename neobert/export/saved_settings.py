@@ -30,7 +30,7 @@ def refuse_other_settings(folder: Path) -> None:
     MOD006 names the wrong value, EXP005 both sizes, and EXP004 weights that cannot be read.
     """
     file = folder / CONFIG
-    settings = Settings(read_json(file), str(file))
+    settings = Settings(read_json(file), str(file), key=CONFIG)
     _refuse_wrong_types(settings)
     shapes = tensor_shapes(folder)
     for name, size in _sizes_of(shapes):
