@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from shlex import quote
 from typing import TYPE_CHECKING
 
-from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
-from neobert.families.table import initial_weights, requested_kernels
+from neobert.families.table import initial_weights
 from neobert.hub_names import is_hub_name
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
 from neobert.plan.derived import EpochSize
 from neobert.plan.epoch_size import epoch_size
 from neobert.plan.remaining import find_start
-from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import tokenizer_size
+from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.units import MIB_PER_GIB
 from profiles.registry import Profile, ResolvedRun
+from validators.departures import departures
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuFacts
@@ -89,28 +89,23 @@ def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assump
 
     If the profile names no GPU, the plan is for the first visible GPU, or before probing for an A100, with
     unknown memory unless the profile sets it. A run without a profile is planned for the first visible GPU,
-    or else for a CPU. `source` lists kernels and device counts for which the profile does not state the
-    speed.
+    or else for a CPU. `source` lists the keys for which the profile does not state the speed.
     """
     if run.profile is None:
         return _as_found(gpus, DEFAULT_MFU) or assumptions_for(None, None, DEFAULT_MFU)
     expected = _as_expected(run.profile, gpus)
-    caveats = "; ".join(_caveats(run.config, run.profile))
-    return replace(expected, source=f"{expected.source} ({caveats})") if caveats else expected
+    caveat = _caveat(run, run.profile)
+    return replace(expected, source=f"{expected.source} ({caveat})") if caveat else expected
 
 
-def _caveats(config: RunConfig, profile: Profile) -> Iterator[str]:
-    kernels, own_kernels = _kernels(config), _kernels(profile.config)
-    if kernels != own_kernels:
-        yield f"{profile.name} states this MFU for other kernels"
-    size, own_size = num_processes(config), num_processes(profile.config)
-    if size != own_size:
-        device = profile.requires.gpu or "device"
-        yield f"{profile.name} states this MFU for {own_size} x {device}, not {size}"
-
-
-def _kernels(config: RunConfig) -> tuple[object, ...]:
-    return *requested_kernels(config), config.trainer.torch_compile
+def _caveat(run: ResolvedRun, profile: Profile) -> str:
+    """Return the keys for which the profile states another speed; empty if there are none."""
+    keys = listed(departures(run), most=3, separator="; ")
+    if not keys:
+        return ""
+    if profile.expects.is_estimate:
+        return f"{profile.name} states this MFU for {keys}"
+    return f"{profile.name} was measured with {keys}: its MFU and tokens/s do not apply"
 
 
 def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:

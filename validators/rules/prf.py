@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
@@ -11,6 +10,7 @@ from neobert.plurals import counted
 from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs
+from validators.departures import departures
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
@@ -26,16 +26,6 @@ FLOOR_SHARE = 0.5
 TOLERANCE = 0.1
 MOST_DATA_WAIT = 0.1
 MOST_HOST_BOUND = 0.25
-WORK_OF_A_TOKEN = (
-    "model",
-    "distributed",
-    "dataset.max_seq_length",
-    "datacollator",
-    "trainer.per_device_train_batch_size",
-    "trainer.gradient_checkpointing",
-    "trainer.mixed_precision",
-    "trainer.torch_compile",
-)
 
 
 def _speed(facts: Facts) -> SpeedFacts:
@@ -136,24 +126,11 @@ def _off_baseline(speed: SpeedFacts, baseline: float | None) -> Iterator[str]:
 
 def _off_profile(run: ResolvedRun, speed: SpeedFacts) -> Iterator[str]:
     expects = None if run.profile is None else run.profile.expects
-    if (
-        expects is None
-        or expects.is_estimate
-        or not _has_profile_workload(run)
-        or not expects.tokens_per_second
-    ):
+    if expects is None or expects.is_estimate or departures(run) or not expects.tokens_per_second:
         return
     low, high = expects.tokens_per_second
     if not low * (1 - TOLERANCE) <= speed.tokens_per_second <= high * (1 + TOLERANCE):
         yield f"{speed.tokens_per_second:,.0f} tokens/s, but the profile expects {low:,.0f} to {high:,.0f}"
-
-
-def _has_profile_workload(run: ResolvedRun) -> bool:
-    """Return whether the run has the profile's model, length, batch, precision and number of devices."""
-    profile = run.profile
-    return profile is not None and all(
-        attrgetter(key)(run.config) == attrgetter(key)(profile.config) for key in WORK_OF_A_TOKEN
-    )
 
 
 def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:

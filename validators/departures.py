@@ -1,0 +1,48 @@
+"""Keys by which a run differs from the run whose speed its profile states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from profiles.registry import ResolvedRun
+
+OF_SPEED = (
+    "model",
+    "distributed",
+    "dataset.max_seq_length",
+    "datacollator",
+    "optimizer.name",
+    "trainer.per_device_train_batch_size",
+    "trainer.gradient_checkpointing",
+    "trainer.mixed_precision",
+    "trainer.torch_compile",
+)
+"""Keys and sections that determine the time of a token."""
+OF_AN_ESTIMATE = ("model.attn_backend", "model.kernel_backend", "trainer.torch_compile", "distributed")
+"""Those for which an estimated MFU is stated: kernels and number of devices."""
+WITHOUT_COST = ("init", "embedding_init_range", "decoder_init_range", "pretrained_checkpoint")
+"""Keys of the section `model` that change values only."""
+
+
+def departures(run: ResolvedRun) -> tuple[str, ...]:
+    """Return each key that determines the speed and differs from the profile, with both values."""
+    return tuple(_departures(run))
+
+
+def _departures(run: ResolvedRun) -> Iterator[str]:
+    if run.profile is None:
+        return
+    relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
+    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.config))
+    for key in sorted(own.keys() | recorded.keys()):
+        is_relevant = key.startswith(tuple(f"{each}." for each in relevant)) or key in relevant
+        is_changed = own.get(key) != recorded.get(key)
+        if is_relevant and is_changed and key.rpartition(".")[2] not in WITHOUT_COST:
+            yield f"{key} {_yaml(recorded.get(key))}, not {_yaml(own.get(key))}"
+
+
+def _yaml(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
