@@ -88,7 +88,7 @@ def content_of(starter: Starter, file: str) -> str:
     """Return the YAML text of the run file, with comments on the values that users change first."""
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     max_steps, steps_comment = _steps(starter, size, pace)
-    cadence = max(1, max_steps // 8)
+    cadence = max(1, max_steps // 12)
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),

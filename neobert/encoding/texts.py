@@ -11,10 +11,11 @@ from typing import Any, Protocol
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import READABLE, kind_of
 from neobert.config.text_formats import TEXT as TEXT_KIND
-from neobert.data.sources.corpus import TRAIN_KEY, open_corpus
+from neobert.data.sources.corpus import open_corpus
 from neobert.data.sources.lines import line_end, line_pieces, whole_lines
 from neobert.data.sources.parts import known_count
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_OPTION, Field, RowFormat
+from neobert.data.sources.splits import TRAIN_KEY
 from neobert.data.sources.text_files import opened, read_rows
 from neobert.data.sources.unreadable import unopened
 from neobert.errors import EXIT_USAGE, ProjectError

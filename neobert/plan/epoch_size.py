@@ -16,6 +16,7 @@ from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import is_plain
 from neobert.data.sources.file_selection import select_files
 from neobert.data.sources.path_patterns import places_of
+from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import EpochSize
@@ -75,14 +76,19 @@ def _reads_whole_files(dataset: DatasetConfig) -> bool:
 
 
 def _text_bytes(config: RunConfig) -> int:
-    """Return the bytes of the files that hold training text.
+    paths = (os.path.abspath(os.path.expanduser(path)) for path in paths_of(config.dataset))
+    return _bytes_of(tuple(paths), spec_of(config).rows(config), config.dataset.train_split)
+
+
+@lru_cache(maxsize=16)
+def _bytes_of(paths: tuple[str, ...], rows: RowFormat, train_split: str) -> int:
+    """Return the bytes of the files that hold training text; cached, because a command plans several times.
 
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
     try:
-        places = places_of(paths_of(config.dataset))
-        files = select_files(places, spec_of(config).rows(config), is_plain).files
-        files = [file for file in files if file.split == config.dataset.train_split]
+        files = select_files(places_of(paths), rows, is_plain).files
+        files = [file for file in files if file.split == train_split]
         is_counted = len(files) <= MAX_FILES and all(is_plain(file.path) for file in files)
         return sum(file.path.stat().st_size for file in files) if is_counted else 0
     except (OSError, ProjectError):

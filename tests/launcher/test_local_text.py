@@ -128,6 +128,24 @@ def test_evaluation_files_with_training_text_are_found(lint, tmp_path):
     assert lint(str(folder))[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("splits", "says"),
+    [
+        (
+            {"train_split": "train[0:]", "eval_split": "train[:50]"},
+            "overlap: train[:50] and train[0:]",
+        ),
+        ({"train_split": "valid"}, "there is no split 'valid'"),
+        ({"eval_split": "dev"}, "set dataset.eval_split to one of: train"),
+    ],
+)
+def test_splits_that_cannot_be_read_are_found(lint, tmp_path, splits, says):
+    write_jsonl(tmp_path / "data" / "a.jsonl", [f"document {number}" for number in range(99)])
+    code, findings, _ = lint(str(tmp_path / "data"), **splits)
+    assert (code, says in findings["DAT032"]) == (1, True)
+    assert lint(str(tmp_path / "data"), train_split="train[9:]", eval_split="train[:9]")[0] == 0
+
+
 def test_a_pattern_and_a_list_are_read_and_a_line_can_be_a_document(lint, command, tmp_path):
     for name in ("a.txt", "b.txt", "c.log"):
         (tmp_path / name).write_text("one\ntwo\nthree\n")

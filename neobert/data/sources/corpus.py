@@ -20,11 +20,20 @@ from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row, RowFormat, text_rows
 from neobert.data.sources.saved import is_saved_dataset
-from neobert.data.sources.splits import SplitSlice, all_but_head, evaluation_split, head, parse_split
+from neobert.data.sources.splits import (
+    EVALUATION_KEY,
+    TRAIN_KEY,
+    SplitSlice,
+    all_but_head,
+    evaluation_split,
+    head,
+    parse_split,
+    refuse_overlap,
+    require_split,
+)
 from neobert.errors import ProjectError
 
 Splits = Mapping[str, Callable[[], TextSource]]
-TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
 
 
 @dataclass(frozen=True)
@@ -163,10 +172,7 @@ def _builtin(name: str, rows: RowFormat) -> TextSource:
 
 
 def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
-    if wanted.name not in splits:
-        raise ProjectError(
-            "DAT001", f"there is no split {wanted.name!r}", f"set {key} to one of: {', '.join(splits)}", key
-        )
+    require_split(wanted.name, splits, key)
     source = splits[wanted.name]()
     if wanted.is_whole:
         return source
@@ -193,16 +199,10 @@ def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: Dataset
 
 def _check_apart(train: TextSource, evaluation: TextSource) -> None:
     """Raise DAT006 for slices of one split that overlap."""
-    if isinstance(train, Part) and isinstance(evaluation, Part):
-        first, second = sorted((train, evaluation), key=lambda part: part.start)
-        if first.stop is not None and first.stop <= second.start:
-            return
-    raise ProjectError(
-        "DAT006",
-        f"evaluation and training documents overlap: {evaluation.label} and {train.label}",
-        "use slices that do not overlap, such as train[1000:] and train[:1000], or set dataset.eval_samples",
-        EVALUATION_KEY,
+    first, second = (
+        (each.start, each.stop) if isinstance(each, Part) else (0, None) for each in (train, evaluation)
     )
+    refuse_overlap(first, second, f"{evaluation.label} and {train.label}")
 
 
 def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:

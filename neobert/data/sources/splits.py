@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from neobert.errors import ProjectError
 
+TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
+Bounds = tuple[int, int | None]
+"""Index of the first document of a slice, and index after the last; None for the end."""
 EVALUATION_NAMES = ("validation", "eval", "test", "dev")
 ALIASES = {
     "train": "train",
@@ -46,7 +50,7 @@ class SplitSlice:
         spelled = ("" if b is None else f"{b[0]}{'%' * b[1]}" for b in (self.start, self.stop))
         return f"[{':'.join(spelled)}]"
 
-    def resolve(self, total: int | None) -> tuple[int, int | None]:
+    def resolve(self, total: int | None) -> Bounds:
         """Return (start, stop) as document indices, with stop None for the end.
 
         Percentages round to the nearest document; `total` may be None unless `needs_total`.
@@ -78,6 +82,22 @@ def head(count: int) -> SplitSlice:
 def all_but_head(count: int) -> SplitSlice:
     """Return the slice of all documents but the first `count`."""
     return SplitSlice("", (count, False))
+
+
+def require_split(name: str, names: Iterable[str], key: str) -> None:
+    """Raise DAT001 if there is no split of this name; `key` is the config key that names it."""
+    if name not in (known := list(names)):
+        hint = f"set {key} to one of: {', '.join(known)}"
+        raise ProjectError("DAT001", f"there is no split {name!r}", hint, key)
+
+
+def refuse_overlap(train: Bounds, evaluation: Bounds, labels: str) -> None:
+    """Raise DAT006 for slices of one split that overlap; `labels` names both."""
+    (_, stop), (start, _) = sorted((train, evaluation), key=lambda bounds: bounds[0])
+    if stop is None or stop > start:
+        message = f"evaluation and training documents overlap: {labels}"
+        hint = "use slices that do not overlap, such as train[1000:] and train[:1000], or set "
+        raise ProjectError("DAT006", message, f"{hint}dataset.eval_samples", EVALUATION_KEY)
 
 
 def evaluation_split(names: tuple[str, ...], training: str) -> str | None:
