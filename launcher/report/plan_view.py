@@ -15,6 +15,7 @@ from neobert.config.schema import DatasetConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
 from neobert.plan.remaining import Remaining
+from neobert.plan.vocabulary import described_training
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks import metrics_of
@@ -66,6 +67,10 @@ def _size_rows(
     tokenizer = plan.assumptions.tokenizer
     if tokenizer is not None and tokenizer.is_assumed and requested_rows(run.config) is None:
         yield _row("vocabulary", f"assumed {tokenizer.num_tokens:,} tokens", plan.vocab_size)
+    if run.config.tokenizer.path is None and run.config.tokenizer.name is None:
+        yield _row(
+            "tokenizer", f"{described_training(run.config.tokenizer)}, trained on the text", plan.vocab_size
+        )
     each = show_count(plan.tokens_per_step.value)
     is_bound = run.config.trainer.max_epochs is not None and plan.assumptions.epoch is None
     sign = "of up to" if run.config.trainer.batch_size_warmup_steps else "x"
