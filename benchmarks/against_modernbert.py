@@ -339,7 +339,7 @@ def main() -> None:
         keep,
     )
     print(table(found))
-    if found["shapes"]["apart"] > TOLERANCE:
+    if found["shapes"].get("apart", 0.0) > TOLERANCE:
         sys.exit("parameters or FLOPs of the two models are more than 2 % apart")
     if chosen.output:
         write_figures(chosen.output, dict(found.pop("figures")), found, is_complete=True)

@@ -69,9 +69,12 @@ def family(name: str) -> str | None:
 
 
 def is_dense_softmax(name: str) -> bool:
-    """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax."""
-    is_loss_in_eager_mode = "LogSoftMax" in name
-    return not is_loss_in_eager_mode and "softmax" in LOG_SOFTMAX.sub("", name).lower()
+    """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax.
+
+    Inductor names a fused kernel after all its operators: `_log_softmax__to_copy_prepare_softmax_online` is of
+    the loss too.
+    """
+    return not LOG_SOFTMAX.search(name) and "softmax" in name.lower()
 
 
 def summary(kernels: Iterable[Kernel]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ LAYERS = 2
 PRODUCTS = [Kernel("nvjet_hsh_128x256_64x4_1x2_h_bz_coopA_TNT", 5e-3, 20), Kernel("bmm_sm90", 1e-3, 8)]
 LOSS = [
     Kernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
+    Kernel("triton_red_fused__log_softmax__to_copy_prepare_softmax_online_5", 1e-4, 1),
     Kernel("void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", 1e-4, 1),
 ]
 FUSED = {
