@@ -84,7 +84,9 @@ def checks_of(numerics: NumericsFacts) -> dict[str, CheckResult]:
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is planted in Python is in no graph, and compiling takes long."""
-    monkeypatch.setattr(suite, "_variants", lambda setting, found: [(kernels, False) for kernels in found])
+    monkeypatch.setattr(
+        suite, "_variants", lambda setting, candidates: [(kernels, False) for kernels in candidates.found]
+    )
 
 
 def test_every_installed_backend_passes_and_every_fault_is_seen():

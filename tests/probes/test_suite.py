@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
 import pytest
 import torch
 
-from neobert.config import to_dict
+from neobert.config import replace, to_dict
 from neobert.objectives import resolve_step_kernels
 from neobert.probes.__main__ import answer
 from neobert.probes.hardware import rates
@@ -134,3 +135,15 @@ def test_the_best_of_a_burst_counts(monkeypatch):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     assert rates._burst_s(lambda: None) == 40 - rates.BURSTS * rates.BURST_WINDOWS + 1
     assert rests == [rates.REST_S] * rates.BURSTS
+
+
+@pytest.mark.parametrize(
+    ("compiles", "every", "paths"), [(False, False, 1), (True, False, 2), (False, True, 2)]
+)
+def test_a_compiled_path_is_probed_only_for_a_run_that_compiles(setting, compiles, every, paths):
+    """Compiling takes ten seconds or more, which a first run would wait for."""
+    on_gpu = dataclasses.replace(setting, device=torch.device("cuda"))
+    config = replace(setting.config, "trainer.torch_compile", compiles)
+    candidates = suite.find_candidates(config, "cpu", setting.dtype, every=every)
+    candidates.found = [dataclasses.replace(candidates.found[0], name="triton", attention="triton_packed")]
+    assert [each.is_compiled for each in suite.list_variants(on_gpu, candidates)] == [False, True][:paths]

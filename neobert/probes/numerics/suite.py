@@ -112,20 +112,21 @@ def list_variants(setting: Setting, candidates: Candidates) -> list[Variant]:
     resolved = candidates.found[0]
     return [
         Variant(kernels, is_compiled, kernels is resolved)
-        for kernels, is_compiled in _variants(setting, candidates.found)
+        for kernels, is_compiled in _variants(setting, candidates)
     ]
 
 
-def _variants(setting: Setting, found: list[StepKernels]) -> Iterator[tuple[StepKernels, bool]]:
+def _variants(setting: Setting, candidates: Candidates) -> Iterator[tuple[StepKernels, bool]]:
     """Yield all kernels eager, and the first kernels with each block kernel also compiled, if possible.
 
-    Compiling takes ten seconds or more, and other attention kernels in the same graph add little coverage.
+    Compiling takes ten seconds or more: a run that does not compile has no compiled path to probe, and other
+    attention kernels in the same graph add little coverage.
     """
     kinds = set()
-    for kernels in found:
+    for kernels in candidates.found:
         yield kernels, False
         is_single = ATTENTION[kernels.attention].program == "single"
-        can_compile = setting.device.type == "cuda" and is_single
+        can_compile = candidates.compiles and setting.device.type == "cuda" and is_single
         if can_compile and setting.config.datacollator.pack_sequences and kernels.name not in kinds:
             kinds.add(kernels.name)
             yield kernels, True
@@ -145,10 +146,12 @@ class Candidates:
 
     Attributes:
         found: kernels that can run, with the run's own kernels first.
+        compiles: whether to probe compiled paths too.
         unavailable: error message for each other combination, by "kernel, attention".
     """
 
     found: list[StepKernels] = field(default_factory=list)
+    compiles: bool = True
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
@@ -162,7 +165,9 @@ def find_candidates(config: RunConfig, device_type: str, dtype: torch.dtype, *, 
 
     Raises `ProjectError` ATT001 if the kernels that the config names cannot run on this machine.
     """
-    candidates = Candidates([resolve_step_kernels(config, device_type, dtype)])
+    candidates = Candidates(
+        [resolve_step_kernels(config, device_type, dtype)], compiles=every or config.trainer.torch_compile
+    )
     if not every or not config.datacollator.pack_sequences:
         return candidates
     for name, attention in nameable():
