@@ -71,8 +71,8 @@ def family(name: str) -> str | None:
 def is_dense_softmax(name: str) -> bool:
     """Tell whether a kernel is the softmax of attention; that of the loss is a log-softmax.
 
-    Inductor names a fused kernel after all its operators: `_log_softmax__to_copy_prepare_softmax_online` is of
-    the loss too.
+    Inductor names a fused kernel after all its operators: that of the loss is also
+    `_log_softmax__to_copy_prepare_softmax_online`.
     """
     return not LOG_SOFTMAX.search(name) and "softmax" in name.lower()
 
