@@ -18,6 +18,7 @@ version = release = __version__
 extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+highlight_language = "text"  # a block without a language is output, or commands
 exclude_patterns = ["measurements", "figures"]
 html_theme = "furo"
 html_static_path, html_css_files = ["wrap.css"], ["wrap.css"]
