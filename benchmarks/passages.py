@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+from corpus.overlap import GRAM, shared_grams
 from held_out import HELD_OUT, TEST, WIKITEXT
 from tokenizers import Tokenizer
 
@@ -29,7 +30,6 @@ ROOM, BLOCK, ONE_OF = 500, 8, 50
 """Tokens of the pieces in a passage: what is cut within a word may be a few tokens more when it is joined."""
 OTHER_CORPUS = "wikitext-2"
 """A corpus with its own split and another tokenization."""
-GRAM = 13
 
 
 def texts(folder: Path) -> Iterator[tuple[str, list[str]]]:
@@ -98,17 +98,8 @@ def split(tokenizer: Tokenizer, folder: Path) -> dict[str, list[str]]:
     return sides
 
 
-def shared_grams(ids: Sequence[Sequence[int]], training: Iterable[Sequence[int]]) -> float:
-    """Return the share of the 13-grams of token lists that the training text has too."""
-    wanted = {gram for each in ids for gram in grams(each)}
-    there = {gram for each in training for gram in grams(each) if gram in wanted}
-    return len(there) / max(1, len(wanted))
-
-
-def grams(ids: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield runs of 13 tokens, markers excepted."""
-    inner = tuple(ids[1:-1])
-    return (inner[first : first + GRAM] for first in range(len(inner) - GRAM + 1))
+def without_markers(ids: Sequence[int]) -> Sequence[int]:
+    return ids[1:-1]
 
 
 def main() -> None:
@@ -132,7 +123,7 @@ def main() -> None:
         arrays[f"{side}_offsets"] = np.cumsum([0, *map(len, ids)])
         print(f"{side}: {len(found):,} passages, {len(arrays[side]):,} tokens, longest {max(map(len, ids))}")
         if side != TRAIN:
-            share = shared_grams(ids, encoded[TRAIN])
+            share = shared_grams(*(map(without_markers, each) for each in (ids, encoded[TRAIN])))
             print(f"{side}: {share:.2%} of its {GRAM}-grams are in the training text")
     np.savez_compressed(chosen.work / "passages.npz", **arrays)
 
