@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from launcher.probes.text import text_facts
+from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
-from neobert.data.sources.preview import opens_without_pyarrow
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.core import judge_known
 from validators.facts import Facts, ProbeRecord
-from validators.facts_host import TextFacts
 from validators.finding import CheckResult, Finding, Level
+
+if TYPE_CHECKING:
+    from validators.facts_host import TextFacts
 
 GROUP = "text"
 
@@ -43,6 +45,11 @@ def judge_with_text(run: ResolvedRun, plan: Plan, *, needs_data: bool = False) -
 
 
 def _texts_of(config: RunConfig, *, needs_data: bool) -> tuple[tuple[TextFacts, ...], str]:
+    if not any(corpus.path for corpus in corpora_of(config.dataset)):
+        return (), ""
+    from launcher.probes.text import text_facts
+    from neobert.data.sources.preview import opens_without_pyarrow
+
     if needs_data:
         return text_facts(config), ""
     texts = text_facts(config, opens_without_pyarrow)

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import category, normalize
 
-from launcher.probes.probe import Subject
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
 from neobert.plan.normalization import Normalization, normalization_of
 from neobert.tasks import spec_of
 from validators.facts_host import LeftOutFacts, TextFacts
+
+if TYPE_CHECKING:  # `lint` needs no child processes
+    from launcher.probes.probe import Subject
 
 NAMES = [item.name for item in fields(LeftOutFacts)]
 

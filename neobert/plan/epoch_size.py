@@ -14,8 +14,6 @@ from pathlib import Path
 from neobert.config.corpora import paths_of
 from neobert.config.schema import DatasetConfig, RunConfig
 from neobert.config.text_formats import is_plain
-from neobert.data.sources.file_selection import select_files
-from neobert.data.sources.path_patterns import places_of
 from neobert.data.sources.rows import RowFormat
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
@@ -86,6 +84,10 @@ def _bytes_of(paths: tuple[str, ...], rows: RowFormat, train_split: str) -> int:
 
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
+    # `lint` is to import few modules: most run files name no local text, or none that is here.
+    from neobert.data.sources.file_selection import select_files
+    from neobert.data.sources.path_patterns import places_of
+
     try:
         files = select_files(places_of(paths), rows, is_plain).files
         files = [file for file in files if file.split == train_split]

@@ -12,7 +12,6 @@ from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
-from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
 
 MOST_BYTES = 2**20
@@ -34,6 +33,8 @@ PUBLISHED = {
 
 def refuse_other_model(config: RunConfig, weights: Path) -> None:
     """Raise `ProjectError` EXP005 if the config.json of NeoBERT weights contradicts the section `model`."""
+    from neobert.runfiles.model_folder import folder_of_weights  # checkpoints, which `lint` seldom reads
+
     file = folder_of_weights(weights) / CONFIG
     if not isinstance(config.model, ModelConfig) or not file.is_file():
         return
@@ -66,6 +67,8 @@ def embedding_multiplier(model: ModelConfig) -> float:
     if model.embedding_multiplier is not None:
         return model.embedding_multiplier
     if model.pretrained_checkpoint is not None:
+        from neobert.runfiles.model_folder import folder_of_weights
+
         file = folder_of_weights(Path(model.pretrained_checkpoint)) / CONFIG
         trained = _read(file).get("embedding_multiplier", 1.0) if file.is_file() else None
         if is_number(trained):
@@ -76,6 +79,8 @@ def embedding_multiplier(model: ModelConfig) -> float:
 def _read(file: Path) -> dict[str, Any]:
     if file.stat().st_size > MOST_BYTES:
         raise ProjectError("EXP005", f"is larger than {MOST_BYTES:,} bytes", place=str(file))
+    from neobert.runfiles.model_folder import read_json
+
     content: dict[str, Any] = read_json(file, code="EXP005")
     return content
 
