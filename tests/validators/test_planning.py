@@ -51,7 +51,7 @@ def test_keys_that_the_profile_was_not_measured_with_are_named(override, said):
 
 
 def test_an_estimate_is_stated_for_kernels_and_devices():
-    source = assumptions_of(resolve_run("a100-prod", [], ["model.kernel_backend=torch"])).source
+    source = assumptions_of(resolve_run("a100-prod", [], ["distributed.nproc_per_node=2"])).source
     assert source.endswith("(a100-prod states this MFU for distributed.nproc_per_node 1, not 2)")
     assert "states" not in assumptions_of(resolve_run("a100-prod", [], ["model.hidden_size=512"])).source
 
