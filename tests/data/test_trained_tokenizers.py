@@ -15,7 +15,7 @@ from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import training_text
 from neobert.data.tokenize.normalization import described, normalizer
 from neobert.data.tokenize.tokenizers import load_tokenizer
-from neobert.data.tokenize.trained import train_tokenizer
+from neobert.data.tokenize.trained import identity_of_trained, train_tokenizer
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences
@@ -163,6 +163,18 @@ def test_the_uncased_wordpiece_is_that_of_earlier_versions():
     """Its digest is in checkpoints: runs of theirs train it again if their cache is lost."""
     found = load_tokenizer(TokenizerConfig(vocab_size=300, **UNCASED), list(TEXTS.values()))
     assert found.digest == "401623005663cf6bbb58221c6115d550676668a91e27c095bea5290fb1b957eb"
+
+
+def test_each_value_of_a_key_trains_another_tokenizer():
+    """The name of the cache folder, and the digest that a checkpoint is compared by."""
+    configs = [
+        TokenizerConfig(vocab_size=600, algorithm=algorithm, lowercase=lowercase, strip_accents=strips)
+        for algorithm in ALGORITHMS
+        for lowercase in (False, True)
+        for strips in (False, True)
+    ]
+    assert len({str(identity_of_trained(config)) for config in configs}) == 8
+    assert len({load_tokenizer(config, list(TEXTS.values())).digest for config in configs}) == 8
 
 
 @pytest.mark.parametrize("keys", [{}, UNCASED, {"algorithm": "bpe", "size": 600}])

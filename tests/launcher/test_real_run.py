@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -91,6 +92,50 @@ def test_a_run_of_one_epoch_is_planned_and_judged_by_its_epoch(run_child: Callab
     judged = run_child("preflight", "--level", "data", *one, "--set", "trainer.output_dir=other", "-v")
     assert f"{trained.json['step']} steps x" in judged.out
     assert "DAT004" in run_child("preflight", "--level", "data", *one[:3]).out
+
+
+def test_a_run_of_an_earlier_version_keeps_its_lower_cased_tokenizer(run_child: Callable[..., Any]) -> None:
+    """Such a version had neither key; its tokenizer is trained again here, because the cache is lost."""
+    words = [f"Document {number} sagt Schönes über {number % 7} Dinge" for number in range(300)]
+    Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
+    Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
+    before = ("--set", "tokenizer.lowercase=true", "--set", "tokenizer.strip_accents=true")
+    begun = run_child("train", "run.yaml", *before)
+    assert begun.code == 0, begun.out + begun.err
+    names = ("model.safetensors", "tokenizer.json")
+    last = {name: Path("run/checkpoints/40", name).read_bytes() for name in names}
+
+    for number in (35, 40):
+        shutil.rmtree(f"run/checkpoints/{number}")
+    for name in ("checkpoints/latest", "outcome.json"):
+        Path("run", name).unlink()
+    shutil.rmtree("cache")
+    for file in (Path("run/resolved.json"), Path("run/provenance.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for key in ("algorithm", "lowercase", "strip_accents"):
+            content.get("tokenizer", {}).pop(key, None)
+            content.pop(f"tokenizer.{key}", None)
+        file.write_text(json.dumps(content), encoding="utf-8")
+
+    resumed = run_child("train", "run.yaml", "--resume", "auto")
+    assert resumed.code == 0, resumed.out + resumed.err
+    assert "resuming from step 30" in resumed.out + resumed.err
+    assert {name: Path("run/checkpoints/40", name).read_bytes() for name in names} == last
+
+
+def test_a_byte_level_tokenizer_is_trained_exported_and_encodes(run_child: Callable[..., Any]) -> None:
+    words = [f"दस्तावेज़ {number} में {number % 7} शब्द" for number in range(300)]
+    Path("text.txt").write_text("\n\n".join(words), encoding="utf-8")
+    Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
+    keys = ("tokenizer.algorithm=bpe", "tokenizer.vocab_size=384", "trainer.max_steps=2")
+    trained = run_child("train", "run.yaml", *(word for key in keys for word in ("--set", key)))
+    assert trained.code == 0, trained.out + trained.err
+    exported = run_child("export", "run", "--to", "sentence-transformers", "--output", "exported")
+    assert exported.code == 0, exported.out + exported.err
+    for model, vectors in (("run", "a.npy"), ("exported/sentence-transformers", "b.npy")):
+        encoded = run_child("encode", model, "text.txt", "--output", vectors)
+        assert encoded.code == 0, encoded.out + encoded.err
+    assert Path("a.npy").read_bytes() == Path("b.npy").read_bytes()
 
 
 LABELLED = """\
