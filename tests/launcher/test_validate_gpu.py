@@ -39,7 +39,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the children answer; a GPU is there."""
     said = {"numerics": copy.deepcopy(RECORDED["numerics"]), "devices": copy.deepcopy(RECORDED["devices"])}
 
-    def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
+    def ask(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
         return {"unsupported": said.get("unsupported", ""), **said}
 
     monkeypatch.setattr(trials, "_measure", ask)

@@ -30,7 +30,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Answer for the children that would need a GPU; return what they were started for."""
     started: list[tuple[str, ...]] = []
 
-    def ask(module: tuple[str, ...], limit_s: float) -> dict[str, Any]:
+    def ask(module: tuple[str, ...], limit_s: float, waiting: Any = ()) -> dict[str, Any]:
         started.append(module)
         return {"unsupported": "", "numerics": RECORDED["numerics"], "devices": RECORDED["devices"]}
 
