@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import against_commit
 import measurement
 import pytest
 
@@ -41,16 +40,3 @@ def test_a_figure_of_a_run_that_was_cut_short_is_marked(tmp_path):
         measurement.write_measurement(tmp_path / "s.json", 2.5, "ratio", 2.0, {}, is_complete=is_complete)
         assert ("is_complete" in json.loads((tmp_path / "s.json").read_text())) is not is_complete
     assert [path.name for path in tmp_path.iterdir()] == ["s.json"]
-
-
-def test_a_comparison_of_commits_is_written_after_each_round(tmp_path, monkeypatch):
-    speeds = iter([1.0, 1.0, 100.0, 99.0, 100.0, 101.0, 0.0])
-    monkeypatch.setattr(against_commit, "tokens_per_second", lambda *_: next(speeds) or 1 / 0)
-    monkeypatch.setattr(
-        "sys.argv", ["x", str(tmp_path), str(tmp_path), "--output", str(tmp_path), "--row-length", "1024"]
-    )
-    with pytest.raises(ZeroDivisionError):
-        against_commit.main()
-    kept = json.loads((tmp_path / "refactor-throughput.json").read_text())
-    assert (kept["is_complete"], kept["value"]) == (False, 1.0)
-    assert kept["detail"]["1024"]["tokens_per_sec"] == {"before": [100.0, 100.0], "after": [99.0, 101.0]}
