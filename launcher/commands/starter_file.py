@@ -20,7 +20,7 @@ MOST_PASSES, LEAST_STEPS = 20, 20
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Size of a model, with a suitable sequence length, learning rate and description (`gloss`)."""
+    """Size of a model, with a suitable sequence length, learning rate on a CPU and description (`gloss`)."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -107,9 +107,7 @@ def content_of(starter: Starter, file: str) -> str:
         (f"  max_seq_length: {size.max_seq_length}", "tokens; longer documents are split"),
         ("  validation_split: 0.05", "of the documents, for eval/loss"),
         ("", ""),
-        ("optimizer:", ""),
-        (f"  lr: {size.lr}", "peak; optimizer, warm-up and decay are set by the profile"),
-        ("", ""),
+        *_rate(starter, size),
         ("trainer:", ""),
         (f"  {_entry('output_dir', f'runs/{starter.stem}')}", "checkpoints, metrics, logs"),
         (f"  max_steps: {max_steps}", steps_comment),
@@ -123,6 +121,14 @@ def content_of(starter: Starter, file: str) -> str:
     head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
     width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
     return head + "".join(_line(text, comment, width) for text, comment in rows)
+
+
+def _rate(starter: Starter, size: Size) -> list[tuple[str, str]]:
+    """Return the lines of the learning rate, which depends on the size; on a GPU one rate has won at all."""
+    if starter.device == "gpu":
+        return []
+    comment = "peak; optimizer, warm-up and decay are set by the profile"
+    return [("optimizer:", ""), (f"  lr: {size.lr}", comment), ("", "")]
 
 
 def _heads(starter: Starter, size: Size) -> int:

@@ -71,7 +71,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Stand-ins for what this machine lacks: the data of a production profile, its disk, its GPUs."""
 
     def have(devices: tuple[GpuFacts, ...] | None, **more: Measure) -> None:
-        stand_ins = {"data": lambda _: TEXT, "disk": lambda _: DISK, "software": _with_flash_attn, **more}
+        stand_ins = {"data": lambda _: TEXT, "disk": lambda _: DISK, "software": _with_triton, **more}
         groups = {probe.group: probe.measure for probe in levels.HOST_PROBES} | stand_ins
         probes = tuple(Probe(group, measure) for group, measure in groups.items())
         on_device = [field.name for field in fields(RECORDED) if field.name not in {*groups, "gpus", *HEAD}]
@@ -103,9 +103,9 @@ def _gpus(devices: tuple[GpuFacts, ...] | None) -> tuple[GpuFacts, ...]:
     return devices
 
 
-def _with_flash_attn(subject: Subject) -> SoftwareFacts:
+def _with_triton(subject: Subject) -> SoftwareFacts:
     found = probe_software(subject)
-    return replace(found, packages={**found.packages, "flash-attn": "2.8.3"})
+    return replace(found, packages={**found.packages, "triton": "3.6.0"})
 
 
 def checks_of(report: Any) -> dict[str, str]:
@@ -288,10 +288,12 @@ def test_the_receipt_covers_the_run_for_a_day(command: Run, tmp_path: Path) -> N
 def test_a_receipt_keeps_what_was_measured(
     keeps_it: bool, command: Run, machine: Any, tmp_path: Path
 ) -> None:
-    """12.5 minutes of work are at risk by what was measured; by the estimate they would be 12.7."""
-    limit = ("guard.max_lost_minutes=12.6",)
+    """12.5 minutes of work are at risk by what was measured; by the estimate they would be 12.9."""
+    limit = ("guard.max_lost_minutes=12.6", "model.num_hidden_layers=34")
     machine((A100,))
-    answer = command("preflight", "-p", "a100-prod", "--set", *limit, "--output", "r", *JSON)
+    answer = command(
+        "preflight", "-p", "a100-prod", "--set", limit[0], "--set", limit[1], "--output", "r", *JSON
+    )
     assert answer.code == 0, answer.out
     kept = read_receipt(tmp_path / "r" / "receipt.json")
     assert (kept.measured["step_time_s"], kept.measured["source"]) == (

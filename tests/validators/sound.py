@@ -65,7 +65,8 @@ def _rehearsed(recorded: dict[str, Any], run: ResolvedRun, plan: Plan) -> dict[s
         "peak_reserved_mib": int(plan.memory_mib.value),
     }
     asked, layers = run.config.model.attn_backend, run.config.model.num_hidden_layers
-    attention = asked if asked == "torch_varlen" else recorded["attention"]["resolved"]
+    named = {"torch_varlen": "torch_varlen", "flash_attn_varlen": "flash_attn_2"}
+    attention = named.get(asked, recorded["attention"]["resolved"])
     peak = run.config.optimizer.lr
     rates = [
         place | {"learning_rate": learning_rate_at(place["step"] - 1, peak, plan.schedule)}
@@ -74,7 +75,8 @@ def _rehearsed(recorded: dict[str, Any], run: ResolvedRun, plan: Plan) -> dict[s
     return {
         "num_ranks": plan.world_size.value,
         "device_name": CARDS[str(run.profile and run.profile.requires.gpu)]["name"],
-        "speed": recorded["speed"] | {"step_time_s": step_s, "tokens_per_second": pace, "mfu": plan.mfu.value,
+        "speed": recorded["speed"] | {"step_time_s": step_s, "tokens_per_second": pace,
+                                      "mfu": run.profile.expects.mfu if run.profile else plan.mfu.value,
                                       "line_step_times_s": [step_s] * 8},
         "baseline_tokens_per_second": pace,
         "save_s": min(recorded["save_s"], plan.save_interval_steps.value * step_s),

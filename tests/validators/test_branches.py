@@ -91,9 +91,10 @@ ROWS: list[Row] = [
      "facts.software.packages", {}, {"torch": "2.13"}, "torch"),
     ("ATT001", {}, "facts.gpus.0.compute_capability", [7, 5], [8, 0], "compute capability 8.x to 12.x"),
     ("ATT001", {}, "config.model.num_attention_heads", 2, 3, "head size in multiples of 8"),
-    ("ATT001", {"config.model.attn_backend": "flex"},
+    ("ATT001", {"config.model.attn_backend": "flex", "config.model.kernel_backend": "torch"},
      "facts.software.packages", {"torch": "2.13"}, {"torch": "2.13", "triton": "3.6"}, "triton"),
-    ("ATT001", {"facts.gpus": [HOPPER]}, "facts.software.packages",
+    ("ATT001", {"facts.gpus": [HOPPER], "config.model.attn_backend": "flash_attn_varlen",
+                "config.model.kernel_backend": "torch"}, "facts.software.packages",
      {"torch": "2.13"}, {"torch": "2.13", "flash-attn-3": "3.0"}, "flash_attn_3 needs flash-attn-3"),
     ("ATT001", {"facts.software.packages": {"flash-attn-4": "4.0"}},
      "facts.gpus.0.compute_capability", [8, 0], [9, 0], "flash_attn_4 needs compute capability 9.x to 10.x"),
@@ -483,7 +484,11 @@ def test_a_patience_that_cannot_run_out_wastes_nothing(judge_situation):
 
 
 def test_a_smoke_run_may_do_without_a_varlen_kernel(judge_situation):
-    without = {"config.model.attn_backend": "auto", "facts.software.packages": {}}
+    without = {
+        "config.model.attn_backend": "auto",
+        "config.model.kernel_backend": "auto",
+        "facts.software.packages": {},
+    }
     assert judge_situation(without).of("ATT001")
     assert judge_situation(without | {"profile": "gpu-smoke"}).of("ATT001") == []
 

@@ -129,7 +129,7 @@ RECOMPUTE = "set trainer.gradient_checkpointing to true"
     ("profile", "overrides", "hint"),
     [
         ("h200-prod", LARGE, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"),
-        ("a100-prod", LARGE, f"{LOWER}, or {RECOMPUTE}"),
+        ("a100-prod", LARGE, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"),
         ("a100-prod", ("trainer.per_device_train_batch_size=2048",), LOWER),
         ("a100-prod", ("model.hidden_size=12288",), SHORTEN),
     ],
@@ -149,10 +149,10 @@ def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted() -> No
 def test_a_batch_of_one_row_cannot_be_lowered() -> None:
     run = run_of("trainer.per_device_train_batch_size=2")
     (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
-    assert one.hint == f"{LOWER}, or {RECOMPUTE}"
+    assert one.hint == f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"
     run = run_of("trainer.per_device_train_batch_size=1")
     (one,) = found("MEM001", run, with_facts("rehearsal", out_of_memory="no room"))
-    assert one.hint == RECOMPUTE
+    assert one.hint == f"{RECOMPUTE} and model.kernel_backend to torch"
     recomputed = run_of("trainer.per_device_train_batch_size=1", "trainer.gradient_checkpointing=true")
     (one,) = found("MEM001", recomputed, with_facts("rehearsal", out_of_memory="no room"))
     assert one.hint == SHORTEN

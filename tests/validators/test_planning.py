@@ -30,7 +30,7 @@ def run_with(**requires):
 def test_the_profile_says_what_to_plan_for(requires, device, memory_mib):
     assumptions = assumptions_of(run_with(**requires))
     assert (assumptions.device_name, assumptions.device_memory_mib) == (device, memory_mib)
-    assert assumptions.mfu == 0.35
+    assert assumptions.mfu == 0.42
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_a_cpu_run_declares_fp32():
 
 
 def test_blocks_of_one_graph_say_it_once():
-    facts = with_part("attention", ran=("flash_attn_2", "", ""))
+    facts = with_part("attention", ran=("triton_packed", "", ""))
     assert said("ATT002", facts) == []  # a100-prod compiles
     with pytest.raises(CannotTellError, match="blocks 1, 2 did not report"):
         said("ATT002", facts, overridden("trainer.torch_compile=false"))
@@ -231,7 +231,9 @@ def test_blocks_of_one_graph_say_it_once():
 
 def test_a_named_kernel_is_the_one_that_is_resolved():
     facts = with_part("attention", resolved="torch_varlen", ran=("torch_varlen",))
-    assert said("ATT002", facts) == ["flash_attn_varlen was requested, but torch_varlen was resolved"]
+    named = overridden("model.attn_backend=flash_attn_varlen", "model.kernel_backend=torch")
+    (violation,) = RULES["ATT002"].judge(named, plan_run(named), facts)
+    assert violation.message == "flash_attn_varlen was requested, but torch_varlen was resolved"
     assert said("ATT002", facts, overridden("model.attn_backend=auto")) == []
     assert said("ATT002", facts, overridden("model.attn_backend=torch_varlen")) == []
 
