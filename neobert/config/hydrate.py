@@ -48,6 +48,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 PROFILE_KEYS: dict[str, Any] = {
     "about": {"type": "object", "description": "Profiles: name, kind, intent, requires, expects."},
     "extends": {"type": "string", "description": "Profiles: the profile that this one builds on."},
+    "pretraining": {
+        "type": ["object", "null"],
+        "description": "Profiles: values for a NeoBERT that is pretrained from random weights.",
+    },
 }
 
 

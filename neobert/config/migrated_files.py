@@ -17,7 +17,7 @@ from neobert.config.document import Document
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.key_suggestions import key_elsewhere
 from neobert.config.keys import all_keys, sections
-from neobert.config.migrated_keys import advice_for_key
+from neobert.config.migrated_keys import advice_for_key, advice_for_value
 from neobert.config.migrated_names import ANY_BATCH
 from neobert.config.nodes import Node, Path, Scalar, children, find, join, walk
 from neobert.config.schema import RunConfig
@@ -227,6 +227,8 @@ def _value_text(target: str, value: Any) -> str:
         and len(text := yaml_text(translated)) <= LONGEST_SHOWN
     ):
         return f": {text}"
+    if (advice := advice_for_value(target, value)).startswith("write "):
+        return f": {advice.removeprefix('write ')}"
     choices = choices_of(annotation_at(tuple(target.split("."))))
     return f": {' or '.join(choices)}" if choices else ""
 

@@ -146,8 +146,10 @@ VALUES: dict[tuple[str, str | bool | int], str] = {
     ("optimizer.name", "decoupled_adamw"): DECOUPLED,
     ("optimizer.name", "decoupled_stableadamw"): DECOUPLED,
     ("optimizer.name", "soap"): "not supported: write adamw, adam, lion, muon or muonclip",
-    ("scheduler.name", "wsd"): PLATEAU,
-    ("scheduler.name", "constant"): PLATEAU,
+    **{
+        ("scheduler.name", name): PLATEAU
+        for name in ("wsd", "warmup_stable_decay", "trapezoidal", "constant", "constant_with_warmup")
+    },
     ("wandb.mode", "disabled"): "remove wandb from trackers, or write wandb.enabled: false",
 }
 

@@ -65,6 +65,8 @@ def issues_of(text: str, tmp_path: Path) -> dict[str, str]:
         # schedule and optimizer
         ("lr_scheduler_kwargs: {min_lr_rate: 0.1}", "write scheduler.final_lr_ratio: 0.1"),
         ("lr_scheduler_type: cosine_with_min_lr", "write scheduler.name: cosine"),
+        ("lr_scheduler_type: constant", "write scheduler.name: cosine, linear, sqrt or 1-sqrt; "
+         "scheduler.decay_percent keeps the peak rate until the decay"),
         ("warmup_steps: 0.06", "write scheduler.warmup_percent: 6"),
         ("scheduler: {warmup_steps: 0.06}", "write scheduler.warmup_percent: 6"),
         ("total_steps: 500", "write trainer.max_steps: 500"),
