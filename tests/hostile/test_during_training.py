@@ -156,7 +156,7 @@ def test_a_halt_file_ends_a_run_with_a_checkpoint_as_an_interrupt_does(
     assert train_until(run_dir, 6, (run_dir / ".HALT").touch) == 130
     outcome = json.loads((run_dir / "outcome.json").read_text(encoding="utf-8"))
     assert outcome == {"status": "interrupted", "exit_code": 130, "step": 7, "message": ""}
-    (run_dir / ".HALT").unlink()
+    assert not (run_dir / ".HALT").exists(), "it was obeyed, and does not block the next launch"
     assert run(run_dir) == 0
     assert exact_lines(run_dir) == uninterrupted
 

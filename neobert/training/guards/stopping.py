@@ -56,6 +56,14 @@ class DirectoryWatch:
             trainer.signals.request(signal.SIGINT)
 
 
+def consume_halt(run_dir: Path) -> None:
+    """Remove the `.HALT` file that the session has obeyed, so that the next launch trains again."""
+    try:
+        (run_dir / HALT).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s was obeyed, but could not be removed: %s", run_dir / HALT, error)
+
+
 @contextmanager
 def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
     """Keep the run directory open inside the `with` block, to follow it when it is moved."""

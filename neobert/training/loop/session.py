@@ -40,7 +40,13 @@ from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.guards.degradation import CompilationWatch, DegradationWatch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
-from neobert.training.guards.stopping import DirectoryWatch, EarlyStopping, early_stopping_of, watching
+from neobert.training.guards.stopping import (
+    DirectoryWatch,
+    EarlyStopping,
+    consume_halt,
+    early_stopping_of,
+    watching,
+)
 from neobert.training.loop.assembly import (
     Start,
     assemble,
@@ -103,6 +109,8 @@ def run_session(
     exit_code = EXIT_OK if is_complete else signals.exit_code
     if world.is_main:
         record_end(run_dir, status, exit_code, step)
+        if status != "preempted":  # after a preemption the job is queued again, and nothing has halted it yet
+            consume_halt(run_dir)
     log.info("%s at step %d", status, step)
     if trainer is not None:  # a rank that was stopped before may be the only one so far
         world.wait_for_all()
