@@ -72,7 +72,8 @@ class DiskFacts:
     """File system of output_dir, tested with a write, a sync and a rename.
 
     `reservation` is the attempt to reserve the size of one checkpoint, which a quota can reject despite free
-    space. Some file systems cannot reserve space; file systems in memory are not tested.
+    space. Some file systems cannot reserve space; file systems in memory are not tested. `temporary_folder`:
+    folder such as /tmp or $TMPDIR that contains output_dir, or empty.
     """
 
     path: str
@@ -85,6 +86,7 @@ class DiskFacts:
     error: str = ""
     reservation: Literal["done", "refused", "unsupported", "not tried"] = "not tried"
     reservation_error: str = ""
+    temporary_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

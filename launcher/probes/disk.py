@@ -28,6 +28,7 @@ TRIAL_BYTES = 4 * BYTES_PER_MIB
 NO_INODE_LIMIT = 2**31 - 1
 RESERVED_MIB_PER_S = 200
 IN_MEMORY = ("tmpfs", "ramfs")
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 
 
 def probe_disk(subject: Subject) -> DiskFacts:
@@ -56,6 +57,7 @@ def probe_disk(subject: Subject) -> DiskFacts:
         error=error,
         reservation=reserved.status,
         reservation_error=reserved.error,
+        temporary_folder=temporary_folder_of(output),
     )
 
 
@@ -91,6 +93,13 @@ def _write_and_rename(trial: Path, done: list[str]) -> None:
     first.replace(second)
     if second.stat().st_size == TRIAL_BYTES:
         done.append("rename")
+
+
+def temporary_folder_of(path: Path) -> str:
+    """Return the temporary folder (of the system, or $TMPDIR) that contains a path; empty if none does."""
+    places = (*TEMPORARY, os.environ.get("TMPDIR", ""))
+    parents = path.resolve().parents
+    return next((place for place in places if place and Path(place).resolve() in parents), "")
 
 
 def free_mib_of(folder: Path) -> int:

@@ -102,11 +102,13 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ## What it does
     Tries a write, a sync and a rename in the run directory, and checks the type of its file system. Memory
     and container layers (tmpfs, overlay) fail a production run, whose checkpoints must outlive the
-    container. For a smoke run, and on a machine without the GPUs that the profile requires, they are a
-    warning, because such a machine does not train the run.
+    container, and so do temporary folders (/tmp, /var/tmp, /dev/shm, $TMPDIR). For a smoke run, and on a
+    machine without the GPUs that the profile requires, a file system in memory is a warning, because such a
+    machine does not train the run; a smoke run may be in a temporary folder.
 
     ## Why is this bad?
-    A container's layer is deleted with the container, and a rename that is not atomic leaves half a
+    A container's layer is deleted with the container, a temporary folder is cleaned at reboot, after some
+    days or at the end of a job, and a rename that is not atomic leaves half a
     checkpoint under the name of a complete one.
 
     ## Example
@@ -139,6 +141,13 @@ def unsafe_output_dir(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "trainer.output_dir",
             f"{disk.path} is on {disk.filesystem}, which is lost with the container or at reboot",
             "set trainer.output_dir to a folder on a persistent disk",
+            None if _trains_here(run, facts) else Severity.WARN,
+        )
+    elif disk.temporary_folder and run.is_production:
+        yield Violation(
+            "trainer.output_dir",
+            f"{run.config.trainer.output_dir} is in {disk.temporary_folder}, a folder that is cleaned",
+            "set trainer.output_dir to a folder on a persistent disk, outside of temporary folders",
             None if _trains_here(run, facts) else Severity.WARN,
         )
 
