@@ -27,9 +27,10 @@ touch ready
 while :; do sleep 0.05; done
 """
 SCHEDULER = {
-    "scontrol": 'if [ "$1" = show ]; then echo node-a; echo node-b; else echo "$@" > requeued; fi',
-    "srun": 'while [[ "$1" == -* ]]; do shift; done; exec "$@"',
-    "scancel": 'echo "$@" > cancelled; kill -TERM "$(cat pid)"',
+    "scontrol": 'if [ "$1" = show ]; then echo node-a; echo node-b; else echo "$@" > requeued; '
+    '[ -z "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; }; fi',
+    "srun": 'touch step; while [[ "$1" == -* ]]; do shift; done; exec "$@"',
+    "scancel": 'echo "$@" > cancelled; kill -TERM "$(cat pid)"; exec sleep "${BLOCKS_S:-0}"',
 }
 
 
@@ -43,29 +44,57 @@ def job(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17", **nodes}
 
 
-def warn(script: Path, number: int, job: dict[str, str]) -> None:
-    """Start a job, warn it once its launcher runs, and wait for its end."""
+def warn(script: Path, number: int, job: dict[str, str]) -> int:
+    """Start a job, warn it once its launcher runs, and return the code of its end."""
     with subprocess.Popen(["bash", str(script), "run.yaml", "--strict"], env=job) as batch:
         while not Path("ready").exists():
             assert batch.poll() is None
             time.sleep(0.01)
         batch.send_signal(number)
-        assert batch.wait(timeout=30) == 0
+        code = batch.wait(timeout=30)
     assert Path("saved").exists()
-    assert Path("requeued").read_text() == "requeue 17\n"
+    assert Path("step").exists(), "at a preemption, only steps are warned in time"
+    return code
 
 
+@SCRIPTS
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_job_that_is_warned_saves_and_queues_itself_again(number: int, job: dict[str, str]) -> None:
-    warn(SCRIPT, number, job)
-    assert Path("arguments").read_text() == "train --config run.yaml --resume auto --strict\n"
-
-
-def test_all_launchers_of_a_job_on_several_nodes_are_warned(job: dict[str, str]) -> None:
-    warn(FOR_NODES, signal.SIGTERM, job)
+def test_a_job_that_is_warned_saves_and_queues_itself_again(
+    script: Path, number: int, job: dict[str, str]
+) -> None:
+    assert warn(script, number, job) == 0
+    assert Path("requeued").read_text() == "requeue 17\n"
     assert Path("cancelled").read_text() == "--signal=TERM 17\n"
-    words = "train --config run.yaml --resume auto --nnodes 2 --rdzv-endpoint node-a:20017 --strict\n"
+    of_nodes = "" if script == SCRIPT else "--nnodes 2 --rdzv-endpoint node-a:20017 "
+    words = f"train --config run.yaml --resume auto {of_nodes}--strict\n"
     assert Path("arguments").read_text() == words
+
+
+@SCRIPTS
+def test_a_task_of_an_array_warns_and_queues_itself_and_not_the_array(
+    script: Path, job: dict[str, str]
+) -> None:
+    """The last task of an array has the number of the array: all tasks were killed and requeued."""
+    assert warn(script, signal.SIGTERM, {**job, "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}) == 0
+    assert Path("requeued").read_text() == "requeue 17_2\n"
+    assert Path("cancelled").read_text() == "--signal=TERM 17_2\n"
+
+
+@SCRIPTS
+def test_a_scheduler_that_blocks_does_not_delay_the_end(script: Path, job: dict[str, str]) -> None:
+    began_s = time.monotonic()
+    assert warn(script, signal.SIGTERM, {**job, "BLOCKS_S": "40"}) == 0
+    assert time.monotonic() - began_s < 20
+
+
+@SCRIPTS
+@pytest.mark.parametrize(
+    ("refusal", "code"), [("Job is pending execution", 0), ("Requeue is disabled for the job", 75)]
+)
+def test_a_job_that_slurm_has_queued_already_ends_without_an_error(
+    script: Path, refusal: str, code: int, job: dict[str, str]
+) -> None:
+    assert warn(script, signal.SIGTERM, {**job, "REFUSAL": refusal}) == code
 
 
 @SCRIPTS
