@@ -86,6 +86,10 @@ tag = pipeline("token-classification", model="PATH_OR_NAME", **settings)
 tag("one text")
 ```
 
+Words that are split already: join them with spaces, as in training, and find the tokens of a word by
+`offset_mapping`. With `is_split_into_words=True`, a byte-level tokenizer makes other tokens, without the
+space before a word.
+
 The first token of each word was trained to have the word's label. `AutoModelForTokenClassification` returns
 the logits. It needs torch, transformers and `trust_remote_code=True`, or `import neobert.model` first if
 `neobert-launch` is installed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,12 +13,14 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_TRAINING_FAILED, ProjectError
+from neobert.export.readers.isolated import PROJECT
 from neobert.export.reference import LIMIT, Arrays, Reference, differences
 from neobert.printable import printable
 
 ISOLATED = Path(__file__).parent / "readers" / "isolated.py"
 LAST_LINES = 12
+MISSING = re.compile(r"^ModuleNotFoundError: No module named '(\w+)")
 
 
 def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arrays, dict[str, str]]:
@@ -40,6 +43,7 @@ def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arr
             check=False,
         )
         if done.returncode:
+            refuse_missing_package(done.stderr, folder)
             lines = (printable(line) for line in done.stderr.strip().splitlines()[-LAST_LINES:])
             raise ProjectError(
                 "EXP010",
@@ -51,6 +55,19 @@ def read_elsewhere(reader: str, folder: Path, reference: Reference) -> tuple[Arr
         with np.load(Path(work_dir, "outputs.npz"), allow_pickle=False) as found:
             outputs = dict(found)
         return outputs, json.loads(Path(work_dir, "versions.json").read_text(encoding="utf-8"))
+
+
+def refuse_missing_package(output: str, folder: Path) -> None:
+    """Raise `ProjectError` if a reader ended because a package that its library imports is not installed."""
+    found = MISSING.search((output.strip().splitlines() or [""])[-1])
+    if found is not None and found[1] not in PROJECT:
+        raise ProjectError(
+            "export-package",
+            f"the package {found[1]}, which the library of this format imports, is not installed",
+            f"pip install {found[1]}, then export again (the folder was removed)",
+            folder.name,
+            EXIT_CHECK_UNKNOWN,
+        )
 
 
 def token_ids(reference: Reference) -> list[list[int]]:

@@ -16,7 +16,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 from neobert.errors import ProjectError
-from neobert.export import read_weights, write_hf_folder
+from neobert.export import read_weights, verify, write_hf_folder
 from neobert.export import run as export_run
 from neobert.export.formats import fork, gguf
 from neobert.export.formats import hf as hf_format
@@ -227,6 +227,19 @@ def test_a_full_disk_is_one_clear_error(checkpoint, monkeypatch):
         run(checkpoint, "hf")
     assert caught.value.code == "EXP012"
     assert list((checkpoint.parent / "out").iterdir()) == []
+
+
+def test_a_missing_dependency_of_the_library_is_named(checkpoint, monkeypatch, tmp_path):
+    """It was reported as a fault of the folder. This project's own packages are hidden on purpose."""
+    reader = tmp_path / "isolated.py"
+    monkeypatch.setattr(verify, "ISOLATED", reader)
+    for name, code in (("sklearn.utils", "export-package"), ("neobert", "EXP010")):
+        reader.write_text(f"raise ModuleNotFoundError({f'No module named {name!r}'!r})")
+        with pytest.raises(ProjectError) as caught:
+            run(checkpoint, "hf")
+        assert caught.value.code == code
+        assert ("pip install sklearn, then export again" in caught.value.hint) == (name != "neobert")
+        assert list((checkpoint.parent / "out").iterdir()) == []
 
 
 def test_a_folder_that_its_library_cannot_read_is_removed(checkpoint, monkeypatch):

@@ -424,6 +424,7 @@ def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, ne
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag: token-classification" in card
     assert "Labels of words: O, B-PER" in card
+    assert "join them with spaces, as in training" in card
 
 
 def test_padded_words_stop_early_and_the_epochs_are_counted(make_run, run, metrics, news):
