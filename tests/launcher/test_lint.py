@@ -726,3 +726,11 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any,
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
     assert "encoders of type bert and modernbert" in finding["message"]
     assert finding["hint"] == "set model.config to a model of type bert or modernbert"
+
+
+def test_the_incident_is_refused_under_a_development_profile(command: Any, run_file: Any) -> None:
+    """Its steps would take minutes on paper, so no limit of time stops it."""
+    toy = (Path(__file__).parents[2] / "examples" / "toy-on-a100.yaml").read_text(encoding="utf-8")
+    path = run_file(toy.replace("profile: a100-prod", "profile: gpu"))
+    findings = command("lint", path, "--set", "dataset.name=x/y", *AS_JSON).json["findings"]
+    assert {"PRE004", "CKP001"} <= {each["code"] for each in findings if each["severity"] == "fail"}

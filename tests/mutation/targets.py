@@ -21,6 +21,7 @@ JUDGES = tuple(
         "finding",
         "waivers",
         "numerics_faults",
+        "departures",
         "thresholds",
         "planning",
     )

@@ -729,7 +729,7 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
 @pytest.mark.parametrize(
     ("start", "differences", "hint"),
     [
-        (RESUME, ["optimizer.name: 'adamw'"], "restore these keys, or start a new run in another"),
+        (RESUME, ["optimizer.name: 'adamw'"], "restore optimizer.name, or start a new run in another"),
         (
             CONTINUED,
             ["optimizer.name: 'adamw'"],
@@ -738,8 +738,12 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
         (RESUME, ["trainer.ema_decay: 0.9"], "ema_decay: null until it saves a checkpoint"),
         (RESUME, ["datacollator.mlm_probability_final: 0.1"], "with version 0.2.0, or start a new run"),
         (CONTINUED, ["trainer.ema_decay: 0.9"], "or remove trainer.continue_from, and set model.pretrained_"),
-        (CONTINUED, ["model.hidden_size: 192"], "restore these keys"),
-        (CONTINUED, ["model.hidden_size: 192", "optimizer.name: 'adamw'"], "restore these keys"),
+        (CONTINUED, ["model.hidden_size: 192"], "restore model.hidden_size"),
+        (
+            CONTINUED,
+            ["model.hidden_size: 192", "optimizer.name: 'adamw'"],
+            "restore model.hidden_size, optimizer.name",
+        ),
     ],
 )
 def test_the_way_on_from_another_run_s_checkpoint_leads_on(start, differences, hint, judge_situation):

@@ -110,9 +110,14 @@ def _resume_violations(run: ResolvedRun, resume: ResumeFacts) -> Violations:
         )
 
 
+def keys_of(differences: Sequence[str]) -> list[str]:
+    """Return the keys of differences between a checkpoint and a run."""
+    return [each.partition(":")[0] for each in differences]
+
+
 def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) -> str:
     """Return the first differing key, one that the user set before one of the profile; else `otherwise`."""
-    keys = [each.partition(":")[0].partition(" x ")[0] for each in differences]
+    keys = [key.partition(" x ")[0] for key in keys_of(differences)]
     own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
     return next(own, next(iter(keys), otherwise))
 
@@ -148,8 +153,8 @@ def _hint_different(resume: ResumeFacts) -> str:
     Starting from the weights alone is possible with another optimizer, but not with another model. A key that
     was removed cannot be restored.
     """
-    keys = [each.partition(":")[0] for each in resume.structural_differences]
-    restored = way_out(keys) or "restore these keys"
+    keys = keys_of(resume.structural_differences)
+    restored = way_out(keys) or f"restore {listed(keys)}"
     if not resume.is_continued:
         return f"{restored}, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):
@@ -233,7 +238,8 @@ def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         yield Violation(
             differing_key(run, resume.numeric_differences, RESUME),
             f"{resume.target} was trained with other settings: {'; '.join(resume.numeric_differences)}",
-            "restore these keys, or set another trainer.output_dir for a new run",
+            f"restore {listed(keys_of(resume.numeric_differences))}, or set another trainer.output_dir for a "
+            "new run",
         )
 
 

@@ -14,7 +14,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.ckp_resume import CONTINUE, RESUME, differing_key, why_not_resumed
+from validators.rules.ckp_resume import CONTINUE, RESUME, differing_key, keys_of, why_not_resumed
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01
@@ -161,4 +161,4 @@ def _schedule_keys(differences: Sequence[str] | None) -> str:
     """Return the keys to restore, or all keys of the schedule if the differing ones are not known."""
     if differences is None:
         return "trainer.max_steps, the scheduler section and optimizer.lr"
-    return listed([each.partition(":")[0] for each in differences])
+    return listed(keys_of(differences))
