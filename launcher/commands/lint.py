@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.lint.discovery import Discovered, discover
+from launcher.lint.discovery import Discovered, discover, left_out_as_foreign
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import deliver
 from launcher.report.formats.text import render
@@ -104,7 +104,7 @@ def run(request: Request, output_format: str) -> int:
     found = discover(request.paths)
     _require_files(request.paths, found)
     if request.fix:
-        _fix(found.files)
+        _fix([path for path in found.files if left_out_as_foreign(path) is None])
     profiles: dict[str, Loaded] = {}
     judged = [
         _chosen(
@@ -130,7 +130,11 @@ def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) ->
 
     Every fix is tried, so files with more than `MOST_TRIED` problems are skipped.
     """
-    broken = [path for path, one in zip(files, judged, strict=True) if one.exit_code]
+    broken = [
+        path
+        for path, one in zip(files, judged, strict=True)
+        if one.exit_code and left_out_as_foreign(path) is None
+    ]
     if not broken:
         return []
     from launcher.lint.fixes import fixable

@@ -55,7 +55,7 @@ def discover(paths: Sequence[Path]) -> Discovered:
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
         is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
-        found = _in_folder(path) if is_folder else [(path, left_out_by_hook(path) if is_hook else None)]
+        found = _in_folder(path) if is_folder else [(path, left_out_as_foreign(path) if is_hook else None)]
         for candidate, other in found:
             if other is None:
                 files[candidate] = None
@@ -137,7 +137,7 @@ def left_out_because(path: Path) -> LeftOut | None:
     return _explained(path, keys) if keys and (is_record or not ours) else None
 
 
-def left_out_by_hook(path: Path) -> LeftOut | None:
+def left_out_as_foreign(path: Path) -> LeftOut | None:
     """Return the reason to skip a file that clearly belongs to another tool; None to lint the file.
 
     Files with misspelt sections or flat arguments of other trainers are linted, and so are unreadable files

@@ -532,6 +532,14 @@ def test_fix_moves_keys_to_their_counterparts(text: str, end: str, tmp_path: Pat
     assert fix_file(path).done == (), "nothing is left that a second time would fix"
 
 
+def test_fix_leaves_a_file_of_another_tool_alone(command: Callable[..., Any], tmp_path: Path) -> None:
+    text = "site_name: x\nstrict: true\nnav: []\nplugins: []\ntheme: {name: y}\n"
+    site = write(tmp_path / "mkdocs.yml", text)
+    answer = command("lint", "--fix", site)
+    assert (answer.code, site.read_text()) == (1, text)
+    assert "[*]" not in answer.out
+
+
 def test_fix_says_how_much_is_left(command: Callable[..., Any], run_file: Any) -> None:
     partly = command("lint", "--fix", run_file(next(iter(MIGRATED))))
     assert "fixed 7 of 7 problems in keys and values\n" in partly.err
