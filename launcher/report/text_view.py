@@ -23,7 +23,7 @@ def files_text(text: Mapping[str, Any]) -> str:
     if text["message"] and not text["formats"]:
         return f"{text['source']}: {text['message']}"
     formats = ", ".join(f"{count:,} x {suffix}" for suffix, count in text["formats"].items())
-    parts = [f"{text['source']}: {formats}"]
+    parts = [f"{text['source']}: {formats or 'a saved dataset'}"]
     if text["num_eval_files"]:
         parts.append(f"{counted(text['num_eval_files'], 'file')} for evaluation")
     if text["documents"] is not None:

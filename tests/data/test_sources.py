@@ -427,6 +427,8 @@ def test_patterns_and_lists_are_read_as_a_folder_with_their_files_is(tmp_path, m
     assert texts(both.evaluation) == ["test/y.txt"]
     assert texts(corpus("t*/*.txt").evaluation) == ["test/y.txt"]
     refused("DAT001", "matches no file", path="novels/*.md")
+    datasets.Dataset.from_dict({"text": ["x"]}).save_to_disk("saved")
+    assert "dataset.mixture" in refused("DAT001", "is a saved dataset", path=("train", "saved")).hint
     refused("DAT001", "is not read", path=("train", "novels/c.log"))
 
 

@@ -26,6 +26,7 @@ from neobert.config.text_formats import (
 from neobert.data.sources.folder_listing import EMPTY, listed_files, why_not_text
 from neobert.data.sources.path_patterns import Place
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
+from neobert.data.sources.saved import is_saved_dataset
 from neobert.data.sources.splits import ALIASES
 from neobert.data.sources.text_files import column_of
 from neobert.data.sources.unreadable import unreadable, way_to_text
@@ -120,6 +121,10 @@ def select_files(
     selection = Selection()
     for place in places:
         num_before = len(selection.files)
+        if len(places) > 1 and is_saved_dataset(place.path):
+            hint = "list this folder and the other paths in dataset.mixture"
+            message = "is a saved dataset, which is not read together with other paths"
+            raise unreadable(place.path, message, hint)
         if place.is_named and not place.path.is_dir():
             check_file(place.path)
             selection.files.append(_text_file(place.path, place.base))

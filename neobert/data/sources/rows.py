@@ -18,6 +18,8 @@ class UnknownLabelError(ProjectError):
 CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without one, that names the column of the text."""
+NO_TEXT = "KEY"
+"""Stands in hints for the key of an object without text."""
 OF_ARRAY = ", object "
 """In the location of a row of a JSON array."""
 
@@ -90,14 +92,15 @@ def _key_of_text(value: Mapping[str, object]) -> str:
     """Return the key of an object that holds its text: a usual name, else the key of the longest string."""
     texts = {key: each for key, each in value.items() if isinstance(each, str)}
     usual = next((each for each in CANDIDATES if each in texts), None)
-    return usual or max(texts, key=lambda key: len(texts[key]), default="KEY")
+    return usual or max(texts, key=lambda key: len(texts[key]), default=NO_TEXT)
 
 
 def _column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
     """Return DAT011; for a text, the hint names the columns of strings, and the way to read nested text."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
-        ways = list(filter(None, (_way_to_text(name, value, place) for name, value in columns.items())))[:1]
+        found = (_way_to_text(name, value, place) for name, value in columns.items())
+        ways = [way for way in found if way and NO_TEXT not in way][:1]
         names = [name for name, value in columns.items() if value is None or isinstance(value, str)]
     if names or not ways:
         listed = ", ".join(map(repr, names or columns)) or "none"
