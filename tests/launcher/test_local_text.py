@@ -128,6 +128,13 @@ def test_evaluation_files_with_training_text_are_found(lint, tmp_path):
     assert lint(str(folder))[0] == 0
 
 
+def test_an_empty_path_and_a_list_in_one_text_are_named(lint):
+    for path in ("", []):
+        code, findings, _ = lint(path)
+        assert (code, findings["DAT013"].partition(" | ")[0]) == (1, "dataset.path is empty")
+    assert "[first.txt, second.txt]" in lint("a.txt, b.txt", "--data")[1]["DAT032"]
+
+
 @pytest.mark.parametrize(
     ("splits", "says"),
     [

@@ -261,10 +261,10 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data from more than one source, or from none.
 
     ## What it does
-    Requires exactly one of `dataset.path`, `dataset.name` and `dataset.mixture`. If the profile sets one and
-    the run file another, the run file's is used; this rule is about a single file, or a single command line,
-    that sets several. Names of file formats such as `json` and `csv` are rejected as datasets: for these,
-    the `datasets` library reads every such file below the current directory.
+    Requires exactly one of `dataset.path`, `dataset.name` and `dataset.mixture`, which is not empty. If the
+    profile sets one and the run file another, the run file's is used; this rule is about a single file, or a
+    single command line, that sets several. Names of file formats such as `json` and `csv` are rejected as
+    datasets: for these, the `datasets` library reads every such file below the current directory.
 
     ## Why is this bad?
     The trainer cannot know which source is the intended one, and does not guess.
@@ -291,6 +291,9 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     elif dataset.mixture and (dataset.path or dataset.name) is not None:
         path = "dataset.name" if dataset.path is None else "dataset.path"
         yield Violation(path, f"{path} and dataset.mixture are both set", f"remove {path} or dataset.mixture")
+    elif dataset.path is not None and not dataset.path:
+        hint = "set dataset.path to a file or folder; a shell variable in dataset.path may be unset"
+        yield Violation("dataset.path", "dataset.path is empty", hint)
     elif dataset.path is None and dataset.name is None and not dataset.mixture:
         message = "none of dataset.path, dataset.name and dataset.mixture is set"
         yield Violation("dataset", message, "set dataset.path, dataset.name or dataset.mixture")

@@ -11,6 +11,7 @@ from pathlib import Path
 from neobert.data.sources.unreadable import unreadable
 
 PLACE = "dataset.path"
+_LIST = "set dataset.path to a list, written as [first.txt, second.txt]"
 _SHELL = "set dataset.path to an existing file or folder, or to a pattern such as novels/*.txt"
 
 
@@ -49,7 +50,7 @@ def _resolved(path: Path) -> Iterator[Place]:
         yield Place(path, path.parent)
         return
     if not glob.has_magic(str(path)):
-        raise unreadable(path, "does not exist", _SHELL)
+        raise unreadable(path, "does not exist", _LIST if "," in path.name else _SHELL)
     matches = sorted(glob.glob(str(path), recursive=True))
     if not matches:
         raise unreadable(path, "matches no file", _SHELL)
