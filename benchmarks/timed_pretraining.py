@@ -18,6 +18,7 @@ from typing import Any
 
 import peer_trainer
 from model_sizes import SIZES
+from peers.kernels import kernels_of, summary
 from recipe_screen import BASE, compiled, evaluation, reset, run, run_config, turn
 from step_clock import UNTIMED
 from transformers import BertTokenizer, ModernBertForMaskedLM
@@ -25,6 +26,7 @@ from trials import CONFIG, RECIPE, ROWS, SHARE
 
 from neobert.export.weights import own_weights
 from neobert.model import NeoBERTConfig
+from neobert.training.loop.steps import run_step
 from neobert.training.loop.task import Task
 
 PEER_RECIPE = {"lr": 1e-3, "share": SHARE}
@@ -36,6 +38,7 @@ def ours(chosen: argparse.Namespace) -> dict[str, Any]:
     trial = {**BASE, **RECIPE, "seed": chosen.seed, "steps": chosen.pace_steps}
     config = run_config(chosen.work, chosen.size, chosen.rows, trial, CONFIG)
     trainer = compiled(config, chosen.work)
+    kernels = summary(kernels_of(lambda: run_step(trainer)))
     with turn(chosen.work):
         pace = run(trainer, trial, lambda _: {})
         trial["steps"] = steps_within(chosen.seconds, pace["seconds"] / chosen.pace_steps)
@@ -45,7 +48,8 @@ def ours(chosen: argparse.Namespace) -> dict[str, Any]:
     keep(trainer.task, chosen.models / "ours")
     trainer.batches.close()
     parameters = sum(each.numel() for each in trainer.task.model.parameters())
-    return {"steps": trial["steps"], "parameters": parameters, "recipe": RECIPE, "config": CONFIG, **found}
+    made_of = {"recipe": RECIPE, "config": CONFIG, "kernels": kernels}
+    return {"steps": trial["steps"], "parameters": parameters, **made_of, **found}
 
 
 def keep(task: Task, folder: Path) -> None:
