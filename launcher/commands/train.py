@@ -39,6 +39,7 @@ from launcher.run.worker_nodes import (
     withdraw_receipt,
 )
 from launcher.rundir.directory import (
+    CreatedMeanwhileError,
     claimed,
     continues_run,
     created,
@@ -153,7 +154,15 @@ def _already_finished(node: NodeLaunch) -> int:
 
 
 def _lead(node: NodeLaunch) -> int:
-    """Launch on node 0: lock the run directory, check the run, write its files, and train."""
+    """Launch on node 0; again if another launch created the run during the checks, and has ended since."""
+    try:
+        return _lead_once(node)
+    except CreatedMeanwhileError:
+        return _lead_once(node)
+
+
+def _lead_once(node: NodeLaunch) -> int:
+    """Lock the run directory, check the run, write its files, and train."""
     request, resolved, folder = node.request, node.resolved, node.folder
     with ExitStack() as holds:
         held = holds.enter_context(claimed(folder)) if folder.is_dir() else None

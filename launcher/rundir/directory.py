@@ -60,13 +60,17 @@ def claimed(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+class CreatedMeanwhileError(ProjectError):
+    """Raised if another launch created a run in a directory that was free when the checks began."""
+
+
 @contextmanager
 def created(folder: Path) -> Iterator[int]:
-    """Create a run directory and lock it. Raises ProjectError if another launch created it meanwhile."""
+    """Create a run directory and lock it. Raises `CreatedMeanwhileError` when the other launch has ended."""
     make_folder(folder)
     with claimed(folder) as held:
         if any(folder.iterdir()):
-            raise ProjectError(
+            raise CreatedMeanwhileError(
                 code="run-in-progress",
                 message="another launch created a run in this directory during these checks",
                 hint=f"see `neobert-launch status {folder}`, or choose another trainer.output_dir",

@@ -261,7 +261,10 @@ def _phase(beat: Record, outcome: Record, alive: bool | None, *, has_ended: bool
     phase = str(beat.get("phase", "starting"))
     if has_ended:
         return f"ended, {OUTCOME} is damaged, last phase: {phase}"
-    return f"{DIED}{phase}{_if_disk_full(folder)}" if alive is False else phase
+    if alive is False:
+        ended = f"{phase}, without {OUTCOME}" if phase in ENDINGS else f"{DIED}{phase}"
+        return f"{ended}{_if_disk_full(folder)}"
+    return phase
 
 
 def _if_disk_full(folder: Path) -> str:

@@ -115,9 +115,8 @@ def earlier_run(folder: Path) -> Path:
 
 
 @pytest.mark.child
-@pytest.mark.parametrize("is_running", [True, False])
 def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_running: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.1)
     folder, holds = tmp_path / "run", ExitStack()
@@ -125,8 +124,7 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     def be_slow(_: train.Request, resolved: ResolvedRun, staging: Path, _trainer: object) -> Examination:
         examination = examine(resolved, (Level.STATIC,), folder=staging)
         earlier_run(folder)
-        if is_running:
-            holds.enter_context(claimed(folder))
+        holds.enter_context(claimed(folder))
         return examination
 
     monkeypatch.setattr(train, "_examine", be_slow)

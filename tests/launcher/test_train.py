@@ -73,6 +73,25 @@ def test_a_run_that_finishes_while_a_launch_waits_for_it_is_finished(
     assert (answer.code, answer.out.splitlines()[0]) == (0, "this run is already finished")
 
 
+def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(
+    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sweep that was started twice waited for the run, and then failed because the run was there."""
+    right, nested = train._examine, []
+
+    def examine(*arguments: Any) -> Any:
+        examination = right(*arguments)
+        if not nested:
+            nested.append("begun")
+            nested.append(launch(*TRAIN, fake="finish").code)
+        return examination
+
+    monkeypatch.setattr(train, "_examine", examine)
+    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
+    assert (answer.code, nested) == (0, ["begun", 0]), answer.err + answer.out
+    assert "this run is already finished" in answer.out
+
+
 def test_a_launch_that_is_killed_while_it_writes_leaves_no_earlier_outcome(
     launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -483,6 +483,10 @@ def test_status_of_a_run_that_died(run_dir: Path, monkeypatch: pytest.MonkeyPatc
     standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert standing.phase == "died while in train (disk full, see logs/ for the reason)"
     assert "checkpoint 2.5 min ago" in line(standing)
+    beats = run_dir / "heartbeat_rank0.jsonl"
+    beats.write_text(beats.read_text(encoding="utf-8").replace('"phase": "train"', '"phase": "failed"'))
+    standing = read_status(run_dir, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
+    assert standing.phase == "failed, without outcome.json (disk full, see logs/ for the reason)"
 
 
 def test_status_of_a_run_whose_new_trainer_has_not_reported(tmp_path: Path) -> None:
