@@ -74,12 +74,16 @@ def _reads_whole_files(dataset: DatasetConfig) -> bool:
 
 
 def _text_bytes(config: RunConfig) -> int:
-    paths = (os.path.abspath(os.path.expanduser(path)) for path in paths_of(config.dataset))
-    return _bytes_of(tuple(paths), spec_of(config).rows(config), config.dataset.train_split)
+    paths = [os.path.abspath(os.path.expanduser(path)) for path in paths_of(config.dataset)]
+    states = [os.stat(path) for path in paths if os.path.exists(path)]
+    state = tuple((each.st_size, each.st_mtime_ns) for each in states)
+    return _bytes_of(tuple(paths), state, spec_of(config).rows(config), config.dataset.train_split)
 
 
 @lru_cache(maxsize=16)
-def _bytes_of(paths: tuple[str, ...], rows: RowFormat, train_split: str) -> int:
+def _bytes_of(
+    paths: tuple[str, ...], _state: tuple[tuple[int, int], ...], rows: RowFormat, train_split: str
+) -> int:
     """Return the bytes of the files that hold training text; cached, because a command plans several times.
 
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
