@@ -23,7 +23,6 @@ document. Parameters and FLOPs of a token have to agree within 2 %.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import statistics
 import sys
@@ -40,6 +39,7 @@ from measurement import write_measurement
 from peers import batches, modernbert
 from peers.attention import CANDIDATES, fastest
 from peers.kernels import kernels_of, require_fused_attention, summary
+from peers.turns import Step, free_memory, measure, relative, synchronize
 
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
@@ -48,8 +48,6 @@ from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
 from neobert.training.state.trainer import Trainer
-
-Step = Callable[[], int]
 
 TOLERANCE = 0.02
 FORMS = {
@@ -153,49 +151,6 @@ def warm_up(
     return steps, notes
 
 
-def measure(
-    steps: Mapping[str, Step], rounds: int, seconds: float, keep: Callable[[dict[str, list[float]]], None]
-) -> dict[str, list[float]]:
-    """Return useful tokens per second of each in every round, in turns; `keep` gets them after each round."""
-    gc.collect()
-    gc.freeze()
-    rates: dict[str, list[float]] = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            rates[name].append(round(rate(step, seconds)))
-        keep(rates)
-    return rates
-
-
-def rate(step: Step, seconds: float) -> float:
-    """Time whole cycles of batches for about this long, after two steps, the second of which is timed."""
-    free_memory()
-    cycle = getattr(step, "cycle", 1)
-    step()
-    lasted_s, _ = timed(step, 1)
-    lasted_s, tokens = timed(step, cycle * max(1, round(seconds / lasted_s / cycle)))
-    return tokens / lasted_s
-
-
-def timed(step: Step, count: int) -> tuple[float, int]:
-    synchronize()
-    started_s = time.perf_counter()
-    tokens = sum(step() for _ in range(count))
-    synchronize()
-    return time.perf_counter() - started_s, tokens
-
-
-def synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def free_memory() -> None:
-    """Free the allocator's cache, whose blocks have other sizes for the next contender."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
     """Return, for each form, the faster peer and the throughput of both of our sides relative to it.
 
@@ -218,11 +173,6 @@ def figures(rates: Mapping[str, list[float]]) -> dict[str, dict[str, Any]]:
             "medians": medians,
         }
     return found
-
-
-def relative(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float]:
-    ratios = [round(a / b, 4) for a, b in zip(ours, theirs, strict=True)]
-    return {"median": statistics.median(ratios), "least": min(ratios), "greatest": max(ratios)}
 
 
 def contest(
