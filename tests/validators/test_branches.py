@@ -417,6 +417,8 @@ SMALL_TEXT = {
 def test_the_hint_for_a_small_text_leaves_a_step(judge_situation):
     (one,) = judge_situation(SMALL_TEXT).of("DAT025")
     assert one.hint == "add text, or set trainer.max_steps to 4, which reads this text 4 times"
+    (longer,) = judge_situation(SMALL_TEXT | {"config.trainer.gradient_accumulation_steps": 8}).of("DAT025")
+    assert "set trainer.max_steps to 1," in longer.hint
     streamed = SMALL_TEXT | {"config.dataset.streaming": True}
     assert judge_situation(streamed).status("DAT025") is Status.SKIP
 
@@ -435,8 +437,11 @@ def test_epochs_that_end_a_run_count_as_its_passes(judge_situation):
 
 
 def test_a_text_that_was_counted_is_judged_by_the_count(judge_situation):
-    repeated = {"profile": "gpu", "config.dataset.name": "x/y", "facts.inspection.prepared.epochs": 41.0}
-    assert judge_situation(repeated).status("DAT004") is Status.FAIL
+    repeated = {"profile": "gpu", "text_bytes": 1, "config.trainer.max_steps": 4100}
+    repeated |= {"facts.inspection.prepared.epochs": 41.0}
+    (found,) = judge_situation(repeated).of("DAT004")
+    assert found.hint == "add text, or set trainer.max_steps to 400, which reads this text 4 times"
+    assert judge_situation(repeated).of("DAT025") == [], "estimated, and then counted"
     assert (
         judge_situation(repeated | {"facts.inspection.prepared.epochs": 40.0}).status("DAT004") is Status.PASS
     )
