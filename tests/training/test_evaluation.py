@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from neobert.config.schema import RunConfig
 from neobert.objectives.masked_lm import Score
 from neobert.runfiles.phases import PhaseTracker
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
@@ -36,6 +37,7 @@ def trainer_over(batches) -> Trainer:
         add_up=lambda tensor: tensor,
     )
     return SimpleNamespace(
+        config=RunConfig(),
         progress=SimpleNamespace(step=4),
         source_evaluation=None,
         state=TrainState(progress=None),
