@@ -104,7 +104,10 @@ def test_the_readme_has_the_rates_that_were_measured() -> None:
     )
     page = " ".join(PAGES["README.md"].split())
     assert [form for form, rate in zip(forms, rates, strict=True) if form.format(rate) not in page] == []
+    ratios = [measured(name, "value") for name in ("vs-hf-concatenated", "vs-hf-padded")]
+    assert all(f"{ratio:.2f} times" in page for ratio in ratios)
     page = " ".join(PAGES["performance.md"].split())
+    assert all(f"**{ratio:.2f}** (" in page for ratio in ratios)
     assert f"**{rates[0] / rates[2]:.2f} times** as fast as torch's modules" in page
 
 
