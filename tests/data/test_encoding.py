@@ -225,6 +225,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.encoding_pool import encode_all
+from neobert.data.sources.rows import text_rows
 from neobert.data.sources.text_files import read_rows
 from neobert.config.schema import DatasetConfig
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
 import shutil
@@ -19,6 +18,7 @@ from launcher.io.files import write_text
 from launcher.probes import git
 from launcher.probes.git import probe_git
 from launcher.probes.probe import Subject
+from neobert.config import key_suggestions
 from tests.launcher.test_probes import repository
 
 PYTHON_FILES = '[core]\n  attributesFile = {home}/attributes\n[diff "py"]\n'
@@ -201,8 +201,8 @@ def test_thousands_of_unknown_keys_cost_no_minutes(
 ) -> None:
     """Comparing spellings is what takes time, so the comparisons are counted: a clock depends on the load."""
     compared = []
-    real = difflib.get_close_matches
-    monkeypatch.setattr(difflib, "get_close_matches", lambda *a, **k: compared.append(1) or real(*a, **k))
+    real = key_suggestions.misspelt
+    monkeypatch.setattr(key_suggestions, "misspelt", lambda *a, **k: compared.append(1) or real(*a, **k))
     keys = "".join(f"  key_{number}: {number}\n" for number in range(5_000))
     answer = command("lint", run_file(f"profile: cpu-demo\ntrainer:\n{keys}"))
     assert answer.code == 1

@@ -97,9 +97,9 @@ def test_profiles_that_differ_are_refused_by_key(
     assert not asked
     assert "dataset.max_seq_length: 128 and 512; " in answer.err
     assert "model.attn_backend" not in answer.err
-    sections = "model,trainer,dataset,optimizer,scheduler"
+    sections = "model,trainer,dataset,datacollator,optimizer,scheduler"
     assert command(*DEMO, "--against", "gpu-smoke", "--differing", sections).code == EXIT_OK
-    assert "optimizer.lr" in asked[0]["differences"]
+    assert "optimizer.name" in asked[0]["differences"]
 
 
 def test_a_run_file_may_be_the_second_arm(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from unicodedata import normalize
 
@@ -18,7 +19,11 @@ from tokenizers import normalizers  # noqa: E402  only where tokenizers is
 
 from neobert.data.tokenize.trained import train_tokenizer  # noqa: E402
 
-LETTERS = st.text(st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")), min_size=1, max_size=6)
+OLD_LETTERS = st.characters(categories=("Lu", "Ll", "Lo", "Mn", "Mc")).filter(
+    lambda letter: unicodedata.ucd_3_2_0.category(letter) != "Cn"
+)
+"""Assigned in Unicode 3.2: the library's tables are older than Python's, and it keeps younger marks."""
+LETTERS = st.text(OLD_LETTERS, min_size=1, max_size=6)
 
 
 @pytest.mark.parametrize("lowers", [False, True])

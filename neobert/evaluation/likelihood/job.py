@@ -14,7 +14,6 @@ import numpy as np
 
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.placement import model_identity
 from neobert.encoding.shards import Shards, what_changed
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
@@ -65,6 +64,8 @@ def score_all(
         identity: describes the texts; a resume with another identity is an error.
         num_texts: number of texts, for the progress; None if it is unknown.
     """
+    from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
+
     folder = model_folder(Path(settings.folder))
     settings = replace(settings, folder=str(folder))  # a run directory may get another checkpoint meanwhile
     whole = {
