@@ -110,6 +110,14 @@ def test_the_first_evaluation_of_a_resumed_session_is_part_of_its_baseline(obser
     assert observe([*before, {"reserved": 1200 * MIB}, *after])[CREEP] == 1
 
 
+def test_an_evaluation_whose_memory_went_to_cuda_graphs_is_part_of_the_baseline(observe):
+    """The one at step 0 came before the graphs, which keep its memory: the next one takes as much again."""
+    before = [{"reserved": 1000 * MIB, "evaluation": 0.2}] * 10
+    after = [{"reserved": 1500 * MIB, "evaluation": 0.3}] * 10
+    assert observe([*before, *after]) == {}
+    assert observe([*before, *after, {"reserved": 1700 * MIB, "evaluation": 0.4}])[CREEP] == 1
+
+
 def test_an_evaluation_does_not_excuse_memory_that_rises_at_the_next_one(observe):
     rising = [{"reserved": (1000 + 200 * n) * MIB, "evaluation": 0.2} for n in range(4)]
     assert observe([{"reserved": 1000 * MIB}] * 5 + rising)[CREEP] >= 2

@@ -51,6 +51,7 @@ class HealthWatch:
         self._side, self._outside = "", list[float]()
         self._reserved: int | None = None
         self._has_evaluated = False
+        self._first_evaluation_s: float | None = None
         self._retries = 0
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
@@ -59,7 +60,10 @@ class HealthWatch:
         pieces = piece_length_at(step, config, trainer.max_steps)
         self._restart_at((microbatches_at(step, config.trainer), pieces))
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
-        has_evaluated = trainer.state.evaluation_s > 0
+        evaluation_s = trainer.state.evaluation_s
+        if self._first_evaluation_s is None:
+            self._first_evaluation_s = evaluation_s
+        has_evaluated = evaluation_s != self._first_evaluation_s
         for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):
             trainer.state.warn(name, message)
 
@@ -75,7 +79,7 @@ class HealthWatch:
     ) -> Iterator[tuple[str, str]]:
         """Yield (name, message) of each warning.
 
-        `reserved_bytes` is None without a GPU. `has_evaluated`: this session has run an evaluation.
+        `reserved_bytes` is None without a GPU. `has_evaluated`: an evaluation ran since the first line.
         """
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
@@ -101,8 +105,8 @@ class HealthWatch:
     def _judge_reserved(self, reserved: int | None, *, has_evaluated: bool) -> Iterator[tuple[str, str]]:
         if reserved is None:
             return
-        # The allocator keeps the memory of an evaluation. Only a run from step 0 evaluates before its first
-        # line; a resumed session gets a new baseline at its first evaluation.
+        # The allocator keeps the memory of an evaluation; that of one before the first step may be in use by
+        # CUDA graphs since. The first evaluation after the first line gives a new baseline.
         if self._reserved is None or (has_evaluated and not self._has_evaluated):
             self._reserved, self._has_evaluated = reserved, has_evaluated
         if reserved > CREEP_SHARE * self._reserved:
