@@ -128,9 +128,17 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
 def _local_text(paths: Sequence[str]) -> Text:
     """Check the files and folders of `dataset.path`."""
     try:
-        return _all_of([_local(place.path) for place in places_of(paths)])
+        places = places_of(paths)
     except ProjectError as error:
         return Text(error.place, exists=False, is_readable=False, reason=error.message)
+    texts = [_local(place.path) for place in places]
+    # Empty files that a pattern matches are not read; a path that is named must hold text.
+    needed = [
+        text
+        for place, text in zip(places, texts, strict=True)
+        if place.is_named or text.size_bytes or not text.is_readable
+    ]
+    return _all_of(needed or texts)
 
 
 def _local(path: Path) -> Text:

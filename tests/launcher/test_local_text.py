@@ -128,6 +128,27 @@ def test_evaluation_files_with_training_text_are_found(lint, tmp_path):
     assert lint(str(folder))[0] == 0
 
 
+def test_a_file_without_suffix_is_named_with_its_command_and_a_fifo_as_a_fifo(lint, command, tmp_path):
+    folder = mess(tmp_path / "mess")
+    (folder / "c.csv").unlink()
+    (folder / "chapter").write_text("once upon a time\n")
+    (folder / ".notes.txt").write_text("hidden\n")
+    os.mkfifo(folder / "pipe")
+    assert lint(str(folder))[1]["DAT031"].endswith("| if it is plain text: cp chapter chapter.txt")
+    (text,) = command("plan", tmp_path / "run.yaml", "--output-format", "json").json["text"]
+    kinds = {each["kind"]: each["num_files"] for each in text["left_out"]}
+    assert kinds == {"chapter": 1, "FIFO": 2, "hidden file": 1, "README.md": 1, "empty": 1}
+
+
+def test_an_empty_file_that_a_pattern_matches_does_not_fail_preflight(lint, command, tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwo\n")
+    (tmp_path / "empty.txt").touch()
+    lint(str(tmp_path / "*.txt"))
+    assert "DAT001" not in command("preflight", tmp_path / "run.yaml", "--level", "static,host").out
+    lint([str(tmp_path / "a.txt"), str(tmp_path / "empty.txt")])
+    assert "empty.txt is empty" in command("preflight", tmp_path / "run.yaml", "--level", "static,host").out
+
+
 def test_an_empty_path_and_a_list_in_one_text_are_named(lint):
     for path in ("", []):
         code, findings, _ = lint(path)

@@ -34,6 +34,7 @@ from neobert.errors import ProjectError
 
 TRAIN = "train"
 ALREADY_READ = "link to a file that is read"
+HIDDEN = "hidden file"
 DESCRIPTIONS = ("readme", "license", "licence", "changelog", "contributing")
 """Names of Markdown files that describe a folder and are not part of its text."""
 _IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of their own"
@@ -189,10 +190,10 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
     """Append a file of a folder or a pattern to the files to read, or to those that are left out."""
     path, kind = file.path, kind_of(file.path)
     if path.name.startswith("."):
-        selection.leave_out(file, _kind_in_words(path))
+        selection.leave_out(file, HIDDEN)
     elif suffix_of(path) in MARKDOWN and without_suffixes(path).name.lower() in DESCRIPTIONS:
         selection.leave_out(file, path.name)
-    elif kind is None:
+    elif kind is None and (path.is_file() or not path.exists()):  # not a FIFO or a device
         selection.leave_out(file, _kind_in_words(path), *_way_to_text(path))
     elif kind == TEXT and not rows.is_plain_text:
         selection.leave_out(file, _kind_in_words(path))
@@ -203,8 +204,9 @@ def _sort_in(file: TextFile, rows: RowFormat, selection: Selection) -> None:
 
 
 def _way_to_text(path: Path) -> tuple[str, str]:
-    """Return (reason, command) for any file of a format; its stem is NAME."""
-    reason, hint = way_to_text(suffix_of(path), Path(f"NAME{_kind_in_words(path)}")) or ("", "")
+    """Return (reason, command) for any file of a format, whose stem is NAME, or for a file without suffix."""
+    example = path.with_name(f"NAME{_kind_in_words(path)}") if path.suffix else path
+    reason, hint = way_to_text(suffix_of(path), Path(example.name)) or ("", "")
     return reason, hint
 
 
