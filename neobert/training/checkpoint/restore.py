@@ -41,7 +41,10 @@ from neobert.training.state.trainer import Trainer
 log = logging.getLogger(__name__)
 
 NEW_RUN = "start a new run in another trainer.output_dir"
-OTHER_DATA = f"restore the text and the tokenizer as they were, or {NEW_RUN}"
+OTHER_DATA = (
+    "restore the text and the tokenizer as they were (`training text` in the log shows what each session "
+    f"read; if it is more files now, set dataset.path to patterns for the earlier ones), or {NEW_RUN}"
+)
 OTHER_RUN = f"restore the earlier values, or {NEW_RUN}"
 OTHER_START = "run the same command again: preflight then checks the present checkpoints"
 
