@@ -156,7 +156,7 @@ def _summary(examination: Examination) -> str:
     counts = ", ".join(f"{ended[status]} {status}" for status in COUNTED if ended[status])
     text = f"{counted(len(checks), 'check')} ({', '.join(examination.levels)}): {counts}"
     if Level.HOST in examination.levels and Level.DATA not in examination.levels:
-        text += "; the data was not read (`neobert-launch preflight --level data` reads it)"
+        text += "; the data was not prepared (`neobert-launch preflight --level data` prepares and checks it)"
     return fold(text, console.width(), hanging=INDENT)
 
 

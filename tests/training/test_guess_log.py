@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ def test_a_run_writes_its_guesses_and_trains_as_without_them(make_run, run, unin
     for evaluation in found.evaluations:
         for guesses in evaluation.guesses:
             assert len(guesses) == 3
+            assert not any(re.match(r"\[|<\|", guess.text) for guess in guesses), "a word, and no filler"
             assert sorted(guesses, key=lambda guess: -guess.probability) == guesses
     assert found.evaluations[0].guesses != found.evaluations[-1].guesses
     monkeypatch.setattr(task, "masked_words_of", lambda *_: None)

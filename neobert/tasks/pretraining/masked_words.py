@@ -43,12 +43,14 @@ class MaskedWords:
     Attributes:
         ids: int64 [K, L], with the mask token in place of the words.
         places: positions of the words in their rows.
+        word_ids: int64 [W], ids that can be guessed: neither special tokens nor fillers of the vocabulary.
     """
 
     tokenizer: PreTrainedTokenizerFast
     texts: list[MaskedText]
     ids: Tensor
     places: list[int]
+    word_ids: Tensor
 
     @torch.no_grad()
     def guesses(self, model: PreTrainedModel, device: torch.device) -> list[list[Guess]]:
@@ -56,7 +58,8 @@ class MaskedWords:
         # A compiled block would be compiled again for this shape.
         with torch.compiler.set_stance("force_eager"):
             logits = model(input_ids=self.ids.to(device)).logits
-        rows = logits[torch.arange(len(self.places)), self.places].float()
+        word_ids = self.word_ids.to(device)
+        rows = logits[torch.arange(len(self.places)), self.places][:, word_ids].float()
         found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
         return [
             [
@@ -64,7 +67,9 @@ class MaskedWords:
                 for token, probability in zip(tokens, probabilities, strict=True)
                 if math.isfinite(probability)
             ]
-            for tokens, probabilities in zip(found.indices.tolist(), found.values.tolist(), strict=True)
+            for tokens, probabilities in zip(
+                word_ids[found.indices].tolist(), found.values.tolist(), strict=True
+            )
         ]
 
 
@@ -88,7 +93,8 @@ def masked_words_of(store: TokenStore, tokenizer: TokenizerBundle) -> MaskedWord
     ids = np.stack([rows[segment] for segment in chosen])
     texts = [_text(row, place, tokenizer.tokenizer) for row, place in zip(ids, places, strict=True)]
     ids[np.arange(len(places)), places] = tokenizer.mask_id
-    return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), places)
+    word_ids = torch.from_numpy(tokenizer.random_ids)
+    return MaskedWords(tokenizer.tokenizer, texts, torch.from_numpy(ids), places, word_ids)
 
 
 def _words(ids: NDArray[np.int64], tokenizer: TokenizerBundle) -> Iterator[int]:
