@@ -81,7 +81,8 @@ def fetch(package: Package, folder: Path) -> Path:
         commands = {
             APT: ["apt-get", "download", "-q", f"{package.name}={package.version}"],
             PIP: [
-                *(sys.executable, "-m", "pip", "download", "--no-deps", "-q"),
+                # Wheels only: pip would run the build of a source archive before its digest is checked.
+                *(sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "-q"),
                 f"{package.name}=={package.version}",
             ],
         }
@@ -90,7 +91,10 @@ def fetch(package: Package, folder: Path) -> Path:
         )
         if done.returncode or not (found := file_of(package, folder)):
             last = (done.stderr.strip() or "no file was written").splitlines()[-1]
-            raise CorpusError(f"{package.name} {package.version} could not be downloaded: {last}")
+            raise CorpusError(
+                f"{package.name} {package.version} could not be downloaded: {last}\n"
+                "hint: pin the version that the index has, with its digest, in benchmarks/corpus/packages.py"
+            )
     digest = hashlib.sha256(found.read_bytes()).hexdigest()
     if digest != package.sha256:
         raise CorpusError(f"{found.name} has SHA-256 {digest}, not {package.sha256}: delete the file")
