@@ -13,12 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("launcher", "neobert", "profiles", "validators")
-# Decisions are a record: they keep the words in which they were taken.
-DOCS = [
-    path
-    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")))
-    if path.name != "decisions.md"
-]
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = [*sorted((ROOT / "examples").glob("*")), *sorted((ROOT / "profiles").rglob("*.yaml"))]
 # "there is no GPU" is English; "it is no GPU" is not.
 NO_LONGER = "longer|more|less|fewer|later|earlier|larger|smaller|different|way|need|one"
