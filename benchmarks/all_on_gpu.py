@@ -54,7 +54,6 @@ BENCHMARKS = {
         ("trainer-throughput-4096", "data-wait-share-4096"),
         240,
     ),
-    "stability": Benchmark("compile_stability.py", (WORK,), ("recompiles", "graph-breaks"), 240),
     "parity": Benchmark("loss_parity.py", (WORK,), ("loss-parity",), 400),
     "saving": Benchmark(
         "checkpoint_stall.py", (WORK,), ("checkpoint-stall", "checkpoint-write", "checkpoint-overhead"), 420

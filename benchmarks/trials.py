@@ -1,6 +1,6 @@
 """Runs of this trainer and of `transformers.Trainer` on the same text, and their results.
 
-`time_to_loss.py` and `recipe_ablations.py` compare them; `trial_runner.py` runs what is missing.
+`time_to_loss.py` compares them; `trial_runner.py` runs what is missing.
 """
 
 from __future__ import annotations

@@ -37,11 +37,6 @@ def test_a_measurement_is_named_where_a_reader_looks(name: str) -> None:
         ("checkpoint-stall", ["detail", "beside", "cost_of_a_save_ms"], "costs {:.0f} ms", "recovery.md"),
         ("scaling-4gpu", ["value"], "**{:.3f}** |", "performance.md"),
         ("lint_seconds", ["value"], "{:.1f} s", "ci.md"),
-        ("report-million-rows", ["value"], "take {:.1f} s", "watching.md"),
-        ("report-million-rows", ["detail", "metrics_mib"], "a million rows, {:.0f} MiB", "watching.md"),
-        ("report-million-rows", ["detail", "peak_memory_mb"], "{:.0f} MB of memory", "watching.md"),
-        ("report-million-rows", ["detail", "page_mib"], "a page of {:.2f} MiB", "watching.md"),
-        ("watch-cost", ["value"], "`watch` takes {:.1f} % of a core", "performance.md"),
     ],
 )
 def test_the_figure_on_the_page_is_the_one_that_was_measured(

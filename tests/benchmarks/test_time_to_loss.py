@@ -9,13 +9,11 @@ from collections.abc import Sequence
 
 import peer_trainer
 import pytest
-import recipe_ablations
 import step_clock
 import time_to_loss
 import trials
 
 SEEDS = len(trials.SEEDS)
-MASKED = "20 % masked"
 
 
 @pytest.fixture
@@ -30,10 +28,6 @@ def chosen(tmp_path):
         optimizers=["adamw"],
         peer_steps=30,
         tuning_steps=8,
-        ablation_steps=16,
-        keys=None,
-        arms=None,
-        name="recipe-ablations",
     )
 
 
@@ -167,102 +161,6 @@ def test_more_tokens_than_the_peer_are_no_comparison(chosen):
     keep_peer(chosen, [2.5] * SEEDS)
     keep(chosen, time_to_loss.own(chosen)[20], [2.0] * SEEDS, tokens=101)
     assert time_to_loss.judge(chosen)["against"]["adamw"]["equal_tokens"] is None
-
-
-def keep_arms(chosen, **changes: float) -> None:
-    """Write all runs of the ablations: the longer run gains 0.1, arms named here change by so much."""
-    titles = recipe_ablations.without_own_step(chosen)
-    for seed in trials.SEEDS:
-        noise = 0.001 * seed
-        losses = [3.0 + noise, 2.9 + noise, *(3.0 + noise + changes.get(title, 0.0) for title in titles)]
-        lines = [{"loss": loss, "seconds": 10.0, "tokens": 1} for loss in losses]
-        path = trials.result_path(chosen.results, recipe_ablations.shared(chosen, seed).name)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def rows_of(chosen) -> dict[str, dict]:
-    return {row["arm"]: row for row in recipe_ablations.judge(chosen)}
-
-
-def test_verdicts_are_about_the_key(chosen):
-    changes = {"init: published": 0.2, "cosine decay": -0.2, "muon_split: heads": 0.2, "sqrt decay": -0.2}
-    keep_arms(chosen, **changes)
-    found = rows_of(chosen)
-    assert {title: found[title]["verdict"] for title in changes} == {
-        "init: published": "kept",
-        "cosine decay": "lost",
-        "muon_split: heads": "lost",
-        "sqrt decay": "kept",
-    }
-    assert found["weight_decay: 0.1"]["verdict"] == "not shown"
-    assert found["init: published"]["change"]["interval"] == pytest.approx([0.2, 0.2])
-
-
-def test_a_change_of_loss_becomes_one_of_time_by_the_longer_run(chosen):
-    keep_arms(chosen, **{"init: published": 0.1})
-    assert rows_of(chosen)["init: published"]["time"]["mean"] == pytest.approx(recipe_ablations.LONGER)
-
-
-def test_seconds_count_only_where_the_steps_do_other_work(chosen):
-    keep_arms(chosen)
-    for seed in trials.SEEDS:
-        path = trials.result_path(chosen.results, recipe_ablations.shared(chosen, seed).name)
-        base, longer, *arms = path.read_text().splitlines(keepends=True)
-        slower = [line.replace('"seconds": 10.0', '"seconds": 12.0') for line in arms]
-        path.write_text("".join([base, longer, *slower]))
-    found = rows_of(chosen)
-    assert found["muon_split: heads"]["time"]["mean"] == pytest.approx(1.2)
-    assert found["muon_split: heads"]["verdict"] == "lost"
-    assert found["cosine decay"]["time"]["mean"] == pytest.approx(1.0)
-
-
-def test_some_keys_at_another_size_have_a_file_of_their_own(chosen):
-    chosen.keys, chosen.size = ["optimizer.muon_split: heads", "datacollator.mlm_probability"], "245M"
-    keep_arms(chosen, **{"muon_split: heads": -0.1})
-    keep(chosen, recipe_ablations.alone(chosen, MASKED, recipe_ablations.ARMS[MASKED]), [3.1] * SEEDS)
-    assert {title: row["verdict"] for title, row in rows_of(chosen).items()} == {
-        "muon_split: heads": "kept",
-        MASKED: "kept",
-    }
-    recipe_ablations.report(chosen)
-    written = json.loads((chosen.output / "recipe-ablations-245M.json").read_text())
-    assert ("is_complete" in written, written["detail"]["rows"]) == (False, trials.ROWS["245M"])
-
-
-def test_an_arm_that_diverged_has_a_verdict(chosen):
-    keep_arms(chosen)
-    z_loss = recipe_ablations.ARMS["z_loss: 1e-4"]
-    keep(chosen, recipe_ablations.alone(chosen, "z_loss: 1e-4", z_loss), [None, 3.0, 3.0])
-    row = rows_of(chosen)["z_loss: 1e-4"]
-    assert (row["verdict"], row["diverged"]) == ("lost", 1)
-    recipe_ablations.report(chosen)
-    written = json.loads((chosen.output / "recipe-ablations-tiny.json").read_text())
-    assert written["is_complete"] is False
-
-
-def test_an_unfinished_seed_leaves_its_arm_out(chosen):
-    keep_arms(chosen)
-    path = trials.result_path(chosen.results, recipe_ablations.shared(chosen, 2).name)
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    found = rows_of(chosen)
-    assert "every chosen token becomes [MASK]" not in found
-    assert "cosine decay" in found
-
-
-def test_arms_that_share_a_step_have_the_same_options(chosen):
-    base = trials.ours(chosen.work, "base", [{"steps": 16}], size="tiny")
-    assert recipe_ablations.shared(chosen, 0).command == base.command
-    for title, arm in recipe_ablations.arms(chosen).items():
-        if arm.config:
-            assert recipe_ablations.alone(chosen, title, arm).command != base.command
-
-
-def test_the_batch_size_warm_up_reads_as_many_microbatches(chosen):
-    chosen.ablation_steps, chosen.size = 800, "53M"
-    arm = recipe_ablations.arms(chosen)[recipe_ablations.BATCH_WARMUP]
-    # 200 steps of one microbatch of half the rows: 100 steps more than 800 of two.
-    assert arm.recipe["steps"] == 900
-    assert arm.config["trainer"]["per_device_train_batch_size"] == 32
 
 
 def test_the_clock_leaves_the_first_steps_out(monkeypatch):
