@@ -14,6 +14,12 @@ Program = Literal["single", "compiled", "loop"]
 """Execution of attention over a packed row. `single`: one kernel launch. `compiled`: one launch, compiled by
 torch. `loop`: one call per segment, which is slow and cannot be compiled."""
 
+Feature = Literal[
+    "causal attention", "sliding windows", "grouped heads", "a scale of its own", "a soft cap on scores"
+]
+"""Part of a model's attention that not every kernel computes, beyond attention in both directions with equal
+heads, over whole segments."""
+
 UNBOUNDED = float("inf")
 HALF = ("bfloat16", "float16")
 ANY_DTYPE = (*HALF, "float32")
@@ -68,12 +74,14 @@ class Environment(NamedTuple):
         dtype: dtype of computation, one of `ANY_DTYPE`.
         head_size: size of an attention head; None if unknown.
         gpus: GPUs of the run, which must all support the kernel; empty if unknown.
+        features: what the model's attention needs of its kernel.
     """
 
     device: str
     dtype: str
     head_size: float | None = None
     gpus: tuple[Gpu, ...] = ()
+    features: tuple[Feature, ...] = ()
 
 
 class Obstacle(NamedTuple):
@@ -93,6 +101,7 @@ class Kernel:
         dtypes: supported dtypes of computation.
         head_multiple, largest_head: head sizes must be multiples of the first and at most the second.
         majors: first and last supported major compute capability; None if any is supported.
+        features: supported parts of a model's attention.
     """
 
     KEY: ClassVar[str]
@@ -104,6 +113,7 @@ class Kernel:
     head_multiple: int = 1
     largest_head: float = UNBOUNDED
     majors: tuple[int, int] | None = None
+    features: tuple[Feature, ...] = ()
 
     def obstacle(
         self, environment: Environment, is_missing: Callable[[Package], bool] = lambda _: False
@@ -123,6 +133,9 @@ class Kernel:
                 f"{self.name} needs {' or '.join(self.dtypes)}, but the run computes in {environment.dtype}"
             )
             return Obstacle(message, f"set trainer.mixed_precision to bf16, or {self.KEY} to auto")
+        for feature in environment.features:
+            if feature not in self.features:
+                return Obstacle(f"{self.name} does not compute {feature}, which the model needs", to_auto)
         message = self._limit_of_heads(environment.head_size) or self._limit_of_gpus(environment.gpus)
         if message:
             return Obstacle(f"{self.name} {message}", to_auto)
@@ -210,6 +223,8 @@ class BlockKernel(Kernel):
 
 
 FLASH = "flash_attn_varlen"
+BY_SDPA: tuple[Feature, ...] = ("causal attention", "sliding windows", "grouped heads", "a scale of its own")
+BY_FLASH: tuple[Feature, ...] = (*BY_SDPA, "a soft cap on scores")
 TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
 # Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs.
@@ -225,17 +240,18 @@ _ATTENTION = (
     ),
     AttentionKernel(
         name="flash_attn_3", packages=(FLASH_3,), majors=(9, 9), head_multiple=8, largest_head=256,
-        loader="flash_attn_interface:flash_attn_varlen_func", group=FLASH,
+        loader="flash_attn_interface:flash_attn_varlen_func", group=FLASH, features=BY_FLASH,
         is_automatic=True,
     ),
     AttentionKernel(
         name="flash_attn_2", packages=(FLASH_2,), majors=(8, 12), head_multiple=8, largest_head=256,
-        loader="flash_attn:flash_attn_varlen_func", group=FLASH,
+        loader="flash_attn:flash_attn_varlen_func", group=FLASH, features=BY_FLASH,
         is_automatic=True,
     ),
     AttentionKernel(
         name="torch_varlen", packages=(TORCH,), majors=(8, 12), head_multiple=8, largest_head=256,
         loader="torch.nn.attention.varlen:varlen_attn", arguments=TORCH_ARGUMENTS, is_automatic=True,
+        features=BY_SDPA,
     ),
     AttentionKernel(
         name="flex", packages=(TRITON,), dtypes=ANY_DTYPE, loader=".flex:flex_in_documents", is_varlen=False,
@@ -243,7 +259,7 @@ _ATTENTION = (
     ),
     AttentionKernel(
         name="sdpa", needs_cuda=False, dtypes=ANY_DTYPE, loader=".attention:segmented_sdpa",
-        is_varlen=False, program="loop",
+        is_varlen=False, program="loop", features=BY_SDPA,
     ),
 )  # fmt: skip
 

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from neobert.families.attention import AttentionSpec
+
 FP32_BYTES = 4
 BF16_BYTES = 2
 
@@ -56,13 +58,6 @@ class Kept(NamedTuple):
     is_bf16: bool = False
 
 
-class Window(NamedTuple):
-    """Sliding-window attention: in `num_layers` blocks, a token attends to `reach` tokens on each side."""
-
-    num_layers: int
-    reach: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
     """Size and structure of a model before it is built.
@@ -73,7 +68,7 @@ class ModelShape:
         attention_width: channels of all query heads; usually hidden_size.
         feed_forward_width: width inside the feed-forward, per matrix.
         vocab_size: rows of the embedding.
-        window: sliding-window attention of some blocks; None: every token attends to the whole segment.
+        attention: direction, windows, heads and scores of the blocks' attention.
         max_positions: longest sequence in tokens that the model accepts.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
@@ -86,12 +81,10 @@ class ModelShape:
     architecture: str
     hidden_size: int
     num_layers: int
-    num_heads: int
     attention_width: int
     feed_forward_width: int
     vocab_size: int
-    direction: Literal["bidirectional", "causal"]
-    window: Window | None
+    attention: AttentionSpec
     positions: Literal["rotary", "learned"]
     max_positions: int
     parameters: ParameterCount
@@ -117,20 +110,9 @@ class ModelShape:
         per_weight = 4 if self.adapter_parameters else 6
         return per_weight * self.parameters.linear + 6 * self.adapter_parameters
 
-    @property
-    def head_size(self) -> int:
-        """Channels of one head."""
-        return self.attention_width // self.num_heads
-
     def attended_pairs(self, length: int) -> int:
         """Return the number of (query, key) pairs of a segment of `length` tokens, summed over all blocks."""
-        whole = length * (length + 1) // 2 if self.direction == "causal" else length * length
-        if self.window is None or length <= self.window.reach:
-            return self.num_layers * whole
-        reach = self.window.reach
-        one_side = length * reach - reach * (reach + 1) // 2  # tokens near the end of a segment reach fewer
-        near = length + one_side * (1 if self.direction == "causal" else 2)
-        return (self.num_layers - self.window.num_layers) * whole + self.window.num_layers * near
+        return sum(self.attention.of_layer(number).pairs(length) for number in range(self.num_layers))
 
     def attention_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of attention, forward and backward, over segments of these lengths.

@@ -187,11 +187,13 @@ def normalize_mask(mask: Tensor | None) -> Tensor | None:
     return mask
 
 
-def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int) -> Attend:
+def packed_attention(
+    backend: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int, **options: Any
+) -> Attend:
     """Return the `attend` within the segments of a flat run: q, k, v [T, N, H].
 
     `cu_seqlens` [K+1] are the segment bounds from 0 to T, empty segments included. `backend` is the name of a
-    kernel from `backends.choose_backend`.
+    kernel from `backends.choose_backend`, and `options` are further arguments of a varlen kernel.
     """
     cu_seqlens = cu_seqlens.to(torch.int32)
     is_varlen = load_attention(backend)
@@ -207,7 +209,7 @@ def packed_attention(backend: str, cu_seqlens: Tensor, max_seqlen: int, num_toke
         # process. Only the comparison is traced; the message is built outside of the graph.
         if q.device.type != "cuda" or q.dtype not in HALF_TYPES:
             check_tensors(backend, q.device.type, q.dtype)
-        context = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
+        context = kernel(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, **options)
         # Some releases of FlashAttention 3 return the log-sum-exps as well.
         return context[0] if isinstance(context, tuple) else context
 

@@ -19,6 +19,7 @@ from .kernel_table import (
     BLOCKS,
     AttentionKernel,
     Environment,
+    Feature,
     Gpu,
     Kernel,
     attention_named,
@@ -45,12 +46,20 @@ class Backend:
     reason: str
 
 
-def this_environment(device_type: str, dtype: torch.dtype, head_size: float | None = None) -> Environment:
-    """Describe this process's device ("cuda" or "cpu"), the compute type and the head size in channels."""
+def this_environment(
+    device_type: str,
+    dtype: torch.dtype,
+    head_size: float | None = None,
+    features: tuple[Feature, ...] = (),
+) -> Environment:
+    """Describe this process's device ("cuda" or "cpu"), the compute type, and the model's attention.
+
+    `head_size` in channels; `features` that the attention needs of its kernel.
+    """
     gpus: tuple[Gpu, ...] = ()
     if device_type == "cuda" and torch.cuda.is_available():
         gpus = (Gpu("this GPU", torch.cuda.get_device_capability()),)
-    return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus)
+    return Environment(device_type, str(dtype).removeprefix("torch."), head_size, gpus, features)
 
 
 def choose_backend(requested: str, environment: Environment) -> Backend:
@@ -74,6 +83,7 @@ def choose_backend(requested: str, environment: Environment) -> Backend:
             return Backend(kernel.name, "; ".join([f"{requested}: supported here", *_messages(errors)]))
     if requested != "auto":
         raise BackendError("; ".join(_messages(errors)), errors[-1].hint)
+    check_kernel(ATTENTION["sdpa"], environment)
     return Backend("sdpa", "; ".join(["auto: one SDPA call per segment", *_messages(errors)]))
 
 

@@ -32,7 +32,8 @@ def exchange_overlaps(kernels: str) -> bool:
 def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
     dtype = "bfloat16" if config.trainer.mixed_precision == "bf16" else "float32"
-    return Environment(device, dtype, shape_of(config, 1).head_size, gpus)
+    attention = shape_of(config, 1).attention
+    return Environment(device, dtype, attention.head_size, gpus, attention.features)
 
 
 def block_obstacle(

@@ -22,9 +22,11 @@ def orthogonalization_flops(config: RunConfig, shape: ModelShape) -> float:
 
 def _matrices(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int]]:
     """Yield the shorter and the longer side of each matrix of a block that is orthogonalized separately."""
-    hidden, width = shape.hidden_size, shape.feed_forward_width
-    heads = shape.num_heads if config.optimizer.muon_split == "heads" else 1
-    yield from [(hidden // heads, hidden)] * (3 * heads)
-    yield hidden, hidden
-    matrices = shape.parameters.linear // shape.num_layers - 4 * hidden**2
+    hidden, width, attention = shape.hidden_size, shape.feed_forward_width, shape.attention
+    size, is_split = attention.head_size, config.optimizer.muon_split == "heads"
+    for heads in (attention.heads, attention.kv_heads, attention.kv_heads):
+        rows = size if is_split else heads * size
+        yield from [(min(rows, hidden), max(rows, hidden))] * (heads if is_split else 1)
+    yield min(attention.heads * size, hidden), max(attention.heads * size, hidden)
+    matrices = shape.parameters.linear // shape.num_layers - attention.weights(hidden)
     yield from [(min(hidden, width), max(hidden, width))] * (matrices // (hidden * width))

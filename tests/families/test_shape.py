@@ -18,14 +18,14 @@ from neobert.config.schema import (
     TrainerConfig,
 )
 from neobert.errors import ProjectError
-from neobert.families.shape import Window
+from neobert.families.attention import AttentionSpec, Window
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
 
 torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402  only where torch is
-from transformers import AutoConfig, AutoModelForMaskedLM  # noqa: E402
+from transformers import AutoConfig, AutoModelForMaskedLM, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 VOCAB_SIZE, ROWS, LENGTH = 256, 3, 48
 IDS = {f"{role}_token_id": 0 for role in ("pad", "bos", "eos", "cls", "sep")}
@@ -85,7 +85,8 @@ def test_flops_are_those_that_torch_counts(tmp_path, architecture):
 @given(st.integers(1, 60), st.integers(0, 70), st.sampled_from(["bidirectional", "causal"]))
 def test_a_window_counts_the_pairs_inside(length, reach, direction):
     shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=3)), VOCAB_SIZE)
-    shape = replace(shape, direction=direction, window=Window(2, reach))
+    attention = replace(shape.attention, direction=direction, window=Window((0, 2), reach))
+    shape = replace(shape, attention=attention)
     near = sum(
         abs(query - key) <= reach and (key <= query or direction == "bidirectional")
         for query in range(length)
@@ -176,3 +177,13 @@ def test_neither_a_config_json_nor_an_architecture_is_an_error():
     with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
         shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
     assert caught.value.place == "model.config"
+
+
+def test_projections_are_those_of_a_grouped_decoder():
+    config = Qwen2Config(
+        hidden_size=48, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=1, head_dim=16
+    )
+    with torch.device("meta"):
+        layer = Qwen2ForCausalLM(config).model.layers[0].self_attn
+    wanted = sum(each.numel() for name, each in layer.named_parameters() if name.endswith("weight"))
+    assert AttentionSpec(heads=6, kv_heads=2, head_size=16).weights(48) == wanted

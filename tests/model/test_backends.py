@@ -154,3 +154,29 @@ def test_a_model_on_auto_runs_anywhere(make_model, pack):
     wanted = model(**run.inputs()).logits
     model.config.attn_backend = model.model.config.attn_backend = "auto"
     assert torch.equal(model(**run.inputs()).logits, wanted)
+
+
+@pytest.mark.parametrize(
+    ("features", "taken", "reason"),
+    [
+        ((), "flash_attn_4", "supported here"),
+        (("causal attention",), "flash_attn_3", "flash_attn_4 does not compute causal attention"),
+        (("a soft cap on scores",), "flash_attn_3", "flash_attn_4 does not compute a soft cap"),
+    ],
+)
+def test_a_kernel_that_lacks_what_the_attention_needs_is_not_taken(install, features, taken, reason):
+    install(2, 3, 4)
+    backend = choose_backend("auto", card()._replace(features=features))
+    assert backend.name == taken
+    assert reason in backend.reason
+
+
+def test_a_named_kernel_that_lacks_what_the_attention_needs_is_an_error(install):
+    install(4)
+    with pytest.raises(BackendError, match="flex does not compute sliding windows, which the model needs"):
+        choose_backend("flex", card()._replace(features=("sliding windows",)))
+
+
+def test_auto_is_an_error_where_no_kernel_computes_the_attention():
+    with pytest.raises(BackendError, match="sdpa does not compute a soft cap on scores"):
+        choose_backend("auto", Environment("cpu", FP32, features=("a soft cap on scores",)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from neobert.families.table import family_of, requested_kernels
 from neobert.kernel_table import (
+    ATTENTION,
     BLOCKS,
     OWN_KERNELS,
     AttentionKernel,
@@ -47,7 +48,8 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     Packing needs document boundaries inside the kernel: a varlen kernel on CUDA in bf16, or segmented SDPA on
     any device. Fails if a varlen kernel is set but the profile has no GPU or the run computes in fp32 (for
     padded rows too: the trainer rejects them), and if `flex` is set without a GPU, where it has no backward
-    pass. `auto` selects a supported kernel. If the run was rehearsed, also fails if a packed microbatch came
+    pass, or if no kernel computes the model's attention (its direction, windows, heads, scale and soft cap).
+    `auto` selects a supported kernel. If the run was rehearsed, also fails if a packed microbatch came
     with an attention mask: kernels that accept both ignore the boundaries.
 
     ## Why is this bad?
@@ -78,8 +80,9 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     environment = environment_of(run.config, _device(run))._replace(head_size=None)
     # Kernels that one value stands for share device and type, so the message can name that value.
     kernels = [replace(kernel, name=named) for kernel in attention_named(named)]
+    kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
     obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]
-    if named != "auto" and len(obstacles) == len(kernels):
+    if len(obstacles) == len(kernels):
         yield Violation(PATH, obstacles[0].message, obstacles[0].hint)
 
 

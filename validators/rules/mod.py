@@ -127,7 +127,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
-    hidden, heads, size = shape.hidden_size, shape.num_heads, shape.head_size
+    hidden, heads, size = shape.hidden_size, shape.attention.heads, shape.attention.head_size
     path = "model.num_attention_heads"
     if size * heads != shape.attention_width:
         hint = f"set {path} to a divisor of {hidden}; a head size of 64 is usual"

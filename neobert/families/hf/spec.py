@@ -6,13 +6,13 @@ Defaults are transformers' own. D hidden, F feed-forward width, V vocabulary, P 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
+from neobert.families.attention import AttentionSpec, Window
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.settings import Settings, read_settings
-from neobert.families.shape import Kept, ModelShape, ParameterCount, Window
+from neobert.families.shape import Kept, ModelShape, ParameterCount
 
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
 LAYER_TYPES = ("full_attention", "sliding_attention")
@@ -28,21 +28,20 @@ def bert_shape(settings: Settings, vocab_size: int, positions: int) -> ModelShap
     hidden, layers = settings.size("hidden_size", 768), settings.size("num_hidden_layers", 12)
     heads, width = settings.size("num_attention_heads", 12), settings.size("intermediate_size", 3072)
     is_tied = settings.flag("tie_word_embeddings", True)
+    attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads)
     has_dropout = settings.number("hidden_dropout_prob", 0.1) > 0
     return ModelShape(
         architecture="bert",
         hidden_size=hidden,
         num_layers=layers,
-        num_heads=heads,
         attention_width=hidden,
         feed_forward_width=width,
         vocab_size=vocab_size,
-        direction="bidirectional",
-        window=None,
+        attention=attention,
         positions="learned",
         max_positions=positions,
         parameters=ParameterCount(
-            linear=layers * (4 * hidden * hidden + 2 * hidden * width),
+            linear=layers * (attention.weights(hidden) + 2 * hidden * width),
             vectors=layers * (9 * hidden + width) + 2 * hidden,
             embeddings=(vocab_size + positions + settings.size("type_vocab_size", 2)) * hidden,
             # Untied, transformers keeps the bias twice: of the decoder and of the head around it.
@@ -65,21 +64,21 @@ def modernbert_shape(settings: Settings, vocab_size: int, positions: int) -> Mod
     head_bias = hidden if settings.flag("classifier_bias", False) else 0
     decoder_bias = vocab_size if settings.flag("decoder_bias", True) else 0
     is_eager = settings.is_eager
+    window = _window(settings, layers)
+    attention = AttentionSpec(heads=heads, kv_heads=heads, head_size=hidden // heads, window=window)
     own_decoder = 0 if is_tied else vocab_size * hidden
     return ModelShape(
         architecture="modernbert",
         hidden_size=hidden,
         num_layers=layers,
-        num_heads=heads,
         attention_width=hidden,
         feed_forward_width=width,
         vocab_size=vocab_size,
-        direction="bidirectional",
-        window=_window(settings, layers),
+        attention=attention,
         positions="rotary",
         max_positions=positions,
         parameters=ParameterCount(
-            linear=layers * (4 * hidden * hidden + 3 * hidden * width),
+            linear=layers * (attention.weights(hidden) + 3 * hidden * width),
             # Block 0 has no norm before attention; one follows the embedding and one the last block.
             vectors=layers * (2 * per_norm + attention_biases + feed_forward_biases) + per_norm,
             embeddings=vocab_size * hidden,
@@ -111,17 +110,12 @@ def _window(settings: Settings, layers: int) -> Window | None:
     types = settings.values.get("layer_types")
     if types is None:
         every = settings.size("global_attn_every_n_layers", 3)
-        num_sliding = sum(index % every != 0 for index in range(layers))
-    else:
-        num_sliding = _counted(settings, types, layers)
-    reach = settings.size("local_attention", 128) // 2
-    return Window(num_sliding, reach) if num_sliding else None
-
-
-def _counted(settings: Settings, types: Any, layers: int) -> int:
-    if not isinstance(types, list) or len(types) != layers or any(one not in LAYER_TYPES for one in types):
+        types = [LAYER_TYPES[index % every != 0] for index in range(layers)]
+    elif not isinstance(types, list) or len(types) != layers or any(one not in LAYER_TYPES for one in types):
         raise settings.wrong("layer_types", f"a list of {layers} values, each {' or '.join(LAYER_TYPES)}")
-    return types.count("sliding_attention")
+    sliding = tuple(index for index, one in enumerate(types) if one == "sliding_attention")
+    reach = settings.size("local_attention", 128) // 2
+    return Window(sliding, reach) if sliding else None
 
 
 ARCHITECTURES: dict[str, Callable[[Settings, int, int], ModelShape]] = {

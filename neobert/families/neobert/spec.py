@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.families.attention import AttentionSpec
 from neobert.families.family import Family, Unsupported
 from neobert.families.neobert.trained_settings import embedding_multiplier
 from neobert.families.shape import Kept, ModelShape, ParameterCount
@@ -26,12 +27,10 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         architecture="NeoBERT",
         hidden_size=model.hidden_size,
         num_layers=model.num_hidden_layers,
-        num_heads=model.num_attention_heads,
         attention_width=model.hidden_size,
         feed_forward_width=feed_forward_width(model),
         vocab_size=vocab_size,
-        direction="bidirectional",
-        window=None,
+        attention=attention_of(model),
         positions="rotary" if model.rope else "learned",
         max_positions=positions,
         parameters=_parameters(model, vocab_size, positions),
@@ -40,6 +39,12 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         embedding_multiplier=embedding_multiplier(model),
         kept=_kept(model),
     )
+
+
+def attention_of(model: ModelConfig) -> AttentionSpec:
+    """Return the attention of the section: in both directions, with as many heads of keys as of queries."""
+    heads = model.num_attention_heads
+    return AttentionSpec(heads=heads, kv_heads=heads, head_size=model.hidden_size // heads)
 
 
 def _initial_rms(model: ModelConfig) -> float:
@@ -69,7 +74,9 @@ def feed_forward_width(model: ModelConfig) -> int:
 def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:
     hidden, layers = model.hidden_size, model.num_hidden_layers
     feed_forward_matrices = 3 if model.hidden_act == "swiglu" else 2
-    per_block = 4 * hidden * hidden + feed_forward_matrices * hidden * feed_forward_width(model)
+    per_block = attention_of(model).weights(hidden) + feed_forward_matrices * hidden * feed_forward_width(
+        model
+    )
     per_norm = hidden if model.rms_norm else 2 * hidden
     return ParameterCount(
         linear=layers * per_block,

@@ -1,0 +1,85 @@
+"""Attention of a model: which keys a query attends to, and how scores are formed. Imports no torch.
+
+The plan, the kernel table, the plain reference (`neobert.kernels.plain_attention`) and the probes read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
+
+from neobert.kernel_table import Feature
+
+
+class Window(NamedTuple):
+    """Sliding-window attention: in the blocks `layers`, a token attends to `reach` tokens on each side."""
+
+    layers: tuple[int, ...]
+    reach: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionSpec:
+    """Attention of a model, or of one of its blocks.
+
+    Attributes:
+        heads: query heads.
+        kv_heads: heads of keys and values; query head i reads head i // (heads / kv_heads).
+        head_size: channels of one head.
+        direction: causal: a token attends to itself and to earlier tokens of its document only.
+        window: sliding window of some blocks; None: every token attends to its whole document.
+        scale: factor on the products of queries and keys; None: head_size ** -0.5.
+        softcap: scores are softcap * tanh(score / softcap); None: unchanged.
+    """
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    direction: Literal["bidirectional", "causal"] = "bidirectional"
+    window: Window | None = None
+    scale: float | None = None
+    softcap: float | None = None
+
+    @property
+    def is_causal(self) -> bool:
+        """True if a token attends to no later token."""
+        return self.direction == "causal"
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Features that an attention kernel must have to compute this attention."""
+        return tuple(self._features())
+
+    def _features(self) -> Iterator[Feature]:
+        if self.is_causal:
+            yield "causal attention"
+        if self.window is not None:
+            yield "sliding windows"
+        if self.kv_heads != self.heads:
+            yield "grouped heads"
+        if self.scale is not None:
+            yield "a scale of its own"
+        if self.softcap is not None:
+            yield "a soft cap on scores"
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """Number of earlier and later tokens that a token attends to; None: all of its document."""
+        most = None if self.window is None else self.window.reach
+        return most, 0 if self.is_causal else most
+
+    def of_layer(self, number: int) -> AttentionSpec:
+        """Return the attention of one block: without the window if the block has none."""
+        has_window = self.window is not None and number in self.window.layers
+        return self if has_window else replace(self, window=None)
+
+    def weights(self, hidden_size: int) -> int:
+        """Return the number of weights of the four projections of a block: q, k, v and output."""
+        return 2 * hidden_size * self.head_size * (self.heads + self.kv_heads)
+
+    def pairs(self, length: int) -> int:
+        """Return the number of (query, key) pairs of a document in one block, within its window."""
+        sides = (length - 1 if most is None else min(most, length - 1) for most in self.reach)
+        # Tokens near the end of a document reach fewer.
+        return length + sum(length * side - side * (side + 1) // 2 for side in sides)

@@ -1,0 +1,64 @@
+"""Rules and plan refuse a kernel that does not compute the model's attention, in the table's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from neobert.families.neobert import spec as family
+from neobert.plan.muon import orthogonalization_flops
+from tests.validators.judging import found, run_of
+from validators.planning import plan_run
+
+
+@pytest.fixture
+def attention(monkeypatch):
+    """Give NeoBERT another attention."""
+    real = family.attention_of
+
+    def use(**changes) -> None:
+        monkeypatch.setattr(family, "attention_of", lambda model: replace(real(model), **changes))
+
+    return use
+
+
+@pytest.mark.parametrize("backend", ["flex", "flash_attn_varlen"])
+def test_a_named_kernel_that_lacks_a_feature_is_refused(attention, backend):
+    run = run_of(f"model.attn_backend={backend}")
+    assert found("ATT003", run) == []
+    attention(direction="causal", softcap=30.0)
+    refused = found("ATT003", run)
+    messages = ["flex does not compute causal attention, which the model needs"]
+    assert [each.message for each in refused] == (messages if backend == "flex" else [])
+    assert [each.hint for each in refused] == ["set model.attn_backend to auto"] * (backend == "flex")
+
+
+def test_auto_is_refused_where_no_kernel_computes_the_attention(attention):
+    run = run_of("model.kernel_backend=torch", profile="cpu-demo")
+    assert found("ATT003", run) == []
+    attention(softcap=30.0)
+    (refused,) = found("ATT003", run)
+    assert refused.message == "sdpa does not compute a soft cap on scores, which the model needs"
+
+
+def test_the_plan_takes_kernels_that_compute_the_attention(attention):
+    run = run_of("model.kernel_backend=auto", profile="h200-prod")
+    assert plan_run(run).kernels.value == "fused"
+    attention(direction="causal")
+    plan = plan_run(run)
+    assert (plan.kernels.value, plan.attention.value) == ("torch", "torch_varlen")
+    assert "fused does not compute causal attention" in plan.kernels.reason
+
+
+def test_grouped_heads_count_their_own_weights_and_products(attention):
+    run = run_of("optimizer.name=muonclip", "optimizer.muon_split=heads")
+    whole, hidden = plan_run(run), plan_run(run).shape.hidden_size
+    attention(kv_heads=4)
+    grouped = plan_run(run)
+    saved = 2 * hidden * 64 * 8 * whole.shape.num_layers  # k and v of 8 heads that are no longer there
+    assert whole.shape.parameters.linear - grouped.shape.parameters.linear == saved
+    assert orthogonalization_flops(run.config, grouped.shape) < orthogonalization_flops(
+        run.config, whole.shape
+    )
+    assert grouped.shape.attention_flops([64]) == whole.shape.attention_flops([64])
