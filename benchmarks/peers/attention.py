@@ -42,7 +42,7 @@ CANDIDATES = {
     "flash": Candidate("bench_sdpa", SDPBackend.FLASH_ATTENTION),
     "cudnn": Candidate("bench_sdpa", SDPBackend.CUDNN_ATTENTION),
     "efficient": Candidate("bench_sdpa", SDPBackend.EFFICIENT_ATTENTION),
-    "flash4": Candidate("bench_flash4"),
+    "flash4": Candidate("bench_fa4"),
     "varlen": Candidate("bench_varlen"),
 }
 FORMS = {
@@ -113,7 +113,7 @@ def attend_flash4(
 FUNCTIONS: dict[str, Callable[..., tuple[Tensor, None]]] = {
     "bench_sdpa": attend,
     "bench_varlen": attend_varlen,
-    "bench_flash4": attend_flash4,
+    "bench_fa4": attend_flash4,
 }
 for _name, _function in FUNCTIONS.items():
     AttentionInterface.register(_name, _function)
