@@ -67,7 +67,7 @@ test-wheel: ## Build the wheel, install it into a clean environment, train a lit
 	  && ../bin/neobert-launch train --profile cpu-demo $(BRIEFLY) && ../bin/neobert-launch report run
 	cd build/wheel/empty && for each in $(LIGHT_COMMANDS); do ../bin/neobert-launch $$each > out.txt || exit 1; done
 
-mutation: setup-dev ## Edit each comparison of rules and probes: the share of edits that a test notices
+mutation: setup-dev ## Edit rules and probes: the share of 200 edits that a test notices
 	$(BIN)/python -m tests.mutation
 
 test-gpu: setup-dev ## The tests of a CUDA device
