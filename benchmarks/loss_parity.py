@@ -138,7 +138,7 @@ def losses(form: str, config: RunConfig, work: Path) -> dict[str, Any]:
     finally:
         trainer.batches.close()
     tokens = trainer.progress.tokens_total
-    return {"attention_kernel": trainer.task.attention_kernel, "tokens": tokens, "losses": seen}
+    return {"attention_kernel": trainer.task.backbone.attention, "tokens": tokens, "losses": seen}
 
 
 def step_loss(trainer: Trainer) -> float:

@@ -11,26 +11,30 @@ Shapes: W frozen weight [outputs, inputs], A [r, inputs], B [outputs, r].
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from neobert.adapters.spec import INSTALL, is_installed, linear_layers, target_modules
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import METADATA, write_hf_folder
 from neobert.export.weights import own_weights, read_weights
-from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.families.backbone import Backbone
 from neobert.parallel import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.loop.task import Task
+
+log = logging.getLogger(__name__)
 
 FOLDER, ADAPTER_FILE, FROZEN_FILE = "adapter", "adapter_model.safetensors", "frozen.safetensors"
 NAME = "default"
@@ -44,7 +48,7 @@ PEFT_TASKS = {
 }
 
 
-def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
+def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     """Freeze the encoder and add LoRA factors in place, as the config section `adapter` requests.
 
     The head remains trainable. B is initialized to zeros, so the model's outputs do not change. Raises
@@ -63,12 +67,14 @@ def add_adapter(model: NeoBERTPreTrainedModel, config: RunConfig) -> None:
         )
     from peft import inject_adapter_in_model
 
+    model = backbone.model
     inject_adapter_in_model(lora_config(model, config), model, NAME)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_factor(name) or name.startswith(model.fresh_parts))
+        parameter.requires_grad_(is_factor(name) or name.startswith(backbone.head_parts))
+    log.info("adapter: %s trained parameters", f"{model.num_parameters(only_trainable=True):,}")
 
 
-def lora_config(model: NeoBERTPreTrainedModel, config: RunConfig, **more: Any) -> Any:
+def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
     """Return the `peft.LoraConfig` of a run; `more` are further arguments of `LoraConfig`."""
     from peft import LoraConfig
 
@@ -84,10 +90,12 @@ def lora_config(model: NeoBERTPreTrainedModel, config: RunConfig, **more: Any) -
     )
 
 
-def saved_config(model: NeoBERTPreTrainedModel, config: RunConfig) -> Any:
-    """Return the `peft.LoraConfig` to save with the adapter, so that peft loads it with its head."""
-    head = [name.removesuffix(".") for name in model.fresh_parts]
-    return lora_config(model, config, modules_to_save=head, inference_mode=True)
+def with_adapter(task: Task, config: RunConfig) -> AdapterTask:
+    """Return the task of a model with an adapter, whose checkpoints contain the adapter."""
+    head = [name.removesuffix(".") for name in task.backbone.head_parts]
+    settings = lora_config(task.model, config, modules_to_save=head, inference_mode=True)
+    own = {field.name: getattr(task, field.name) for field in fields(task)}
+    return AdapterTask(**own, scale=config.adapter.alpha / config.adapter.r, settings=settings)
 
 
 def is_factor(name: str) -> bool:
@@ -111,10 +119,9 @@ class AdapterTask(Task):
 
     Attributes:
         scale: factor of B @ A, which is alpha / r.
-        settings: the `peft.LoraConfig` to save (`saved_config`).
+        settings: the `peft.LoraConfig` to save, with which peft loads the adapter and its head.
     """
 
-    model: NeoBERTPreTrainedModel
     scale: float
     settings: Any
 
@@ -153,7 +160,7 @@ class AdapterTask(Task):
                 tensor.copy_(part_like(state[name], tensor))
 
     def _is_trained(self, name: str) -> bool:
-        return is_factor(name) or name.startswith(self.model.fresh_parts)
+        return is_factor(name) or name.startswith(self.backbone.head_parts)
 
 
 def exported(name: str) -> str:

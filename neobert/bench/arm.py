@@ -79,7 +79,7 @@ class Arm:
         return {
             "device": device_name(self._world.device),
             "versions": versions(),
-            "attention_kernel": self.trainer.task.attention_kernel,
+            "attention_kernel": self.trainer.task.backbone.attention,
             "compute_dtype": str(self._world.compute_dtype).removeprefix("torch."),
             "data_fingerprint": self._fingerprint,
             "nominal_flops_per_s": peak_flops(self.trainer),

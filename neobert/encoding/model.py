@@ -27,12 +27,14 @@ from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
-from neobert.families.hf.build import PARTS, read_masked_lm, refuse_absent
+from neobert.families.hf.build import read_model, refuse_absent
+from neobert.families.hf.parts import MASKED, PARTS, head_of
 from neobert.families.hf.settings import reason_of
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import resolve_step_kernels
+from neobert.objectives.tokens import TokenObjective
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, NEOBERT_FOLDER, read_json
@@ -82,10 +84,11 @@ class PackedModel(InferenceModel):
         settings.attn_backend = kernels.model_attention
         self.multiple = KERNEL_MULTIPLE if device.type == "cuda" else 1
         model = model.to(device).eval()
-        self._objective: MaskedLMObjective = (
-            KernelObjective(model, kernels, capacity=KERNEL_MULTIPLE)
+        backbone = backbone_of(model, kernels)
+        self._objective: TokenObjective = (
+            KernelObjective(backbone, kernels, capacity=KERNEL_MULTIPLE)
             if kernels.replace_blocks
-            else MaskedLMObjective(model, masked_logits_only=True)
+            else TokenObjective(backbone, targets_only=True)
         )
         self.kernels = f"{kernels.name}, attention {kernels.attention}"
         self._dtype = dtype
@@ -171,7 +174,7 @@ def load_model(
         if model.config.rope:
             return PackedModel(model, device, dtype)
         return PaddedModel(model, model.decoder, model.config.max_position_embeddings, device, dtype)
-    return _load_transformers(folder, str(kind), device, dtype, needs_decoder=needs_decoder)
+    return _load_transformers(folder, device, dtype, needs_decoder=needs_decoder)
 
 
 def _refuse_other_head(settings: Mapping[str, Any], folder: Path) -> None:
@@ -222,14 +225,14 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
 
 
 def _load_transformers(
-    folder: Path, kind: str, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
+    folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> PaddedModel:
-    model, absent = read_masked_lm(folder, "pass a folder with model.safetensors")
+    model, absent, _ = read_model(MASKED, folder, "pass a folder with model.safetensors")
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
     limit = int(model.config.max_position_embeddings)
-    return PaddedModel(model, PARTS[kind].head(model), limit, device, dtype)
+    return PaddedModel(model, head_of(model, MASKED), limit, device, dtype)
 
 
 def run_config(settings: NeoBERTConfig, dtype: torch.dtype) -> RunConfig:

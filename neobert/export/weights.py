@@ -30,13 +30,21 @@ ANOTHER = "use another checkpoint, or save this checkpoint again"
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Summary of loaded weights: path, feed-forward layout, number of tensors and parameters, dtypes."""
+    """Summary of loaded weights.
+
+    Attributes:
+        layout: of the feed-forward's matrices.
+        initialized: names of weights of the model that keep their initial values.
+        unused: names of tensors of the file that the model lacks.
+    """
 
     path: str
-    layout: Literal["hub", "fork"]
     num_tensors: int
     num_parameters: int
     dtypes: tuple[str, ...]
+    layout: Literal["hub", "fork"] = "hub"
+    initialized: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
 
 
 def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> LoadReport:
@@ -55,7 +63,7 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         state = join_gates(state)
         if model.config.tie_word_embeddings:
             state = _without_tied_copy(state, path)
-    own = model.state_dict()
+    own, found = model.state_dict(), state
     if may_lack:
         state = {
             name: tensor
@@ -71,6 +79,8 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         num_tensors=len(state),
         num_parameters=sum(tensor.numel() for tensor in state.values()),
         dtypes=tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.values()})),
+        initialized=tuple(sorted(own_weights(model).keys() - state.keys())),
+        unused=tuple(sorted(found.keys() - own.keys())),
     )
 
 

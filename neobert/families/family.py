@@ -29,7 +29,7 @@ class Family:
 
     Attributes:
         name: value of the key `model.type`.
-        module: dotted name of the module that builds the model, see `neobert.families.build`.
+        module: dotted name of the module that builds the model, see `neobert.families.backbone`.
         read_shape: returns the shape, given the section, the number of embedding rows and the length of the
             longest row in tokens. Raises `ProjectError` MOD006 for an invalid section or config.json.
         requested_rows: returns the number of embedding rows of the section; None: the tokenizer decides.

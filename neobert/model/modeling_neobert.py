@@ -138,9 +138,13 @@ class _PooledModel(_TaskModel):
         """Pool the encoder's output to one vector [N, D] per row, or per segment of a packed run."""
         return pool(hidden, attention_mask, self.config.pooling, cu_seqlens)
 
+    def features(self, pooled: Tensor) -> Tensor:
+        """Return the classifier's inputs [N, D] for pooled vectors [N, D]."""
+        return self.dropout(torch.tanh(self.dense(self.dropout(pooled))))
+
     def classify(self, pooled: Tensor) -> Tensor:
         """Return logits [N, num_labels] for pooled vectors [N, D]."""
-        return self.classifier(self.dropout(torch.tanh(self.dense(self.dropout(pooled)))))
+        return self.classifier(self.features(pooled))
 
 
 class NeoBERTForSequenceClassification(_PooledModel):

@@ -1,14 +1,14 @@
 """Training objectives: modules of model and loss that map a microbatch to a summed loss."""
 
 from neobert.objectives.build import build_objective
-from neobert.objectives.masked_lm import MaskedLMObjective, check_labels
 from neobert.objectives.objective import Objective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
+from neobert.objectives.tokens import TokenObjective, check_labels
 
 __all__ = [
-    "MaskedLMObjective",
     "Objective",
     "StepKernels",
+    "TokenObjective",
     "build_objective",
     "check_labels",
     "resolve_step_kernels",

@@ -1,4 +1,4 @@
-"""Masked-language-modeling objective for packed rows, with this project's kernels.
+"""Cross-entropy of tokens in packed rows, by a NeoBERT with this project's kernels.
 
 It uses the model's fp32 parameters; every matrix product reads a bf16 copy. The residual stream is bf16.
 
@@ -15,18 +15,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.families.backbone import Backbone
 from neobert.kernels import flash4
 from neobert.kernels.attention import BLOCK, attention_tiles, rotary_attention, rotary_table
 from neobert.kernels.fused_block import Weights, encoder_block
 from neobert.kernels.pointwise import add_rms_norm, rms_norm, swiglu_down
 from neobert.kernels.products import row_rstd
 from neobert.kernels.vocabulary import linear_cross_entropy
-from neobert.model import NeoBERTLMHead
 from neobert.model.attention import enter_layer, note_kernel
 from neobert.model.layers import EncoderBlock, SwiGLU
-from neobert.objectives.masked_lm import MaskedLMObjective
 from neobert.objectives.objective import ModuleWork
 from neobert.objectives.step_kernels import StepKernels
+from neobert.objectives.tokens import TokenObjective
 
 COMPUTE = torch.bfloat16
 
@@ -34,23 +34,22 @@ Stream = tuple[Tensor, Tensor | None]
 """State between blocks: the residual stream [T, D], and its rstd (fused) or the branch to add (triton)."""
 
 
-class KernelObjective(MaskedLMObjective):
-    """Masked-language-modeling objective whose blocks, norms and decoder use this project's kernels."""
+class KernelObjective(TokenObjective):
+    """Cross-entropy of tokens, with this project's kernels for blocks, norms and decoder."""
 
     def __init__(
         self,
-        model: NeoBERTLMHead,
+        backbone: Backbone,
         kernels: StepKernels,
         capacity: int,
         eval_capacity: int | None = None,
         z_loss: float = 0.0,
     ) -> None:
-        super().__init__(model, True, capacity, eval_capacity, z_loss)
+        super().__init__(backbone, True, capacity, eval_capacity, z_loss)
         self.blocks = BLOCK_STEPS[kernels.name]
         self.attention = kernels.attention
-        self._embed = ModuleWork(model.model.encoder, self._embedded)
-        blocks = model.model.transformer_encoder
-        self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in blocks]
+        self._embed = ModuleWork(self.model.get_input_embeddings(), self._embedded)
+        self._steps = [ModuleWork(block, partial(self.blocks.step, block)) for block in backbone.blocks]
 
     def compile_parts(self, backend: str) -> None:
         """Compile the embedding, each block and the loss as separate graphs."""
@@ -67,9 +66,9 @@ class KernelObjective(MaskedLMObjective):
 
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
         hidden, labels = self._targets(hidden, labels, num_rows)
-        decoder = self.model.decoder
+        linear = self.head.linear
         return linear_cross_entropy(
-            self.final_states(hidden), decoder.weight, decoder.bias, labels, z_loss=self.z_loss
+            self.final_states(hidden), linear.weight, linear.bias, labels, z_loss=self.z_loss
         )
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
@@ -104,7 +103,7 @@ class KernelObjective(MaskedLMObjective):
 
     def final_states(self, hidden: Tensor) -> Tensor:
         """Apply the final norm to rows of the residual stream [M, D]."""
-        norm = self.model.model.layer_norm
+        norm = self.model.base_model.layer_norm
         return rms_norm(hidden, norm.weight, self.model.config.norm_eps)
 
 

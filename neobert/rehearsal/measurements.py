@@ -265,7 +265,7 @@ def attention_of(trainer: Trainer, has_mask: bool | None) -> dict[str, Any]:
     ran = trainer.task.attention_ran
     layers = shape_of(trainer.config, trainer.task.model.config.vocab_size).num_layers
     return {
-        "resolved": trainer.task.attention_kernel,
+        "resolved": trainer.task.backbone.attention,
         "ran": [ran.get(layer, "") for layer in range(layers)],
         "has_mask_with_packing": has_mask,
     }

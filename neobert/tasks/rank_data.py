@@ -16,9 +16,13 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
+from neobert.export.folder import read_tokenizer_files
+from neobert.families.backbone import Backbone
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.parallel import World
+from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, TOKENIZER_DIGEST
+from neobert.training.loop.task import Task
 from neobert.training.state.train_state import Progress
 
 
@@ -94,6 +98,30 @@ class RankData(ABC):
         if isinstance(train, TokenStore):
             return (progress.tokens_total - progress.first_tokens) / train.num_tokens
         return float(progress.cursor.epoch)
+
+
+def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
+    """Build a task over this data; `own` are its objective, metrics, probe, worst case and targets."""
+    prepared = data.prepared
+    return Task(
+        backbone=backbone,
+        batches=data.batches,
+        evaluation=None if prepared.eval is None else data.evaluation,
+        inputs=data.inputs,
+        describe=describe,
+        flops=data.flops,
+        epoch=data.epoch,
+        microbatches_per_epoch=data.microbatches_per_epoch,
+        read_retries=data.read_retries,
+        tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
+        identity={
+            DATA_FINGERPRINT: prepared.fingerprint,
+            TOKENIZER_DIGEST: prepared.tokenizer.digest,
+            **backbone.identity,
+        },
+        num_classes=1 if backbone.head is None else backbone.head.linear.out_features,
+        **own,
+    )
 
 
 def segment_lengths(batch: Microbatch) -> torch.Tensor:

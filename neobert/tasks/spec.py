@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
@@ -41,6 +41,11 @@ def unread_with_labels(unmasked: str) -> dict[str, str]:
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
     }
+
+
+def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return `id2label` and `label2id` for a model's config."""
+    return {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,7 @@ class TaskSpec:
         labels_texts: a label belongs to a whole text, which is never split.
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
+        model_settings: returns the settings of the head, as arguments of transformers' configurations.
         own_sections: config sections that are read only by tasks that list them here; setting one in a run
             file of another task is an error.
         unread: keys of other sections that the task does not read, with the reason.
@@ -158,4 +164,5 @@ class TaskSpec:
     labels_texts: bool = False
     own_sections: frozenset[str] = frozenset()
     unread: Mapping[str, str] = field(default_factory=dict)
+    model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

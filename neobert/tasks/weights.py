@@ -1,25 +1,30 @@
-"""Initial weights from a checkpoint, and their compatibility with tokenizer and config."""
+"""Initial weights from a checkpoint: loading, and compatibility with tokenizer and config."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
+
+import torch
+from transformers import PreTrainedModel
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
+from neobert.families.backbone import Backbone
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights, requested_rows
+from neobert.plurals import listed
+from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import verify_model
-from neobert.runfiles.model_folder import folder_of_weights
+from neobert.runfiles.model_folder import folder_of_weights, read_json
+from neobert.runfiles.run_dir import CONFIG
+
+log = logging.getLogger(__name__)
 
 
-def start_from_weights(
-    config: RunConfig,
-    tokenizer: TokenizerBundle,
-    load: Callable[[Path], None],
-) -> None:
-    """Load `model.pretrained_checkpoint` with `load`, if it is set.
+def load_initial_weights(config: RunConfig, tokenizer: TokenizerBundle, backbone: Backbone) -> None:
+    """Load `model.pretrained_checkpoint`, if it is set, and log what was not loaded.
 
     Raises `ProjectError` EXP005 if the weights do not fit, have another vocabulary, or were trained with
     other settings of the model.
@@ -30,7 +35,45 @@ def start_from_weights(
     weights = Path(starts_from)
     refuse_other_vocabulary(tokenizer, weights)
     refuse_other_model(config, weights)
-    load(weights)
+    start_from(weights, backbone)
+
+
+def start_from(weights: Path, backbone: Backbone) -> None:
+    """Load weights, and log what was not loaded. Raises `ProjectError` EXP005 if they do not fit.
+
+    The classes of the head are reordered if the checkpoint has the same label names in another order: class 1
+    is neutral in MNLI, but contradiction in CB.
+    """
+    report = backbone.load(weights)
+    log.info("loaded %d tensors from %s", report.num_tensors, report.path)
+    if report.initialized:
+        log.info("new weights, which the checkpoint lacks: %s", listed(report.initialized))
+    if report.unused:
+        log.info("weights of the checkpoint that the model lacks: %s", printable(listed(report.unused)))
+    if not any(name.startswith("classifier.") for name in report.initialized):
+        _reorder_classes(backbone.model, folder_of_weights(weights) / CONFIG)
+
+
+def _reorder_classes(model: PreTrainedModel, file: Path) -> None:
+    there = _label_names(file) if hasattr(model, "classifier") and file.is_file() else []
+    here = list(model.config.id2label.values())
+    if there == here or sorted(there) != sorted(here):
+        return
+    rows = torch.tensor([there.index(name) for name in here])
+    with torch.no_grad():
+        for parameter in model.get_submodule("classifier").parameters():
+            parameter.copy_(parameter[rows])
+
+
+def _label_names(file: Path) -> list[str]:
+    """Return the names of `id2label` in a config.json, ordered by class number; empty if there are none."""
+    names = read_json(file, code="EXP005").get("id2label") or {}
+    try:
+        numbers = {int(number): str(name) for number, name in names.items()}
+    except (AttributeError, ValueError) as error:
+        hint = 'write the labels as {"0": "name of the first class", ...}, or remove id2label'
+        raise ProjectError("EXP005", "id2label does not map numbers to names", hint, str(file)) from error
+    return [numbers[number] for number in sorted(numbers)]
 
 
 def require_intact_weights(config: RunConfig) -> None:

@@ -20,6 +20,7 @@ from neobert.adapters.lora import add_adapter, is_factor, merged
 from neobert.adapters.spec import adapter_parameters
 from neobert.config import ConfigError, from_dict
 from neobert.errors import ProjectError
+from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from neobert.plan.memory import predict_memory
@@ -52,7 +53,7 @@ def model_of(config, kind=NeoBERTForSequenceClassification):
 def test_the_plan_counts_the_weights_that_are_trained(adapter):
     config = config_of(**adapter)
     model = model_of(config)
-    add_adapter(model, config)
+    add_adapter(backbone_of(model), config)
     trained = {name: each.numel() for name, each in model.named_parameters() if each.requires_grad}
     factors = sum(count for name, count in trained.items() if is_factor(name))
     assert factors == adapter_parameters(config) == shape_of(config, 64).adapter_parameters
@@ -85,7 +86,7 @@ def test_merged_weights_compute_what_the_adapter_computes(kind):
     model = model_of(config, kind)
     ids, mask = torch.randint(0, 64, (3, 9)), torch.ones(3, 9, dtype=torch.long)
     untouched = model(input_ids=ids, attention_mask=mask).logits
-    add_adapter(model, config)
+    add_adapter(backbone_of(model), config)
     assert torch.equal(model(input_ids=ids, attention_mask=mask).logits, untouched), "B begins with zeros"
     for name, parameter in model.named_parameters():
         if is_factor(name):

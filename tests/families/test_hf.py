@@ -11,9 +11,10 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
-from neobert.families.build import build_masked_lm
+from neobert.families.backbone import build_backbone
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.table import shape_of
+from neobert.objectives import TokenObjective
 from neobert.runfiles.weights_header import tensor_shapes
 from tests.killed_run import killed_before
 from tests.training.conftest import TINY
@@ -91,7 +92,11 @@ def build(section, **trainer):
     values = {"model": section, "datacollator": PADDED, "dataset": {"max_seq_length": 32}}
     values["trainer"] = {"mixed_precision": "no", **trainer}
     torch.manual_seed(3)
-    return build_masked_lm(from_dict(values), TOKENIZER, 128, WORLD)
+    return masked_lm(from_dict(values))
+
+
+def masked_lm(config):
+    return build_backbone(config, TOKENIZER, 128, WORLD, "AutoModelForMaskedLM", {})
 
 
 def padded_batch():
@@ -105,14 +110,14 @@ def padded_batch():
 
 @pytest.mark.parametrize("masked_only", [True, False])
 def test_the_loss_and_gradients_are_those_of_transformers(section, masked_only):
-    built = build(section, masked_logits_only_loss=masked_only)
-    built.objective.eval()
+    built = build(section)
+    objective = TokenObjective(built, masked_only).eval()
     inputs, labels = padded_batch()
     num_targets = int((labels != -100).sum())
-    loss = built.objective(num_targets, labels, **inputs, cu_seqlens=None, max_seqlen=20) / num_targets
+    loss = objective(num_targets, labels, **inputs, cu_seqlens=None, max_seqlen=20) / num_targets
     expected = built.model(**inputs, labels=labels).loss
     assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
-    assert built.objective.attention_ran == dict.fromkeys(range(3), "sdpa")
+    assert objective.attention_ran == dict.fromkeys(range(3), "sdpa")
     ours = torch.autograd.grad(loss, list(built.model.parameters()))
     theirs = torch.autograd.grad(expected, list(built.model.parameters()))
     for one, other in zip(ours, theirs, strict=True):
@@ -125,19 +130,18 @@ def test_recomputed_blocks_give_the_same_gradients(section):
     for trainer in ({}, {"gradient_checkpointing": True, "gradient_checkpointing_every_n": 2}):
         built = build(section, **trainer)
         torch.manual_seed(7)  # of dropout
-        built.objective(int((labels != -100).sum()), labels, **inputs).backward()
+        TokenObjective(built, True)(int((labels != -100).sum()), labels, **inputs).backward()
         gradients.append([each.grad for each in built.model.parameters()])
     for one, other in zip(*gradients, strict=True):
         assert torch.equal(one, other)
 
 
 def test_padding_changes_nothing(section):
-    built = build(section)
-    built.objective.eval()
+    objective = TokenObjective(build(section), True).eval()
     inputs, labels = padded_batch()
-    score = built.objective.evaluate(int((labels != -100).sum()), labels, **inputs)
+    score = objective.evaluate(int((labels != -100).sum()), labels, **inputs)
     inputs["input_ids"] = torch.where(inputs["attention_mask"], inputs["input_ids"], 77)
-    other = built.objective.evaluate(int((labels != -100).sum()), labels, **inputs)
+    other = objective.evaluate(int((labels != -100).sum()), labels, **inputs)
     torch.testing.assert_close(score.loss_sum, other.loss_sum)
 
 
@@ -246,5 +250,5 @@ def test_an_index_names_files_of_its_folder(tmp_path):
 def test_the_trainer_refuses_what_the_family_cannot_do(changes, key):
     config = from_dict({"model": BERT, "datacollator": PADDED, **changes})
     with pytest.raises(ProjectError, match=r"model\.type hf") as caught:
-        build_masked_lm(config, TOKENIZER, 128, WORLD)
+        masked_lm(config)
     assert caught.value.place == key

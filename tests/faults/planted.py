@@ -17,7 +17,7 @@ import psutil
 
 from launcher.process.process_tree import AGENT
 from neobert import train
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.training.loop import steps
 
 RANK = int(os.environ.get("RANK", "0"))
@@ -64,13 +64,13 @@ def plant(kind: str, step: int, rank: int = 0) -> None:
 
 def multiply_losses(step: int, factor: float) -> None:
     """Have this rank's objective return a multiple of its loss, from before it is wrapped by anything."""
-    real, accumulate, factors = MaskedLMObjective.forward, steps.accumulate, [1.0]
+    real, accumulate, factors = TokenObjective.forward, steps.accumulate, [1.0]
 
     def accumulating(trainer, *rest):
         factors[0] = factor if trainer.progress.step + 1 == step else 1.0
         return accumulate(trainer, *rest)
 
-    MaskedLMObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factors[0]
+    TokenObjective.forward = lambda *args, **kwargs: real(*args, **kwargs) * factors[0]
     steps.accumulate = accumulating
 
 

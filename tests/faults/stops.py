@@ -22,7 +22,7 @@ from typing import Any
 
 from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.parallel import World
 from neobert.runfiles.checkpoint.folders import find
 from neobert.training.checkpoint import publish
@@ -147,9 +147,9 @@ PLACES: dict[str, Callable[[Path], None]] = {
     f"{FIRST} preparation": lambda ready: dwell(assembly, "prepare", ready, 0),
     "preparation": lambda ready: dwell(assembly, "prepare", ready, 0),
     "start": lambda ready: dwell(assembly, "build_trainer", ready, 0),
-    "warm-up": lambda ready: dwell(MaskedLMObjective, "forward", ready, 0),
-    "step": lambda ready: dwell(MaskedLMObjective, "forward", ready, 11),
-    "evaluation": lambda ready: dwell(MaskedLMObjective, "evaluate", ready, 5),
+    "warm-up": lambda ready: dwell(TokenObjective, "forward", ready, 0),
+    "step": lambda ready: dwell(TokenObjective, "forward", ready, 11),
+    "evaluation": lambda ready: dwell(TokenObjective, "evaluate", ready, 5),
     "save": lambda ready: dwell(Saver, "begin", ready, 0),
     f"{FIRST} failed save": fail_a_save,
     "data wait": lambda ready: dwell(TrainStream, "__next__", ready, 10),

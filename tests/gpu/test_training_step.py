@@ -11,9 +11,10 @@ import torch
 from accelerate.state import AcceleratorState
 
 from neobert.config import digest, from_dict, to_dict
+from neobert.families.neobert.build import backbone_of
 from neobert.kernels.vocabulary import embedding
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives import MaskedLMObjective, StepKernels, resolve_step_kernels
+from neobert.objectives import StepKernels, TokenObjective, resolve_step_kernels
 from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
@@ -76,14 +77,16 @@ def make_batch(seed: int) -> dict[str, object]:
     }
 
 
-def make_objective(name: str, attention: str = "triton_packed") -> MaskedLMObjective:
+def make_objective(name: str, attention: str = "triton_packed") -> TokenObjective:
     capacity = target_capacity(TOKENS, MASKED)
     if name == "torch":
-        return MaskedLMObjective(make_model("torch_varlen"), True, capacity)
-    return KernelObjective(make_model("sdpa"), StepKernels(name, attention, "sdpa", ""), capacity)
+        return TokenObjective(backbone_of(make_model("torch_varlen")), True, capacity)
+    return KernelObjective(
+        backbone_of(make_model("sdpa")), StepKernels(name, attention, "sdpa", ""), capacity
+    )
 
 
-def losses(objective: MaskedLMObjective, steps: int, dtype: torch.dtype) -> list[float]:
+def losses(objective: TokenObjective, steps: int, dtype: torch.dtype) -> list[float]:
     optimizer = build_optimizer(from_dict({}).optimizer, objective)
     seen = []
     for step in range(steps):
@@ -99,7 +102,7 @@ def losses(objective: MaskedLMObjective, steps: int, dtype: torch.dtype) -> list
 
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])
 def test_losses_are_those_of_eager_fp32(name):
-    exact = losses(MaskedLMObjective(make_model("sdpa"), True), 10, torch.float32)
+    exact = losses(TokenObjective(backbone_of(make_model("sdpa")), True), 10, torch.float32)
     objective = make_objective(name)
     objective.compile_loss("inductor")
     seen = losses(objective, 10, torch.bfloat16)
@@ -215,7 +218,7 @@ def test_no_target_is_lost_beyond_the_capacity(name):
     batch = make_batch(0)
     batch["labels"] = torch.randint(5, 95, (TOKENS,), device="cuda")
     batch["num_targets"] = TOKENS
-    exact = MaskedLMObjective(make_model("sdpa"), True)(**batch).item()
+    exact = TokenObjective(backbone_of(make_model("sdpa")), True)(**batch).item()
     assert make_objective(name)(**batch).item() == pytest.approx(exact, rel=0.01)
 
 

@@ -18,7 +18,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches import microbatch
 from neobert.kernels import attention as own_attention
 from neobert.model import encoder
-from neobert.objectives import MaskedLMObjective, packed_encoder
+from neobert.objectives import TokenObjective, packed_encoder
 from neobert.probes.hardware import rates
 from neobert.probes.numerics import suite
 from profiles.registry import resolve_run
@@ -182,8 +182,8 @@ def test_a_leak_in_the_real_kernel_is_named(fault, kernels, leak):
 @pytest.mark.parametrize("kernels", KERNELS)
 @pytest.mark.usefixtures("eager")
 def test_boundaries_off_by_one_are_named(kernels, monkeypatch):
-    sound = MaskedLMObjective.encode if kernels == "torch" else packed_encoder.KernelObjective.encode
-    owner = MaskedLMObjective if kernels == "torch" else packed_encoder.KernelObjective
+    sound = TokenObjective.encode if kernels == "torch" else packed_encoder.KernelObjective.encode
+    owner = TokenObjective if kernels == "torch" else packed_encoder.KernelObjective
 
     def shifted(self, inputs):
         bounds = inputs["cu_seqlens"]

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from neobert.families.neobert.build import backbone_of
 from neobert.kernels import vocabulary as loss_module
 from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives import MaskedLMObjective, masked_lm
+from neobert.objectives import TokenObjective, tokens
 from neobert.plan import memory as plan_memory
 from neobert.plan.memory import CHUNK_VALUES, WHOLE_VALUES, rows_per_chunk
 
@@ -57,7 +58,7 @@ def test_chunks_carry_the_z_loss(is_target, rows_per_chunk, z_loss, bias):
     found, exact = (torch.autograd.grad(each * 0.3, inputs) for each in (loss, wanted))
     for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one, other)
-    whole = masked_lm.summed_loss(F.linear(hidden, weight, shift), labels, z_loss)
+    whole = tokens.summed_loss(F.linear(hidden, weight, shift), labels, z_loss)
     torch.testing.assert_close(whole.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -114,7 +115,7 @@ def objective(monkeypatch):
     monkeypatch.setattr(plan_memory, "CHUNK_VALUES", 128 * VOCAB)
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
-    return MaskedLMObjective(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape)), False)
+    return TokenObjective(backbone_of(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape))), False)
 
 
 def run(rows=300):
@@ -154,9 +155,9 @@ def test_no_more_than_a_chunk_of_logits_exists_at_once(objective, monkeypatch, s
 
 def test_under_autocast_products_are_computed_in_bf16(objective, monkeypatch):
     seen = []
-    sound = masked_lm.linear_cross_entropy
+    sound = tokens.linear_cross_entropy
     monkeypatch.setattr(
-        masked_lm,
+        tokens,
         "linear_cross_entropy",
         lambda hidden, *rest: seen.append(hidden.dtype) or sound(hidden, *rest),
     )

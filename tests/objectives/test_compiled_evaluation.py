@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.build import compile_encoder
-from neobert.objectives.masked_lm import MaskedLMObjective
+from neobert.objectives.tokens import TokenObjective
 
 pytestmark = [
     pytest.mark.usefixtures("fresh_compiler"),
@@ -58,9 +59,9 @@ def num_graphs() -> int:
 
 
 def test_two_graphs_and_no_more_however_steps_and_evaluations_take_turns():
-    objective = MaskedLMObjective(make_model(), True, capacity=16, eval_capacity=32)
+    objective = TokenObjective(backbone_of(make_model()), True, capacity=16, eval_capacity=32)
     objective.compile_loss("eager")
-    plain = MaskedLMObjective(make_model(), True)
+    plain = TokenObjective(backbone_of(make_model()), True)
     for turn in range(3):
         objective.train()
         objective(**make_rows(4, 7 + turn)).backward()
@@ -74,20 +75,20 @@ def test_two_graphs_and_no_more_however_steps_and_evaluations_take_turns():
 
 
 def test_a_packed_evaluation_is_that_of_eager_sdpa():
-    objective = MaskedLMObjective(make_model("flex"), True, capacity=8)
+    objective = TokenObjective(backbone_of(make_model("flex")), True, capacity=8)
     objective.compile_loss("eager")
     for lengths in ((5, 12, 3), (12, 4, 4)):
         run = make_run(lengths)
         score = objective.evaluate(**run)
-        wanted = MaskedLMObjective(make_model(), True).evaluate(**run)
+        wanted = TokenObjective(backbone_of(make_model()), True).evaluate(**run)
         assert score.loss_sum.item() == pytest.approx(wanted.loss_sum.item(), rel=1e-4)
     assert num_graphs() == 1
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
 def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
-    objective, plain = (MaskedLMObjective(make_model(), True) for _ in range(2))
-    compile_encoder(objective.model.model, "eager", is_alone=is_alone)
+    objective, plain = (TokenObjective(backbone_of(make_model()), True) for _ in range(2))
+    compile_encoder(objective.backbone, "eager", is_alone=is_alone)
     for length in range(5, 7 + torch._dynamo.config.recompile_limit):
         rows = make_rows(2, 4, length)
         loss = objective(**rows)
@@ -98,7 +99,7 @@ def test_padded_rows_of_more_lengths_than_a_compiler_has_patience_for(is_alone):
 
 @pytest.mark.parametrize("is_compiled", [False, True])
 def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compiled):
-    objective = MaskedLMObjective(make_model(num_layers=2), True, capacity=16)
+    objective = TokenObjective(backbone_of(make_model(num_layers=2)), True, capacity=16)
     if is_compiled:
         objective.compile_loss("eager")
     objective.evaluate(**make_rows(4, 7))
@@ -110,13 +111,13 @@ def test_the_step_tells_what_its_blocks_ran_and_an_evaluation_does_not(is_compil
 
 def gradient_operators(compile_it, batch):
     """Name the operators of a step's backward, whose result is that of an eager step."""
-    objective = MaskedLMObjective(make_model(), True, capacity=16)
+    objective = TokenObjective(backbone_of(make_model()), True, capacity=16)
     if compile_it is not None:
         compile_it(objective)
     loss = objective(**batch)
     with Called() as called:
         loss.backward()
-    plain = MaskedLMObjective(make_model(), True, capacity=16)
+    plain = TokenObjective(backbone_of(make_model()), True, capacity=16)
     plain(**batch).backward()
     torch.testing.assert_close(
         objective.model.model.encoder.weight.grad, plain.model.model.encoder.weight.grad
@@ -145,6 +146,4 @@ def test_a_compiled_step_looks_up_what_repeats_and_an_eager_one_has_no_need_to()
     assert OWN in gradient_operators(lambda each: each.compile_loss("aot_eager"), batch)
     for is_alone in (True, False):
         compiled = partial(compile_encoder, backend="aot_eager", is_alone=is_alone)
-        assert OWN not in gradient_operators(
-            lambda each, compiled=compiled: compiled(each.model.model), batch
-        )
+        assert OWN not in gradient_operators(lambda each, compiled=compiled: compiled(each.backbone), batch)

@@ -11,6 +11,7 @@ import torch
 
 from neobert.config import from_dict
 from neobert.errors import ProjectError
+from neobert.families.neobert.build import backbone_of
 from neobert.kernel_table import ATTENTION, attention_named
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
@@ -200,7 +201,7 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
     kernels = resolve_step_kernels(asked, "cpu", torch.float32)
     model = NeoBERTLMHead(build_model_config(asked.model, 128, 0, kernels.model_attention, kernels.modules))
     with pytest.raises(ProjectError) as caught:
-        build_objective(asked, model, kernels, "cpu")
+        build_objective(asked, backbone_of(model, kernels), "cpu")
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
     assert "packed sdpa runs once per document" in caught.value.message
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import from_dict
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives.build import build_objective
 from neobert.objectives.objective import MULTIPLE, rows_for, target_capacity
-from neobert.objectives.step_kernels import StepKernels
 
 TOKENS = st.integers(1, 300_000)
 
@@ -46,7 +46,7 @@ def test_training_and_evaluation_have_room_for_their_own_rates():
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = from_dict({"datacollator": rates, "model": shape | {"intermediate_size": 24}})
     model = NeoBERTLMHead(build_model_config(config.model, 128, 0, "sdpa"))
-    objective = build_objective(config, model, StepKernels("torch", "sdpa", "sdpa", ""), "cuda")
+    objective = build_objective(config, backbone_of(model), "cuda")
     tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     assert objective.capacity == target_capacity(tokens, 0.4)
     assert objective.eval_capacity == target_capacity(tokens, 0.1)

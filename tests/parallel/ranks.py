@@ -24,9 +24,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.config import from_dict
+from neobert.families.neobert.build import backbone_of
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives import MaskedLMObjective, StepKernels, packed_encoder
+from neobert.objectives import StepKernels, TokenObjective, packed_encoder
 from neobert.objectives.build import compile_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
@@ -83,11 +84,13 @@ def build_model(options: Options) -> NeoBERTLMHead:
     return model
 
 
-def build_objective(options: Options) -> MaskedLMObjective:
+def build_objective(options: Options) -> TokenObjective:
     model = build_model(options)
     if options.kernels == "torch":
-        return MaskedLMObjective(model, True)
-    return KernelObjective(model, StepKernels(options.kernels, "triton_packed", "sdpa", ""), sum(LENGTHS))
+        return TokenObjective(backbone_of(model), True)
+    return KernelObjective(
+        backbone_of(model), StepKernels(options.kernels, "triton_packed", "sdpa", ""), sum(LENGTHS)
+    )
 
 
 def microbatch(number: int, padded: bool) -> dict[str, Any]:
@@ -154,7 +157,7 @@ def prepare(options: Options, folder: Path) -> SimpleNamespace:
     objective = build_objective(options)
     if options.backend:
         if options.padded:
-            compile_encoder(objective.model.model, options.backend, is_alone=False)
+            compile_encoder(objective.backbone, options.backend, is_alone=False)
         else:
             objective.compile_parts(options.backend)
     module = world.prepare(objective, overlaps_exchange=not options.behind)

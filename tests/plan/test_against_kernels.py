@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.plan import Plan, build_plan
 from neobert.plan.hardware import assumptions_for
@@ -38,7 +39,9 @@ def kept_bytes(model: ModelConfig, kernels: str) -> int:
     with FakeTensorMode():
         lm = NeoBERTLMHead(build_model_config(model, VOCAB_SIZE, 0, "sdpa"))
         weights = {parameter.untyped_storage()._cdata for parameter in lm.parameters()}
-        objective = KernelObjective(lm, StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS)
+        objective = KernelObjective(
+            backbone_of(lm), StepKernels(kernels, "triton_packed", "sdpa", ""), TOKENS
+        )
         kept, alive = {}, []
 
         def keep(tensor):

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from neobert.data.batches import microbatch
 from neobert.model import NeoBERT, attention, encoder
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.probes.numerics import mutants, path_checks
 from validators.finding import Status
 
@@ -144,7 +144,7 @@ def test_all_ones_mask_over_a_packed_batch(verdict_on, monkeypatch):
         out = self.model.model(ids, attention_mask=torch.ones_like(ids), position_ids=positions)
         return out.last_hidden_state.flatten(0, -2)
 
-    monkeypatch.setattr(MaskedLMObjective, "encode", as_row)
+    monkeypatch.setattr(TokenObjective, "encode", as_row)
     monkeypatch.setattr(NeoBERT, "_refuse_beyond", lambda *_: None)  # one row of all texts is too long
     assert verdict_on()["NUM001"].status is Status.FAIL
 

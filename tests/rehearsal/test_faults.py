@@ -13,7 +13,7 @@ import torch
 
 from neobert.data.batches.windows import Cursor
 from neobert.families.neobert import build as family
-from neobert.objectives.masked_lm import MaskedLMObjective
+from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import world
 from neobert.rehearsal import observers
 from neobert.tasks.pretraining import task as pretraining
@@ -193,14 +193,14 @@ def test_one_very_long_document_is_met_before_the_first_step(
     rehearsal, monkeypatch, one_long_document, room, outcome
 ):
     """A device with room for so many padded tokens: the batches at the head of the text take half of them."""
-    forward = MaskedLMObjective.forward
+    forward = TokenObjective.forward
 
     def within_room(self, num_targets, labels, **inputs):
         if labels.numel() > room:
             raise torch.OutOfMemoryError(f"no room for {labels.numel()} tokens")
         return forward(self, num_targets, labels, **inputs)
 
-    monkeypatch.setattr(MaskedLMObjective, "forward", within_room)
+    monkeypatch.setattr(TokenObjective, "forward", within_room)
     found = rehearsal(dataset=one_long_document, datacollator={"pack_sequences": False})
     assert outcome in found.facts.out_of_memory
     assert bool(found.facts.out_of_memory) == bool(outcome)

@@ -29,7 +29,9 @@ from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.export.weights import read_weights
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
+from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
 from neobert.tasks import metrics_of, sections_read
 from neobert.tasks.classification.examples import LabelledTexts, shortened
@@ -37,10 +39,9 @@ from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.spec import labels_of
-from neobert.tasks.classification.task import ClassificationObjective
-from neobert.tasks.fine_tuning import label_settings, load_encoder_and_head
-from neobert.tasks.labelled import summed_loss
+from neobert.tasks.spec import label_settings
 from neobert.tasks.stored_labels import StoredLabels
+from neobert.tasks.weights import start_from
 from neobert.training.guards.stopping import EarlyStopping
 from profiles.registry import resolve_run
 from tests.killed_run import killed_before
@@ -252,7 +253,7 @@ def inputs_of(tokens: TokenStore, *, is_packed: bool):
 
 def logits_of(model, tokens: TokenStore, *, is_packed: bool):
     inputs, labels = inputs_of(tokens, is_packed=is_packed)
-    objective = ClassificationObjective(model)
+    objective = LabelledObjective(backbone_of(model))
     logits = objective.logits(inputs)[:5]
     assert objective(5, labels, **inputs).item() == pytest.approx(summed_loss(logits, labels[:5]).item())
     return logits
@@ -283,7 +284,7 @@ def test_texts_that_are_run_together_are_noticed():
     model, tokens = classifier("avg"), store()
     inputs, _ = inputs_of(tokens, is_packed=True)
     inputs["cu_seqlens"][1] = inputs["cu_seqlens"][2]
-    merged = ClassificationObjective(model).logits(inputs)
+    merged = LabelledObjective(backbone_of(model)).logits(inputs)
     assert not torch.allclose(merged[0], logits_of(model, tokens, is_packed=True)[0], atol=1e-4)
 
 
@@ -459,7 +460,7 @@ def test_a_head_of_the_same_labels_in_another_order_is_reordered(tmp_path, names
     torch.nn.init.normal_(source.classifier.bias)
     write_hf_folder(source, None, tmp_path)
     fresh = model.classifier.weight.clone()
-    load_encoder_and_head(model, tmp_path)
+    start_from(tmp_path, backbone_of(model))
     expected = fresh if rows is None else source.classifier.weight[rows]
     assert torch.equal(model.classifier.weight, expected)
     assert rows is None or torch.equal(model.classifier.bias, source.classifier.bias[rows])
@@ -472,7 +473,7 @@ def test_labels_of_a_checkpoint_that_are_not_numbered_are_refused(tmp_path, labe
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | {"id2label": labels}))
     with pytest.raises(ProjectError, match="id2label does not map numbers to names") as refused:
-        load_encoder_and_head(head(("yes", "no")), tmp_path)
+        start_from(tmp_path, backbone_of(head(("yes", "no"))))
     assert (refused.value.code, refused.value.place) == ("EXP005", str(file))
 
 

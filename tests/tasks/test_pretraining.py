@@ -13,7 +13,9 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
-from neobert.tasks.pretraining.task import PretrainingData, describe, segment_lengths, vocabulary_rows
+from neobert.tasks.pretraining.task import PretrainingData
+from neobert.tasks.rank_data import describe, segment_lengths
+from neobert.tasks.weights import vocabulary_rows
 
 VOCAB = 256
 

@@ -16,6 +16,7 @@ from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.data.tokenize.encoding import Column
+from neobert.families.neobert.build import backbone_of
 from neobert.model import (
     NeoBERTConfig,
     NeoBERTForSequenceClassification,
@@ -23,16 +24,16 @@ from neobert.model import (
     NeoBERTLMHead,
 )
 from neobert.model import attention as kernels
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
+from neobert.objectives.labelled import LabelledObjective
 from neobert.rehearsal.trials import full_of_text
 from neobert.tasks.classification.probe import classifier_answers
-from neobert.tasks.classification.task import ClassificationObjective, with_every_label
+from neobert.tasks.classification.task import with_every_label
 from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.probes import attention_answers
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.probe import tagger_answers
-from neobert.tasks.token_classification.task import TokenClassificationObjective
 from validators.rules.tsk_answers import LIMITS
 
 LABELS = StoredLabels(Column("label", "int64", is_per_token=False))
@@ -85,11 +86,11 @@ def missed_by_a_classifier(*, is_packed, dtype="int64", pooling="avg"):
     num_labels = 2 if dtype == "int64" else 1
     model = NeoBERTForSequenceClassification(model_config(num_labels=num_labels, pooling=pooling))
     batch = with_every_label(full_batch(is_packed=is_packed, dtype=dtype), is_training=True)
-    return missed(classifier_answers(Direct(ClassificationObjective(model)), batch))
+    return missed(classifier_answers(Direct(LabelledObjective(backbone_of(model))), batch))
 
 
 def missed_by_a_language_model(*, is_packed):
-    objective = MaskedLMObjective(NeoBERTLMHead(model_config()), True)
+    objective = TokenObjective(backbone_of(NeoBERTLMHead(model_config())), True)
     batch = with_most_targets(objective, RATES, relabelled(full_batch(is_packed=is_packed)), is_training=True)
     return missed(attention_answers(Direct(objective), batch, token_classes=64))
 
@@ -97,7 +98,7 @@ def missed_by_a_language_model(*, is_packed):
 def missed_by_a_tagger(*, is_packed):
     model = NeoBERTForTokenClassification(model_config(num_labels=3))
     batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
-    return missed(tagger_answers(Direct(TokenClassificationObjective(model)), batch, num_labels=3))
+    return missed(tagger_answers(Direct(LabelledObjective(backbone_of(model))), batch, num_labels=3))
 
 
 def relabelled(batch):
@@ -131,9 +132,9 @@ def test_a_sound_tagger_knows_every_answer(is_packed):
 
 
 def test_a_tagger_with_the_labels_of_other_words_learns_nothing(monkeypatch):
-    real, moved = TokenClassificationObjective.forward, torch.randperm(256)
+    real, moved = LabelledObjective.forward, torch.randperm(256)
     monkeypatch.setattr(
-        TokenClassificationObjective,
+        LabelledObjective,
         "forward",
         lambda self, num_targets, labels, **inputs: real(self, num_targets, labels[moved], **inputs),
     )
@@ -162,12 +163,12 @@ def look_back_only(monkeypatch):
 
 
 def change_labels(monkeypatch, change):
-    forward = ClassificationObjective.forward
+    forward = LabelledObjective.forward
 
     def changed(self, num_targets, labels, **inputs):
         return forward(self, num_targets, change(labels), **inputs)
 
-    monkeypatch.setattr(ClassificationObjective, "forward", changed)
+    monkeypatch.setattr(LabelledObjective, "forward", changed)
 
 
 def label_the_next_text(monkeypatch):
@@ -179,14 +180,14 @@ def label_all_alike(monkeypatch):
 
 
 def count_positions_through(monkeypatch):
-    forward = ClassificationObjective.logits
+    forward = LabelledObjective.logits
 
     def without_positions(self, inputs):
         positions = torch.arange(inputs["input_ids"].numel()).flip(0)
         is_packed = inputs["cu_seqlens"] is not None
         return forward(self, inputs | ({"position_ids": positions} if is_packed else {}))
 
-    monkeypatch.setattr(ClassificationObjective, "logits", without_positions)
+    monkeypatch.setattr(LabelledObjective, "logits", without_positions)
 
 
 @pytest.mark.parametrize(

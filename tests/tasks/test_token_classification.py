@@ -28,7 +28,9 @@ from neobert.data.tokenize.encoding import Column
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
+from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
 from neobert.tasks import metrics_of, spec_of
 from neobert.tasks.stored_labels import StoredLabels
@@ -38,7 +40,6 @@ from neobert.tasks.token_classification.examples import (
     words_of,
 )
 from neobert.tasks.token_classification.metrics import Tagging, TagMetrics
-from neobert.tasks.token_classification.task import TokenClassificationObjective
 from tests.killed_run import killed_before
 
 NAMES = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -362,7 +363,7 @@ def scored(batch):
     config = NeoBERTConfig(
         vocab_size=64, attn_backend="sdpa", num_labels=5, classifier_init_range=1.0, **shape
     )
-    objective = TokenClassificationObjective(NeoBERTForTokenClassification(config).eval())
+    objective = LabelledObjective(backbone_of(NeoBERTForTokenClassification(config).eval()))
     names = (
         "num_targets",
         "labels",

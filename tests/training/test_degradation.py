@@ -9,7 +9,7 @@ import pytest
 from neobert.config.schema import GuardConfig
 from neobert.data.sources.retries import RetryingReader
 from neobert.errors import ProjectError
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.training.guards.degradation import GROWN_LINES, WINDOW_LINES, DegradationWatch
 from neobert.training.loop.signals import StopRequested
@@ -99,7 +99,7 @@ def test_a_smoke_run_is_only_warned(observe):
 @pytest.fixture
 def falling_back(monkeypatch):
     """Have block 0 run another attention kernel than the resolved one, from the first step on."""
-    real = MaskedLMObjective.forward
+    real = TokenObjective.forward
 
     def forward(self, *args, **kwargs):
         loss = real(self, *args, **kwargs)
@@ -107,7 +107,7 @@ def falling_back(monkeypatch):
         return loss
 
     with monkeypatch.context() as patch:
-        patch.setattr(MaskedLMObjective, "forward", forward)
+        patch.setattr(TokenObjective, "forward", forward)
         yield patch
 
 

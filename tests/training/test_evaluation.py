@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.objectives.masked_lm import Score
+from neobert.objectives.tokens import Score
 from neobert.runfiles.phases import PhaseTracker
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import PRETRAINING

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.runfiles.checkpoint import folders
 from neobert.training.checkpoint import content, publish
 from neobert.training.loop import session, steps
@@ -25,13 +25,13 @@ from neobert.training.telemetry.jsonl_writer import JsonlWriter
 
 def poison(monkeypatch, call, change):
     """Change the n-th loss of the run."""
-    real, calls = MaskedLMObjective.forward, iter(range(10**6))
+    real, calls = TokenObjective.forward, iter(range(10**6))
 
     def poisoned(self, *args, **kwargs):
         loss = real(self, *args, **kwargs)
         return change(loss) if next(calls) == call else loss
 
-    monkeypatch.setattr(MaskedLMObjective, "forward", poisoned)
+    monkeypatch.setattr(TokenObjective, "forward", poisoned)
 
 
 def infinite_gradient(loss):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from neobert.errors import ProjectError
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.training.telemetry import metric_files
 from neobert.training.telemetry.metric_files import SUMMARY, TRAINING, VALIDATION, write_metric_files
 
@@ -105,13 +105,13 @@ def test_a_disk_that_refuses_is_logged_and_leaves_no_part(tmp_path, monkeypatch,
 def test_a_run_that_fails_leaves_them_and_its_next_session_writes_them_again(
     make_run, run, metrics, monkeypatch
 ):
-    real, calls = MaskedLMObjective.forward, iter(range(10**6))
+    real, calls = TokenObjective.forward, iter(range(10**6))
 
     def forward(self, *args, **kwargs):
         loss = real(self, *args, **kwargs)
         return loss * float("nan") if next(calls) == 14 else loss
 
-    monkeypatch.setattr(MaskedLMObjective, "forward", forward)
+    monkeypatch.setattr(TokenObjective, "forward", forward)
     run_dir = make_run()
     with pytest.raises(ProjectError, match="not finite"):
         run(run_dir)

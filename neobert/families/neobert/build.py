@@ -3,68 +3,104 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.export.weights import load_weights
-from neobert.families.build import BuiltModel
+from neobert.families.backbone import Backbone, Head
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
-from neobert.model import NeoBERTLMHead, build_model_config
+from neobert.model import (
+    NeoBERTForSequenceClassification,
+    NeoBERTForTokenClassification,
+    NeoBERTLMHead,
+    build_model_config,
+)
 from neobert.model.pretrained import NeoBERTPreTrainedModel
-from neobert.objectives import StepKernels, build_objective, resolve_step_kernels
+from neobert.objectives.packed_encoder import KernelObjective
+from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 
 log = logging.getLogger(__name__)
 
-Model = TypeVar("Model", bound=NeoBERTPreTrainedModel)
+MODELS: Mapping[str, type[NeoBERTPreTrainedModel]] = {
+    "AutoModelForMaskedLM": NeoBERTLMHead,
+    "AutoModelForSequenceClassification": NeoBERTForSequenceClassification,
+    "AutoModelForTokenClassification": NeoBERTForTokenClassification,
+}
+PLAIN = StepKernels("torch", "sdpa", "sdpa", "")
+"""Kernels that run everywhere."""
 
 
-def build_masked_lm(
-    config: RunConfig, tokenizer: TokenizerBundle, vocab_size: int, world: World
-) -> BuiltModel:
-    """Build the encoder with its decoder and the masked-language-model loss."""
-    # No head pools yet: this is the pooling of embeddings, which the model card states.
-    model, kernels = build_for_training(NeoBERTLMHead, config, tokenizer, vocab_size, world, pooling="avg")
-    return BuiltModel(
-        model=model,
-        objective=build_objective(config, model, kernels, world.device.type, num_ranks=world.size),
-        attention=kernels.attention,
-        load=partial(load_initial_weights, model),
-        overlaps_exchange=exchange_overlaps(kernels.name),
-    )
-
-
-def build_for_training(
-    model_class: type[Model],
+def build(
     config: RunConfig,
     tokenizer: TokenizerBundle,
     vocab_size: int,
     world: World,
-    **head: Any,
-) -> tuple[Model, StepKernels]:
-    """Build an encoder with a head, with initial weights, and choose the kernels of its step.
+    auto_class: str,
+    settings: Mapping[str, Any],
+) -> Backbone:
+    """Build an encoder with a head, with random weights, and choose the kernels of its step.
 
-    Every task with a NeoBERT calls this. `head` contains the head's settings, as arguments of
-    `NeoBERTConfig`. Raises `ProjectError` ATT001 if a kernel that the config names cannot run.
+    `settings` are arguments of `NeoBERTConfig`. Raises `ProjectError` ATT001 if a kernel that the config
+    names cannot run.
     """
     kernels = resolve_step_kernels(config, world.device.type, world.compute_dtype)
     log.info("kernels: %s, attention: %s (%s)", kernels.name, kernels.attention, kernels.reason)
     section = with_positions(section_of(config), longest_row(config))
+    # A head that does not pool gets the pooling of embeddings, which the model card states.
+    head = {"pooling": "avg", **settings}
     model_config = build_model_config(
         section, vocab_size, tokenizer.pad_id, kernels.model_attention, kernels.modules, **head
     )
-    model = model_class(model_config)
+    model = MODELS[auto_class](model_config)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
-    return model, kernels
+    return backbone_of(model, kernels)
 
 
-def load_initial_weights(model: NeoBERTPreTrainedModel, path: Path, may_lack: tuple[str, ...] = ()) -> None:
-    """Load the initial weights of a new run in place. Arguments and errors as for `load_weights`."""
-    report = load_weights(model, path, may_lack)
-    log.info("loaded %d tensors from %s", report.num_tensors, report.path)
+def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> Backbone:
+    """Return the backbone of a NeoBERT with any head."""
+    encoder, is_lm = model.base_model, isinstance(model, NeoBERTLMHead)
+
+    def hidden(inputs: Mapping[str, Any]) -> Tensor:
+        states: Tensor = encoder(**inputs).last_hidden_state
+        return states.flatten(0, -2)
+
+    def plain(document: Tensor) -> Tensor:
+        with torch.compiler.set_stance("force_eager"):
+            # With probabilities to return, attention is two products and a softmax.
+            states: Tensor = encoder(document[None], output_attentions=True).last_hidden_state[0]
+        return states
+
+    ends = [encoder.encoder, *([model.decoder] if is_lm else [])]
+    return Backbone(
+        model=model,
+        blocks=list(encoder.transformer_encoder),
+        hidden=hidden,
+        plain=plain,
+        head=_head_of(model),
+        attention=kernels.attention,
+        attention_reason=kernels.reason,
+        load=partial(load_weights, model, may_lack=() if is_lm else model.fresh_parts),
+        ends=() if is_lm and model.config.tie_word_embeddings else ends,
+        head_parts=model.fresh_parts,
+        token_objective=partial(KernelObjective, kernels=kernels) if kernels.replace_blocks else None,
+        overlaps_exchange=exchange_overlaps(kernels.name),
+    )
+
+
+def _head_of(model: NeoBERTPreTrainedModel) -> Head:
+    if isinstance(model, NeoBERTForSequenceClassification):
+        return Head(model.classifier, model.features, model.config.pooling)
+    if isinstance(model, NeoBERTForTokenClassification):
+        return Head(model.classifier, model.dropout)
+    assert isinstance(model, NeoBERTLMHead)
+    return Head(model.decoder)

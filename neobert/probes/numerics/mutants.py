@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERT
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.probes.numerics.faulty_attention import Noise, Reach, Target, faulty_attention, patched
 from neobert.probes.numerics.isolation import (
     choose_victims,
@@ -199,7 +200,7 @@ class LeakyPath(Path):
 
 def _as_exported(path: Path) -> Path:
     """Return the path without the trainer's kernels, as a user who loads the exported model runs it."""
-    return replace(path, objective=MaskedLMObjective(path.model, masked_logits_only=True))
+    return replace(path, objective=TokenObjective(backbone_of(path.model), targets_only=True))
 
 
 def _without_limit() -> AbstractContextManager[None]:

@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from neobert.config import replace
 from neobert.config.schema import RunConfig
+from neobert.families.neobert.build import backbone_of
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives import MaskedLMObjective, StepKernels, build_objective
+from neobert.objectives import StepKernels, TokenObjective, build_objective
 from neobert.probes.numerics.leak_batch import PAD_ID, LeakBatch
 
 NUM_LAYERS = 2
@@ -39,7 +40,7 @@ class Path:
 
     config: RunConfig
     kernels: StepKernels
-    objective: MaskedLMObjective
+    objective: TokenObjective
     is_compiled: bool
     device: torch.device
     dtype: torch.dtype
@@ -47,6 +48,7 @@ class Path:
     @property
     def model(self) -> NeoBERTLMHead:
         """Model of this path, with fp32 parameters."""
+        assert isinstance(self.objective.model, NeoBERTLMHead)
         return self.objective.model
 
     @property
@@ -125,7 +127,7 @@ def build_path(
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
-    objective = build_objective(variant, model.to(device), kernels, device.type)
+    objective = build_objective(variant, backbone_of(model.to(device), kernels), device.type)
     return Path(config, kernels, objective, is_compiled, device, dtype)
 
 

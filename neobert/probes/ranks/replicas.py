@@ -17,8 +17,9 @@ from torch import nn
 from torch.nn.utils import get_total_norm
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives import MaskedLMObjective
+from neobert.objectives import TokenObjective
 from neobert.parallel import World
 from neobert.parallel.sharding import full_tensor, load_full_state
 
@@ -40,7 +41,7 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     model = small_model(section)
     single = alone(small_copy(section, model), world)
     digests = {"start": digest_of(model)}
-    module = world.prepare(MaskedLMObjective(model, masked_logits_only=True))
+    module = world.prepare(TokenObjective(backbone_of(model), targets_only=True))
     digests["after preparation"] = digest_of(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
     loss, grad_norm = together(module, world)
@@ -140,7 +141,7 @@ def together(module: nn.Module, world: World) -> tuple[float, float]:
 
 def alone(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, computed by this process alone."""
-    module = MaskedLMObjective(model, masked_logits_only=True).to(world.device)
+    module = TokenObjective(backbone_of(model), targets_only=True).to(world.device)
     batches = list(microbatches(world))
     num_targets = sum(batch["num_targets"] for batch in batches)
     total = torch.zeros((), dtype=torch.float64, device=world.device)

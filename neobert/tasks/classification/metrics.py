@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
-from neobert.tasks.labelled import Predictions
 from neobert.training.loop.task import Batch
 
 Floats = NDArray[np.float64]

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.tasks.classification.rows import is_regression, num_labels, rows_of
-from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
+from neobert.tasks.spec import (
+    ACCURACY,
+    LOSS,
+    Head,
+    Labels,
+    Metric,
+    TaskSpec,
+    label_settings,
+    unread_with_labels,
+)
 
 OF_CLASSES = (
     ACCURACY,
@@ -40,6 +51,20 @@ def labels_of(config: RunConfig) -> Labels:
     )
 
 
+def model_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of the classifier."""
+    section, is_number = config.classification, is_regression(config)
+    settings: dict[str, Any] = {
+        "pooling": section.pooling,
+        "classifier_dropout": section.dropout,
+        "num_labels": num_labels(config),
+        "problem_type": "regression" if is_number else "single_label_classification",
+    }
+    if section.label_names and not is_number:
+        settings |= label_settings(section.label_names)
+    return settings
+
+
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; classification and regression have different metrics."""
     return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
@@ -53,6 +78,7 @@ CLASSIFICATION = TaskSpec(
     auto_class="AutoModelForSequenceClassification",
     metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
     head=classifier,
+    model_settings=model_settings,
     rows=rows_of,
     labels=labels_of,
     labels_texts=True,

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from neobert.objectives.masked_lm import Score
+from neobert.objectives.tokens import Score
 from neobert.parallel import World
 from neobert.training.loop.task import Batch
 

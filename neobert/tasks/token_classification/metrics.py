@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
+from neobert.objectives.labelled import Predictions
 from neobert.parallel import World
-from neobert.tasks.labelled import Predictions
 from neobert.tasks.token_classification.spec import OUTSIDE, tags_entities
 
 Entity = tuple[int, int, int]

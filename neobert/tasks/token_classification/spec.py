@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import ACCURACY, LOSS, Head, Labels, Metric, TaskSpec, unread_with_labels
+from neobert.tasks.spec import (
+    ACCURACY,
+    LOSS,
+    Head,
+    Labels,
+    Metric,
+    TaskSpec,
+    label_settings,
+    unread_with_labels,
+)
 from neobert.tasks.token_classification.rows import rows_of
 
 OUTSIDE = "O"
@@ -49,6 +59,13 @@ def labels_of(config: RunConfig) -> Labels:
     return Labels("word", f"{section}.label_column", f"{section}.label_names", names)
 
 
+def model_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of the classifier."""
+    section = config.token_classification
+    settings = {"classifier_dropout": section.dropout, "num_labels": len(section.label_names)}
+    return settings | label_settings(section.label_names)
+
+
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; entity metrics need entity tags."""
     return metric not in OF_ENTITIES or tags_entities(config.token_classification.label_names)
@@ -62,6 +79,7 @@ TOKEN_CLASSIFICATION = TaskSpec(
     auto_class="AutoModelForTokenClassification",
     metrics=(LOSS, ACCURACY, *OF_ENTITIES),
     head=classifier,
+    model_settings=model_settings,
     rows=rows_of,
     labels=labels_of,
     own_sections=frozenset({"token_classification", "adapter"}),

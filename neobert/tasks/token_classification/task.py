@@ -1,25 +1,22 @@
-"""Token classification: model, objective, metrics and data of a rank."""
+"""Token classification: objective, metrics and data of a rank."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
-from neobert.model import NeoBERTForTokenClassification
+from neobert.families.backbone import Backbone
+from neobert.objectives.build import build_labelled_objective
 from neobert.parallel import World
-from neobert.tasks.fine_tuning import build_model, build_task, label_settings
-from neobert.tasks.labelled import LabelledObjective
-from neobert.tasks.rank_data import RankData, segment_lengths
+from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
 from neobert.tasks.token_classification.probe import tagger_answers
@@ -30,42 +27,21 @@ def build(
     config: RunConfig,
     prepared: PreparedData,
     world: World,
+    backbone: Backbone,
     *,
-    is_fresh: bool,
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
-    """Build model, objective and data of a token classification run. Arguments as for `build_model`."""
+    """Build objective, metrics and data of a token classification run."""
     section = config.token_classification
-    model, kernels = build_model(
-        NeoBERTForTokenClassification,
-        config,
-        prepared,
-        world,
-        is_fresh=is_fresh,
-        classifier_dropout=section.dropout,
-        num_labels=len(section.label_names),
-        **label_settings(section.label_names),
-    )
-    return build_task(
-        model,
-        kernels,
-        TokenClassificationData(config, prepared, world, model.config.vocab_size, on_sign),
-        objective=TokenClassificationObjective(model),
+    return task_over(
+        backbone,
+        TokenClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        objective=build_labelled_objective(config, backbone, num_ranks=world.size),
         metrics=partial(TagMetrics, world.device, section.label_names),
         worst_case=with_every_label,
-        probe=partial(tagger_answers, num_labels=model.num_labels),
+        probe=partial(tagger_answers, num_labels=len(section.label_names)),
         targets_per_token=labelled_share(prepared),
     )
-
-
-class TokenClassificationObjective(LabelledObjective):
-    """Sum the cross-entropy over the first tokens of words."""
-
-    def logits(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the logits of every token, [B, S, L] or [T, L], in fp32."""
-        hidden = self.model.model(**inputs).last_hidden_state
-        logits: Tensor = self.model.classifier(self.model.dropout(hidden))
-        return logits.to(torch.float32)
 
 
 class TokenClassificationData(RankData):

@@ -117,7 +117,7 @@ def build_trainer(
     """Build the trainer of a task with optimizer and scheduler, and restore `start` if it is given."""
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
-    module = world.prepare(task.objective, overlaps_exchange=task.overlaps_exchange)
+    module = world.prepare(task.objective, overlaps_exchange=task.backbone.overlaps_exchange)
     optimizer = build_optimizer(config.optimizer, task.model)
     limits, in_epochs = config.trainer, steps_of_epochs(config, task, world)
     max_steps = limits.max_steps if in_epochs is None else min(limits.max_steps, in_epochs)

@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from neobert.data.batches.windows import Cursor
 from neobert.export import write_hf_folder
 from neobert.export.weights import load_weights
+from neobert.families.backbone import Backbone
 from neobert.objectives import Objective
 from neobert.parallel import World
 from neobert.runfiles.samples import Guess, MaskedText
@@ -137,7 +138,7 @@ class Task:
     """A task (model, objective, data, evaluation), built for one rank.
 
     Attributes:
-        model: the module that checkpoints hold.
+        backbone: the model, whose weights checkpoints hold.
         objective: model and loss.
         batches: returns the training microbatches from a cursor on.
         evaluation: returns the evaluation microbatches, in fixed order with fixed targets; None without any.
@@ -151,7 +152,6 @@ class Task:
         epoch: returns the passes over the data so far.
         tokenizer_files: content of the tokenizer's files by name, written to every checkpoint, or None.
         identity: digests by name that must be equal when a run is resumed.
-        attention_kernel: attention kernel chosen for this device.
         microbatches_per_epoch: returns the microbatches of an epoch over all ranks; None for a stream.
         num_classes: number of classes of a target; 1 for regression.
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
@@ -159,10 +159,9 @@ class Task:
             their targets. None: `loop.accumulate`, one microbatch after the other.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
         guesser: masked texts at which the model guesses after each evaluation; None without any.
-        overlaps_exchange: True if the gradient all-reduce overlaps the backward pass, False if it follows it.
     """
 
-    model: PreTrainedModel
+    backbone: Backbone
     objective: Objective
     batches: Callable[[Cursor], Batches]
     evaluation: Callable[[], Iterable[Any]] | None
@@ -176,13 +175,16 @@ class Task:
     microbatches_per_epoch: Callable[[], int | None]
     tokenizer_files: Mapping[str, bytes] | None
     identity: Mapping[str, str]
-    attention_kernel: str
     num_classes: int
     targets_per_token: float
     step: Step | None = None
     read_retries: Callable[[], int | None] = lambda: None
     guesser: Guesser | None = None
-    overlaps_exchange: bool = True
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """Module that checkpoints hold."""
+        return self.backbone.model
 
     @property
     def attention_ran(self) -> Mapping[int, str]:

@@ -6,15 +6,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives import MaskedLMObjective, check_labels
-from neobert.objectives.masked_lm import gather_targets
+from neobert.objectives import TokenObjective, check_labels
+from neobert.objectives.tokens import gather_targets
 
 VOCAB = 61
 LENGTHS = [7, 1, 5, 11]
 
 
-def build(masked_only: bool = True, tied: bool = False) -> MaskedLMObjective:
+def build(masked_only: bool = True, tied: bool = False) -> TokenObjective:
     torch.manual_seed(3)
     config = NeoBERTConfig(
         vocab_size=VOCAB,
@@ -27,7 +28,7 @@ def build(masked_only: bool = True, tied: bool = False) -> MaskedLMObjective:
         embedding_init_range=0.5,
         decoder_init_range=0.3,
     )
-    return MaskedLMObjective(NeoBERTLMHead(config), masked_only)
+    return TokenObjective(backbone_of(NeoBERTLMHead(config)), masked_only)
 
 
 def packed(lengths=LENGTHS, chance=0.4, seed=0):
@@ -181,7 +182,7 @@ def test_legal_labels_pass():
 def test_a_capacity_changes_nothing_but_the_shape(capacity, chance):
     """Below the capacity rows are filled up; above it there are more of them, and no target is lost."""
     batch, exact = packed(chance=chance), build()
-    roomy = MaskedLMObjective(exact.model, True, capacity)
+    roomy = TokenObjective(exact.backbone, True, capacity)
     assert_same(loss_and_gradients(exact, batch), loss_and_gradients(roomy, batch))
     assert roomy.evaluate(**batch).num_correct == exact.evaluate(**batch).num_correct
 
@@ -196,12 +197,12 @@ def test_fillers_repeat_no_row_and_carry_no_label():
 
 def test_the_number_of_targets_recompiles_nothing_within_the_capacity():
     torch._dynamo.reset()
-    objective = MaskedLMObjective(build().model, True, 16)
+    objective = TokenObjective(build().backbone, True, 16)
     objective.compile_loss("eager")
     counts = []
     for seed, chance in enumerate((0.1, 0.2, 0.0, 0.3, 1.0)):
         batch = padded(packed(chance=chance, seed=seed))
-        plain = MaskedLMObjective(objective.model, True)(**batch)
+        plain = TokenObjective(objective.backbone, True)(**batch)
         assert objective(**batch).item() == pytest.approx(plain.item(), rel=1e-6)
         counts.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
     first = counts[0]

@@ -1,4 +1,4 @@
-"""Masked language modeling: cross-entropy of the masked tokens.
+"""Cross-entropy of tokens: masked words, or any tokens that a task labels.
 
 Shapes: B rows, S row length, T packed tokens, M targets, D hidden size, V vocabulary.
 """
@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.data.batches.targets import IGNORED
+from neobert.families.backbone import Backbone
 from neobert.kernels.vocabulary import embedding, linear_cross_entropy
-from neobert.model import NeoBERTLMHead
 from neobert.model.attention import recording
 from neobert.objectives.objective import ModuleWork, Objective, compiled, rows_for
 from neobert.plan.memory import rows_per_chunk
@@ -27,13 +27,13 @@ class Score(NamedTuple):
     num_correct: Tensor
 
 
-class MaskedLMObjective(Objective):
-    """Masked-language-modeling objective: cross-entropy summed over the targets, in fp32.
+class TokenObjective(Objective):
+    """Cross-entropy summed over the targets of a model with a head over tokens, in fp32.
 
-    With `masked_logits_only` the decoder runs only on the M targets, else on every token, which gives the
+    With `targets_only` the head runs only on the M targets, else on every token, which gives the
     same loss at a higher cost.
 
-    With a capacity the decoder gets that many rows in every microbatch, filled up with unlabelled rows, so
+    With a capacity the head gets that many rows in every microbatch, filled up with unlabelled rows, so
     shapes are static and the objective can be compiled. `eval_capacity` is the capacity in evaluations.
 
     With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
@@ -41,22 +41,24 @@ class MaskedLMObjective(Objective):
 
     def __init__(
         self,
-        model: NeoBERTLMHead,
-        masked_logits_only: bool,
+        backbone: Backbone,
+        targets_only: bool,
         capacity: int | None = None,
         eval_capacity: int | None = None,
         z_loss: float = 0.0,
     ) -> None:
         super().__init__()
+        assert backbone.head is not None
+        self.backbone, self.head = backbone, backbone.head
+        self.model = backbone.model
         self.z_loss = z_loss
-        self.model = model
-        self.masked_logits_only = masked_logits_only
+        self.targets_only = targets_only
         self.capacity = capacity
         self.eval_capacity = eval_capacity or capacity
         self.attention_ran = {}
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
-        self._decode = ModuleWork(model.decoder, self._decoded_loss)
+        self._decode = ModuleWork(self.head.linear, self._decoded_loss)
         self._is_lookup_compiled = False
 
     def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
@@ -81,15 +83,13 @@ class MaskedLMObjective(Objective):
 
         Requires a capacity.
         """
-        for block in self.model.model.transformer_encoder:
+        for block in self.backbone.blocks:
             block.forward = compiled(block.forward, backend)
         self._decode.compile(backend)
 
     def units(self) -> list[nn.Module]:
         """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
-        encoder, is_tied = self.model.model, self.model.config.tie_word_embeddings
-        ends = [] if is_tied else [encoder.encoder, self.model.decoder]
-        return [*encoder.transformer_encoder, *ends]
+        return self.backbone.units
 
     def module_work(self) -> list[ModuleWork]:
         """Return the computations that use a module's parameters outside its forward (see `ModuleWork`)."""
@@ -116,7 +116,7 @@ class MaskedLMObjective(Objective):
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
         hidden, labels = self._targets(self.encode(inputs), labels, num_rows)
         # Without gradients a chunk's logits are gone once they are scored; few logits are one chunk.
-        rows = rows_per_chunk(len(hidden), self.model.config.vocab_size)
+        rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
         first, *others = zip(hidden.split(rows), labels.split(rows), strict=True)
         loss_sum, num_correct = self._score_rows(*first)
         for chunk in others:
@@ -133,21 +133,22 @@ class MaskedLMObjective(Objective):
 
     def _decoded_loss(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Tensor:
         hidden, labels = self._targets(hidden, labels, num_rows)
-        decoder = self.model.decoder
-        rows = rows_per_chunk(len(hidden), self.model.config.vocab_size)
+        rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
         if rows >= len(hidden):
             return summed_loss(self.logits(hidden), labels, self.z_loss)
         # Inside the operator autocast does not apply: the products take the type that hidden comes in.
-        hidden = hidden.to(_product_dtype(hidden))
-        return linear_cross_entropy(hidden, decoder.weight, decoder.bias, labels, rows, "torch", self.z_loss)
+        states = self.head.transform(hidden)
+        states = states.to(_product_dtype(states))
+        linear = self.head.linear
+        return linear_cross_entropy(states, linear.weight, linear.bias, labels, rows, "torch", self.z_loss)
 
     def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
         """Return hidden states and labels of the rows to decode: `num_rows` rows, or all T tokens.
 
-        All tokens are decoded if `masked_logits_only` is false.
+        All tokens are decoded if `targets_only` is false.
         """
         labels = labels.flatten()
-        return gather_targets(hidden, labels, num_rows) if self.masked_logits_only else (hidden, labels)
+        return gather_targets(hidden, labels, num_rows) if self.targets_only else (hidden, labels)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the hidden states that `logits` takes, [T, D] or [B * S, D].
@@ -156,11 +157,11 @@ class MaskedLMObjective(Objective):
         """
         if self._is_lookup_compiled:
             inputs = inputs | {"input_ids": None, "inputs_embeds": self.look_up(inputs["input_ids"])}
-        return self.model.model(**inputs).last_hidden_state.flatten(0, -2)
+        return self.backbone.hidden(inputs)
 
     def look_up(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [..., D] of token ids [...], with a deterministic gradient."""
-        table = self.model.model.encoder
+        table = self.model.get_input_embeddings()
         return embedding(input_ids, table.weight, table.padding_idx)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -173,8 +174,7 @@ class MaskedLMObjective(Objective):
 
     def decode(self, states: Tensor) -> Tensor:
         """Return the logits [M, V] of the model's last hidden states [M, D]."""
-        # Not through the decoder's forward: it may be in parts, and the loss around it has them gathered.
-        return F.linear(states, self.model.decoder.weight, self.model.decoder.bias)
+        return self.head(states)
 
 
 def _product_dtype(hidden: Tensor) -> torch.dtype:

@@ -1,4 +1,7 @@
-"""Training objective of tasks with labelled text, for padded rows and packed runs."""
+"""Loss of labelled texts or tokens, for padded rows and packed runs.
+
+Shapes: N rows, or segments in a packed run's cu_seqlens, including empty ones; L outputs of the head.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from neobert.data.batches.targets import IGNORED
+from neobert.families.backbone import Backbone
 from neobert.model.attention import recording
-from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.model.heads import pool
 from neobert.objectives.objective import Objective
 
 
@@ -23,13 +27,13 @@ class Predictions(NamedTuple):
 
 
 class LabelledObjective(Objective):
-    """Sum the loss over the labels of a microbatch. Subclasses define `logits`."""
+    """Sum the cross-entropy over labelled texts or tokens, or the squared error over scores of texts."""
 
-    model: NeoBERTPreTrainedModel
-
-    def __init__(self, model: NeoBERTPreTrainedModel) -> None:
+    def __init__(self, backbone: Backbone) -> None:
         super().__init__()
-        self.model = model
+        assert backbone.head is not None
+        self.backbone, self.head = backbone, backbone.head
+        self.model = backbone.model
         self.capacity = self.eval_capacity = None
         self.attention_ran = {}
 
@@ -45,13 +49,15 @@ class LabelledObjective(Objective):
         return Predictions(summed_loss(logits, labels), logits, labels)
 
     def logits(self, inputs: dict[str, Any]) -> Tensor:
-        """Return the logits [..., L] of the labels [...], in fp32."""
-        raise NotImplementedError
+        """Return the logits in fp32: [N, L] of texts, or [B, S, L] or [T, L] of tokens."""
+        hidden = self.backbone.hidden(inputs).unflatten(0, inputs["input_ids"].shape)
+        if self.head.pooling is not None:
+            hidden = pool(hidden, inputs["attention_mask"], self.head.pooling, inputs["cu_seqlens"])
+        return self.head(hidden).to(torch.float32)
 
     def units(self) -> list[nn.Module]:
-        """Return the modules that FSDP2 shards as units: blocks and embedding, but not the head."""
-        encoder = self.model.model
-        return [*encoder.transformer_encoder, encoder.encoder]
+        """Return the modules that FSDP2 shards as units."""
+        return self.backbone.units
 
 
 def summed_loss(logits: Tensor, labels: Tensor) -> Tensor:

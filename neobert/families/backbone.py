@@ -1,0 +1,110 @@
+"""A model as tasks, optimizers and probes see it, and its construction. Imports torch.
+
+`Family.module` names a module with a function `build` of the signature of `build_backbone`.
+
+Shapes: T packed tokens, B rows, S row length, D hidden size, M rows of the head, V outputs of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from neobert.config.schema import RunConfig
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.export.weights import LoadReport
+from neobert.families.table import family_of
+from neobert.parallel import World
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Logits [M, V] of final hidden states [M, D], or of pooled ones.
+
+    Attributes:
+        linear: last layer.
+        transform: what runs before the last layer.
+        pooling: avg, cls or max: the head takes one vector per document; None: it takes tokens.
+    """
+
+    linear: nn.Linear
+    transform: Callable[[Tensor], Tensor] = lambda hidden: hidden
+    pooling: str | None = None
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """Return the logits [M, V] of rows [M, D]."""
+        # Not through the layer's forward: it may be in parts, and the loss around it has them gathered.
+        return F.linear(self.transform(hidden), self.linear.weight, self.linear.bias)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backbone:
+    """A model with random weights, on the CPU, in fp32.
+
+    Attributes:
+        model: module whose weights checkpoints contain.
+        blocks: the transformer blocks, in order.
+        hidden: returns the final hidden states, [T, D] or [B * S, D], for inputs as `RankData.inputs` returns
+            them.
+        plain: returns the final hidden states [S, D] of one document [S] by attention as a formula, without
+            this project's kernels. Probes compare `hidden` with it.
+        head: the model's head; None without one.
+        attention: name of the attention kernel, as `Objective.attention_ran` reports it.
+        attention_reason: why this kernel was chosen.
+        load: loads the initial weights of a fresh run in place, strictly, and reports what was not loaded.
+            Raises `ProjectError` if they do not fit.
+        ends: modules outside the blocks that share no parameter with others; FSDP2 shards them as units.
+        head_parts: name prefixes of the weights that a checkpoint of another task may lack.
+        token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
+        overlaps_exchange: ranks may exchange gradients during the backward pass.
+        identity: digests of inputs of the model other than the config; they must be equal on resume.
+    """
+
+    model: PreTrainedModel
+    blocks: Sequence[nn.Module]
+    hidden: Callable[[Mapping[str, Any]], Tensor]
+    plain: Callable[[Tensor], Tensor]
+    head: Head | None
+    attention: str
+    load: Callable[[Path], LoadReport]
+    attention_reason: str = ""
+    ends: Sequence[nn.Module] = ()
+    head_parts: tuple[str, ...] = ()
+    token_objective: Callable[..., Any] | None = None
+    overlaps_exchange: bool = True
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def units(self) -> list[nn.Module]:
+        """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
+        return [*self.blocks, *self.ends]
+
+
+def build_backbone(
+    config: RunConfig,
+    tokenizer: TokenizerBundle,
+    vocab_size: int,
+    world: World,
+    auto_class: str,
+    settings: Mapping[str, Any],
+) -> Backbone:
+    """Build the model that the config describes, with `vocab_size` rows in its embedding.
+
+    Args:
+        auto_class: transformers' class of the model with its head, such as AutoModelForMaskedLM.
+        settings: settings of the head, as arguments of transformers' configurations; `pooling` as in `Head`.
+
+    Raises `ProjectError` for kernels that cannot run here, and for settings that the family does not support.
+    """
+    family = family_of(config)
+    built: Backbone = import_module(family.module).build(
+        config, tokenizer, vocab_size, world, auto_class, settings
+    )
+    return built

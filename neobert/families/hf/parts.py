@@ -1,0 +1,76 @@
+"""Blocks and heads of transformers encoders, by architecture. Imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from neobert.families.backbone import Head
+
+MASKED, TEXTS, TOKENS = (
+    "AutoModelForMaskedLM",
+    "AutoModelForSequenceClassification",
+    "AutoModelForTokenClassification",
+)
+
+
+CLASSIFIER_POOLING = {"cls": "cls", "avg": "mean"}
+"""Poolings of a ModernBERT, by their names in this project."""
+OWN_POOLING = {theirs: own for own, theirs in CLASSIFIER_POOLING.items()}
+
+
+class Parts(NamedTuple):
+    """Functions of a model of one architecture.
+
+    Attributes:
+        blocks: returns the blocks.
+        heads: return the head, by the auto class of the model.
+    """
+
+    blocks: Callable[[Any], nn.ModuleList]
+    heads: Mapping[str, Callable[[Any], Head]]
+
+
+def _bert_of_texts(model: Any) -> Head:
+    def transform(pooled: Tensor) -> Tensor:
+        pooler = model.bert.pooler
+        features: Tensor = model.dropout(pooler.activation(pooler.dense(pooled)))
+        return features
+
+    return Head(model.classifier, transform, "cls")
+
+
+def _modernbert_classifier(model: Any, pooling: str | None) -> Head:
+    return Head(model.classifier, lambda hidden: model.drop(model.head(hidden)), pooling)
+
+
+PARTS = {
+    "bert": Parts(
+        lambda model: model.base_model.encoder.layer,
+        {
+            MASKED: lambda model: Head(model.cls.predictions.decoder, model.cls.predictions.transform),
+            TEXTS: _bert_of_texts,
+            TOKENS: lambda model: Head(model.classifier, model.dropout),
+        },
+    ),
+    "modernbert": Parts(
+        lambda model: model.base_model.layers,
+        {
+            MASKED: lambda model: Head(model.decoder, model.head),
+            TEXTS: lambda model: _modernbert_classifier(model, OWN_POOLING[model.config.classifier_pooling]),
+            TOKENS: lambda model: _modernbert_classifier(model, None),
+        },
+    ),
+}
+
+
+def blocks_of(model: Any) -> nn.ModuleList:
+    """Return the blocks of a model."""
+    return PARTS[model.config.model_type].blocks(model)
+
+
+def head_of(model: Any, auto_class: str) -> Head:
+    """Return the head of a model that an auto class built."""
+    return PARTS[model.config.model_type].heads[auto_class](model)

@@ -1,0 +1,64 @@
+"""The house loads the initial weights of every task, also of one that does nothing about them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import torch
+
+from neobert.config import from_dict
+from neobert.data.store.prepare import prepare
+from neobert.objectives import TokenObjective
+from neobert.parallel import World
+from neobert.tasks import table
+from neobert.tasks.build import build_task
+from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
+from neobert.tasks.pretraining.task import PretrainingData
+from neobert.tasks.rank_data import task_over
+
+NAME = "toy_task_without_a_word_about_weights"
+
+
+def build(config, prepared, world, backbone, *, on_sign):
+    return task_over(
+        backbone,
+        PretrainingData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        objective=TokenObjective(backbone, targets_only=True),
+        metrics=lambda: MaskedTokenMetrics(world.device),
+        worst_case=lambda batch, **_: batch,
+        probe=lambda *_: iter(()),
+        targets_per_token=0.2,
+    )
+
+
+def weights_of(config, *, is_fresh):
+    torch.manual_seed(1)
+    task = build_task(config, prepare(config), World("no"), is_fresh=is_fresh)
+    return {name: each.clone() for name, each in task.model.state_dict().items()}
+
+
+def test_a_task_that_does_nothing_about_weights_starts_from_them(
+    make_run, run, corpus, tmp_path, monkeypatch, caplog
+):
+    folder = make_run("first", trainer={"max_steps": 5})
+    assert run(folder) == 0
+    saved = folder / "checkpoints" / "5"
+    values = {"trainer": {"mixed_precision": "no"}, "dataset": {"max_seq_length": 32, **corpus}}
+    values |= {"tokenizer": {"path": str(saved)}, "datacollator": {"pack_sequences": True}}
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    values["model"] = {**sizes, "pretrained_checkpoint": str(saved)}
+    config = from_dict(values)
+    monkeypatch.setitem(sys.modules, NAME, SimpleNamespace(build=build))
+    monkeypatch.setitem(table.TASKS, "pretrain", replace(table.TASKS["pretrain"], module=NAME))
+    with caplog.at_level(logging.INFO):
+        started = weights_of(config, is_fresh=True)
+    assert f"loaded {len(started)} tensors from {saved}" in caplog.text
+    resumed = weights_of(config, is_fresh=False)
+    assert not torch.equal(started["model.encoder.weight"], resumed["model.encoder.weight"])
+    from neobert.export.weights import read_weights
+
+    for name, each in read_weights(saved).items():
+        assert torch.equal(started[name], each), name
