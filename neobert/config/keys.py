@@ -154,7 +154,7 @@ def _tuple_text(items: tuple[Any, ...]) -> str:
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
     texts = [
-        f"{BOUNDS[name]} {limit:g}" if name in BOUNDS else f"of at least {counted(int(limit), 'character')}"
+        f"{BOUNDS[name]} {limit:.9g}" if name in BOUNDS else f"of at least {counted(int(limit), 'character')}"
         for name, limit in bounds
     ]
     return f" {' and '.join(texts)}" if texts else ""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from neobert.config.schema.fields import LONGEST_SEQUENCE
 from neobert.errors import ProjectError
 from neobert.export.weights import Shape, tensor_shapes
 from neobert.families.hf.settings import Settings
@@ -18,7 +19,8 @@ from neobert.runfiles.run_dir import CONFIG
 
 BLOCK = re.compile(r"(?:^|\.)(?:layer|layers|transformer_encoder)\.(\d+)\.")
 EMBEDDING = re.compile(r"(?:^(?:model\.)?encoder|word_embeddings|tok_embeddings)\.weight$")
-POSITION = "position_embeddings.weight"
+POSITION = ("position_embeddings.weight", "positional_embedding.weight")
+POSITIONS = "max_position_embeddings"
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
 NUMBERS = ("rope_theta", "norm_eps", "embedding_multiplier")
 FLAGS = ("rope", "rms_norm", "tie_word_embeddings")
@@ -55,6 +57,8 @@ def _refuse_wrong_types(settings: Settings) -> None:
             if settings.values[name] is None:
                 raise settings.wrong(name, expected)
             check(name, True)  # the default of a missing value, which is not used
+    if settings.size(POSITIONS, 1) > LONGEST_SEQUENCE:
+        raise settings.wrong(POSITIONS, f"a positive integer of at most {LONGEST_SEQUENCE}")
 
 
 def _sizes_of(shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
@@ -65,4 +69,4 @@ def _sizes_of(shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
         if EMBEDDING.search(name) and len(shape) == 2:
             yield from zip(("vocab_size", "hidden_size"), shape, strict=True)
         elif name.endswith(POSITION) and len(shape) == 2:
-            yield "max_position_embeddings", shape[0]
+            yield POSITIONS, shape[0]

@@ -266,6 +266,8 @@ def test_the_same_problem_is_said_once() -> None:
     [
         ("guard.max_lost_minutes", "240", "240.1", "requires a waiver of CKP002"),
         ("guard.receipt_ttl_hours", "168", "1e300", "at most a week"),
+        ("model.max_position_embeddings", "16777216", "2000000000", "Maximum sequence length"),
+        ("dataset.max_seq_length", "16777216", "2000000000", "Maximum sequence length"),
         ("watchdog.step_limit_s", "604800", "604801", "at most a week"),
         ("watchdog.start_limit_s", "604800", "1e300", "at most a week"),
         ("watchdog.compile_limit_s", "604800", "1e300", "at most a week"),
@@ -278,7 +280,7 @@ def test_the_same_problem_is_said_once() -> None:
         ("watchdog.heartbeat_interval_s", "600", "601", "hangs are not detected sooner"),
     ],
 )
-def test_no_key_switches_the_guard_off(
+def test_values_above_the_largest_are_refused_with_the_reason(
     key: str, most: str, too_much: str, reason: str, issues_of, resolve_text
 ) -> None:
     assert resolve_text("seed: 1\n", f"{key}={most}").origins[key].kind == "override"

@@ -12,6 +12,8 @@ from transformers import BertConfig, BertForMaskedLM
 
 from launcher.cli import app
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK
+from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
@@ -34,6 +36,8 @@ def run(name: str, folder: Path, tmp_path: Path) -> int:
         ({"num_hidden_layers": -1}, ("num_hidden_layers is -1, expected a positive integer",)),
         ({"num_hidden_layers": 1}, ("num_hidden_layers is 1, but the weights have 2",)),
         ({"intermediate_size": 2 * 10**9}, ("intermediate_size is 2,000,000,000, but the largest",)),
+        ({"max_position_embeddings": 2e9}, ("max_position_embeddings is 2000000000.0, expected a",)),
+        ({"max_position_embeddings": 2 * 10**9}, ("is 2000000000, expected a positive integer of at most",)),
         ({"hidden_act": []}, ("AttributeError: 'list' object has no attribute 'lower'",)),
         ({"rope": "false"}, ('rope is "false", expected true or false',)),
     ],
@@ -56,14 +60,27 @@ def test_a_wrong_value_is_one_sentence(
     assert run(name, model_folder, tmp_path) == EXIT_OK
 
 
+def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model_is_built(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The embedding of two million positions was allocated first, and filled with random numbers."""
+    settings = NeoBERTConfig.from_pretrained(model_folder, rope=False)
+    folder = tmp_path / "learned"
+    write_hf_folder(NeoBERTLMHead(settings), read_tokenizer_files(model_folder), folder)
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 2 * 10**6}))
+    assert run("export", folder, tmp_path) == EXIT_CHECK_FAILED
+    assert "max_position_embeddings is 2,000,000, but the weights have 32" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_hidden_layers": 10**8}, "num_hidden_layers is 100,000,000, but the weights have 1"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0, expected a positive integer"),
         (
-            {"max_position_embeddings": 2**30},
-            "max_position_embeddings is 1,073,741,824, but the weights have 32",
+            {"max_position_embeddings": 2**20},
+            "max_position_embeddings is 1,048,576, but the weights have 32",
         ),
         ({"hidden_act": "swiglu"}, "the weights cannot be loaded: KeyError: 'swiglu'"),
     ],

@@ -11,6 +11,7 @@ from neobert.config.schema.fields import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    SequenceLength,
     gt,
     key,
     le,
@@ -45,7 +46,7 @@ class TokenizerConfig:
         "tones of Thai.",
         by_content=True,
     )
-    max_length: PositiveInt | None = key(
+    max_length: SequenceLength | None = key(
         None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
     )
     allow_special_token_rewrite: bool = key(
@@ -127,7 +128,7 @@ class DatasetConfig:
         True,
         "Allow quoted fields in TSV files, as in CSV; false: quotes are ordinary characters, as in GLUE.",
     )
-    max_seq_length: PositiveInt = key(1024, "Maximum sequence length in tokens, including special tokens.")
+    max_seq_length: SequenceLength = key(1024, "Maximum sequence length in tokens, including special tokens.")
     min_length: PositiveInt = key(
         1, "Minimum document length in tokens, including special tokens; shorter documents are skipped."
     )
@@ -179,7 +180,7 @@ class DataCollatorConfig:
         True,
         "Pack documents into microbatches without padding, with attention within documents; false: pad rows.",
     )
-    max_length: PositiveInt | None = key(
+    max_length: SequenceLength | None = key(
         None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
     )
     pad_to_multiple_of: PositiveInt | None = key(

@@ -22,6 +22,9 @@ gt, ge, lt, le = (partial(Bound, name) for name in ("gt", "ge", "lt", "le"))
 min_length = partial(Bound, "min_length")
 
 PositiveInt = Annotated[int, gt(0)]
+LONGEST_SEQUENCE = 2**24
+"""fp32, in which positions are computed, has no larger consecutive integers."""
+SequenceLength = Annotated[int, gt(0), le(LONGEST_SEQUENCE)]
 NonNegativeInt = Annotated[int, ge(0)]
 PositiveFloat = Annotated[float, gt(0)]
 NonNegativeFloat = Annotated[float, ge(0)]

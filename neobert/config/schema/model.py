@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, key
+from neobert.config.schema.fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
 from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
 
 if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
@@ -33,7 +33,7 @@ class ModelConfig:
     vocab_size: PositiveInt | None = key(
         None, "Vocabulary size of the embedding; null: the tokenizer's size rounded up to a multiple of 128."
     )
-    max_position_embeddings: PositiveInt | None = key(
+    max_position_embeddings: SequenceLength | None = key(
         None, "Maximum sequence length of the model in tokens; null: dataset.max_seq_length."
     )
     rope: bool = key(
@@ -126,7 +126,7 @@ class HfModelConfig:
         "Vocabulary size; null: that of pretrained_checkpoint, else the tokenizer's size rounded up "
         "to a multiple of 128.",
     )
-    max_position_embeddings: PositiveInt | None = key(
+    max_position_embeddings: SequenceLength | None = key(
         None,
         "Longest sequence that the model accepts, in tokens; null: that of the config.json, else "
         "dataset.max_seq_length.",
