@@ -105,7 +105,7 @@ def conclude(
         verdict: outcome according to the launcher; None reads outcome.json.
     """
     outcome = dict(read_outcome(folder) if verdict is None else verdict)
-    error = read_error(error_file) if error_file else None
+    error = read_error_file(error_file) if error_file else None
     if not outcome and error is None:
         outcome = _inferred_outcome(folder, code, signals, has_begun=has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
@@ -208,14 +208,6 @@ def _status(exit_code: int) -> str:
     return {EXIT_OK: "finished", EXIT_PREEMPTED: "preempted", EXIT_INTERRUPTED: "interrupted"}.get(
         exit_code, "failed"
     )
-
-
-def read_error(path: Path) -> ProjectError | None:
-    """Read a reported error; None if the child process died while writing the file."""
-    try:
-        return read_error_file(path)
-    except (OSError, ValueError, TypeError):
-        return None
 
 
 def _message(outcome: Record, error: ProjectError | None, code: int, folder: Path) -> str:

@@ -30,7 +30,7 @@ from launcher.run.session import (
     stop_orphans,
     tolerating_full_disk,
 )
-from launcher.run.summary import Summary, conclude, read_error, saved_step
+from launcher.run.summary import Summary, conclude, saved_step
 from launcher.rundir.records import Record, read_outcome, stamp
 from launcher.terminal import console
 from neobert.errors import (
@@ -39,6 +39,7 @@ from neobert.errors import (
     EXIT_PREEMPTED,
     EXIT_TRAINING_FAILED,
     ProjectError,
+    read_error_file,
 )
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import latest
@@ -146,7 +147,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
     reported = ProjectError("", str(outcome.get("message", "")), exit_code=EXIT_TRAINING_FAILED)
-    error = read_error(launch.error_file) or reported
+    error = read_error_file(launch.error_file) or reported
     return None if error.code in FINAL_CODES else of_error(error, int(outcome.get("step") or step))
 
 
@@ -227,7 +228,7 @@ def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
 
 def _known_outcome(launch: Launch, ending: Summary) -> Record:
     """Return the outcome of a session that wrote none: its summary, and the error that it reported."""
-    error, problem = read_error(launch.error_file), {"message": ending.message.partition("\n")[0]}
+    error, problem = read_error_file(launch.error_file), {"message": ending.message.partition("\n")[0]}
     if error is not None:
         problem = {"message": error.message, "code": error.code, "hint": error.hint}
     known = {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}

@@ -47,18 +47,18 @@ class Shards:
         Raises `ProjectError` for shards of another job, if another process holds the lock, or if the folder
         cannot be written. A folder without shards is removed at the end.
         """
-        with _writing(self.folder):
+        with self._writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
             with held(self.folder):
                 self._refuse_another_job(identity)
                 content = json.dumps(identity, indent=1, sort_keys=True)
                 try:
-                    with _writing(self.folder / MANIFEST):
+                    with self._writing(self.folder / MANIFEST):
                         write_atomically(self.folder / MANIFEST, content.encode())
                     yield
                 finally:
-                    if not self._has_any():  # nothing to continue, or the job has merged them
+                    if not self._num_finished():  # nothing to continue, or the job has merged them
                         shutil.rmtree(self.folder, ignore_errors=True)
         except FolderInUseError:
             hint = "wait until that process ends, or choose another output"
@@ -74,7 +74,7 @@ class Shards:
         """Write a shard, one row of values per text. Raises `ProjectError` if that fails."""
         buffer, path = io.BytesIO(), self._file(number, NPY)
         np.save(buffer, values, allow_pickle=False)
-        with _writing(path):
+        with self._writing(path):
             write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
             write_atomically(path, buffer.getvalue())
 
@@ -98,15 +98,30 @@ class Shards:
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
         writes = _write_npy if self.output.suffix == NPY else _write_parquet
         try:
-            with _writing(self.output):
+            with self._writing(self.output):
                 writes(partial, [self._file(number, NPY) for number in range(num_shards)], hidden_size)
                 partial.replace(self.output)
         finally:
             partial.unlink(missing_ok=True)
         shutil.rmtree(self.folder)
 
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[None]:
+        """Convert an `OSError` in the `with` block to a `ProjectError` about this file."""
+        try:
+            yield
+        except OSError as error:
+            way = "free disk space" if error.errno in NO_ROOM else "fix the cause"
+            raise ProjectError(
+                "encode-write",
+                f"{write_problem(error)} (finished shards kept: {self._num_finished():,})",
+                f"{way}; the same command then continues the job",
+                str(path),
+                EXIT_TRAINING_FAILED,
+            ) from error
+
     def _refuse_another_job(self, identity: Mapping[str, Any]) -> None:
-        if not self._has_any():
+        if not self._num_finished():
             return
         if changed := self._changed(identity):
             raise ProjectError(
@@ -126,27 +141,11 @@ class Shards:
             return f"{MANIFEST} cannot be read"
         return what_changed(earlier, identity)
 
-    def _has_any(self) -> bool:
-        return any(self.folder.glob(f"*{NPY}"))
+    def _num_finished(self) -> int:
+        return sum(1 for _ in self.folder.glob(f"*{NPY}"))
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:05d}{suffix}"
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Convert an `OSError` in the `with` block to a `ProjectError` about this file."""
-    try:
-        yield
-    except OSError as error:
-        way = "free disk space" if error.errno in NO_ROOM else "fix the cause"
-        raise ProjectError(
-            "encode-write",
-            write_problem(error),
-            f"{way}; the same command then continues the job",
-            str(path),
-            EXIT_TRAINING_FAILED,
-        ) from error
 
 
 def what_changed(earlier: Mapping[str, Any], identity: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
 from neobert.encoding.share import encode_share
 from neobert.encoding.texts import open_texts
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 
 TEXTS = [f"{'the ' * (number % 9)}model reads {'' if number % 5 else chr(34)} text" for number in range(30)]
 
@@ -152,11 +152,12 @@ def test_a_failed_write_names_the_file_and_the_same_command_continues(
     with pytest.raises(ProjectError) as caught:
         run(request_of)
     error, folder = caught.value, Shards(Path(request_of.output)).folder
-    assert error.message == message
+    kept = len(list(folder.glob("*.npy")))
+    assert error.message == f"{message} (finished shards kept: {kept})"
+    assert error.exit_code == EXIT_TRAINING_FAILED
     assert error.place == (request_of.output if name.startswith("out") else str(folder / name))
     assert error.hint == f"{way}; the same command then continues the job"
     assert folder.exists() == (name != "manifest.json")
-    kept = len(list(folder.glob("*.npy")))
     monkeypatch.undo()
     num_encoded = []
     right = Encoder.encode

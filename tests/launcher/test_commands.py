@@ -196,6 +196,12 @@ def test_a_tokenizer_is_not_trained_for_a_folder_that_cannot_be_written(
     ("program", "code", "says"),
     [
         (REFUSES, 1, "error: x.txt: no text is left [DAT004]\n  = hint: check the source\n"),
+        # A full disk has no space for the report of the full disk.
+        (
+            "import os, sys; open(os.environ['NEOBERT_ERROR_FILE'], 'w'); sys.exit('the disk is full')",
+            4,
+            "the disk is full\nerror: pretended_child exited with code 1 [child-failed]",
+        ),
         ("import sys; sys.exit(7)", 4, "exited with code 7"),
         ("import os; os.kill(os.getpid(), 9)", 4, "killed by SIGKILL"),
         (
