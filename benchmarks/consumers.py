@@ -53,33 +53,22 @@ ROWS = {
 }
 OLDER = ("auto_classes", "meta_loading", "pipeline_fill_mask", "pipeline_question_answering")
 STATED = {
-    "llama_cpp_converter": "`export` writes the GGUF itself: [llama.cpp](export.md#llamacpp)",
+    "llama_cpp_converter": "`export` writes the GGUF itself",
 }
 """Consumers that compute something else, and the alternative: a difference is expected."""
 
 
 LEFT_OUT = "one is left out: it loads a folder without weights, which is refused"
-INTRODUCTION = """# Consumers
-
-Libraries that read an exported checkpoint, each run in an environment where this project cannot be imported,
-on a CPU, with a model that was trained for 60 steps: `python benchmarks/consumers.py`, measurement
-`consumers`. A fresh head means that the check is about loading and shapes, not about scores. The adapter is
-that of a run on the words of [Labels of words](token-classification.md).
-
-| consumer | result | observed | with |
-|---|---|---|---|
-"""
 
 
 def main() -> int:
-    """Run all checks and write the table; fails if one fails."""
+    """Run all checks; fails if one fails."""
     arguments = parse()
     rows = list(run_all(arguments))
     works = sum(row["result"] == WORKS for row in rows)
     write_measurement(
         arguments.output / "consumers.json", works, "consumers that work", None, {"consumers": rows}
     )
-    (arguments.page).write_text(page(rows), encoding="utf-8")
     for row in rows:
         print(f"{row['result']:8} {row['consumer']}: {row['evidence']}")
     return int(any(row["result"] == FAILS for row in rows))
@@ -93,7 +82,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model-tests", type=Path, help="tests of the source distribution of transformers")
     parser.add_argument("--only", nargs="*", choices=ROWS, help="these checks alone")
     parser.add_argument("--output", type=Path, default=HERE.parent / "docs" / "measurements")
-    parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "consumers.md")
     return parser.parse_args()
 
 
@@ -165,15 +153,6 @@ def version_of(distribution: str, python: Path) -> str:
     program = f"import importlib.metadata as m; print(m.version({distribution!r}))"
     done = subprocess.run([python.absolute(), "-c", program], capture_output=True, text=True, check=True)
     return done.stdout.strip()
-
-
-def page(rows: list[dict[str, Any]]) -> str:
-    """Render the table."""
-    lines = []
-    for row in rows:
-        versions = ", ".join(f"{name} {version}" for name, version in row["versions"].items())
-        lines.append(f"| {row['consumer']} | {row['result']} | {row['evidence']} | {versions} |")
-    return INTRODUCTION + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
