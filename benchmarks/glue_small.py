@@ -2,7 +2,7 @@
 
     python benchmarks/glue_small.py WORK RESULTS --data DATA [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote, and `tokenizer`; DATA the folders `glue` and `blimp`. This trainer on its
+WORK holds what `passages.py` wrote; DATA the folders `glue` and `blimp`. This trainer on its
 recipe and `transformers.Trainer` with a ModernBERT of equal size train for `--pretraining` seconds
 (`timed_pretraining.py`), on two GPUs or in turns on one. Then every task is fine-tuned from three arms: ours,
 random weights of its shape, and the peer, by one program on one recipe (`downstream_run.py`): at all

@@ -2,8 +2,8 @@
 
     python benchmarks/time_to_loss.py WORK RESULTS [--optimizers adamw muon] [--seconds 560] [--output DIR]
 
-WORK holds what `passages.py` wrote, and the tokenizer; RESULTS keeps finished runs (`trial_runner.py`). The
-peer (`peer_trainer.py`) is tuned with each optimizer: a short run at five rates and at another weight decay.
+WORK holds what `passages.py` wrote; RESULTS keeps finished runs (`trial_runner.py`), of one text. The peer
+(`peer_trainer.py`) is tuned with each optimizer: a short run at five rates and at another weight decay.
 The best by the loss on held-out passages runs with three seeds, and so does this trainer's recipe
 (`recipe_screen.py`) at several numbers of steps. All figures are of the test passages, which no choice has
 seen. `time-to-loss` is this trainer's time at the peer's loss (interpolated) over the peer's time;
@@ -39,9 +39,9 @@ from trials import (
 
 LOSS = "test_loss"
 PIECE = 64
-STEPS, PEER_STEPS, TUNING_STEPS = (1_535, 1_200, 900), 1_526, 800
-"""Of 32,768 tokens; rows of this trainer hold some filler, and 1,535 of its steps no more tokens than the
-peer's."""
+STEPS, PEER_STEPS, TUNING_STEPS = (900, 675, 495), 900, 400
+"""Of 32,768 tokens: one pass over the training text (`corpus/build.py`) at most. Rows of this trainer hold
+some filler, so that as many of its steps have no more tokens than the peer's."""
 RATES = {"adamw": (5e-4, 1e-3, 2e-3, 3e-3, 4e-3), "muon": (1e-3, 2e-3, 4e-3, 6e-3, 8e-3)}
 DECAYS = {"adamw": (0.01, 0.1), "muon": (RECIPE["weight_decay"], 0.1)}
 """Of all rates, and of the middle one."""

@@ -2,7 +2,7 @@
 
     python benchmarks/timed_pretraining.py ours|peer WORK MODELS --seconds 300 --output FILE
 
-WORK holds what `passages.py` wrote, and `tokenizer`. Some steps at the same shapes tell how many fit into
+WORK holds what `passages.py` wrote. Some steps at the same shapes tell how many fit into
 the time; then training starts again with that many, so that warm-up and decay span it. The time is that of
 the steps: start, compilation and evaluation are outside on both sides. Two sides that share WORK take turns
 (`recipe_screen.turn`): one of them compiles while the other trains. Leaves MODELS/ours, and MODELS/random

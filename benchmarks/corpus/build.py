@@ -1,13 +1,14 @@
 """Build a corpus of English prose from packages, with whole packages held out.
 
-    python benchmarks/corpus/build.py OUT [--only perl-doc ...] [--wikitext FILE] [--tokenizer tokenizer.json]
+    python benchmarks/corpus/build.py OUT [--only perl-doc ...] [--wikitext FILE]
 
 Downloads what `packages.py` pins with apt-get and pip into OUT/packages, and writes OUT/SIDE/PACKAGE.jsonl
 for the sides train, validation and test: a document per file, of its paragraphs with at least 12 words. A
 paragraph is kept once, in the first of test, validation and train that has it. `--wikitext` takes a file of
-another corpus (such as the test split of wikitext-2, plain or .gz) as OUT/test/wikitext.jsonl. Prints the
-size of each package, and how many 13-grams of the held-out sides the training text has too. OUT/train,
-OUT/validation and OUT/test are values of `dataset.path`; the loss of a package is that of its file.
+another corpus (such as the test split of wikitext-2, plain or .gz) as OUT/test/wikitext.jsonl.
+OUT/corpus.json has versions, domains, sizes and digests of all of them, and the share of the 13-grams of each
+held-out package that the training text has too. OUT/train, OUT/validation and OUT/test are values of
+`dataset.path`; `passages.py` makes what the measurements of learning read.
 """
 
 from __future__ import annotations
@@ -16,22 +17,29 @@ import argparse
 import gzip
 import hashlib
 import json
+import platform
+import re
 import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from corpus.overlap import GRAM, shared_grams
-from corpus.packages import APT, PACKAGES, TEST, TRAIN, VALIDATION, Package, fetch
+from corpus.overlap import shared_grams
+from corpus.packages import APT, PACKAGES, TEST, TRAIN, VALIDATION, CorpusError, Package, fetch
 from corpus.prose import is_prose, paragraphs
 
 SIDES = (TEST, VALIDATION, TRAIN)
 """In the order in which they get a paragraph that several have."""
 WIKITEXT = "wikitext"
+MOST_PARAGRAPHS = 200
+"""In a document: a dictionary is one file."""
 
 
 def members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
@@ -42,19 +50,30 @@ def members(package: Package, path: Path) -> Iterator[tuple[str, bytes]]:
             assert child.stdout is not None
             with tarfile.open(fileobj=child.stdout, mode="r|") as archive:
                 for member in archive:
-                    if member.isfile() and is_read(package, member.name):
+                    if member.isfile() and re.search(package.files, member.name):
                         file = archive.extractfile(member)
                         assert file is not None
                         yield member.name, file.read()
         return
     with zipfile.ZipFile(path) as archive:
         for name in sorted(archive.namelist()):
-            if is_read(package, name):
+            if re.search(package.files, name):
                 yield name, archive.read(name)
 
 
-def is_read(package: Package, name: str) -> bool:
-    return name.endswith(package.suffix) and package.within in name
+def documents(package: Package, path: Path) -> list[list[str]]:
+    """Return the paragraphs of the files of a package."""
+    found = [list(paragraphs(name, content)) for name, content in members(package, path)]
+    return [
+        document[first : first + MOST_PARAGRAPHS]
+        for document in found
+        for first in range(0, len(document), MOST_PARAGRAPHS)
+    ]
+
+
+def wikitext(path: Path) -> list[list[str]]:
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return [[line.strip()] for line in content.decode("utf-8").splitlines() if is_prose(line)]
 
 
 class Seen:
@@ -63,34 +82,61 @@ class Seen:
     def __init__(self) -> None:
         self._digests: set[bytes] = set()
 
-    def is_new(self, text: str) -> bool:
-        """Note a paragraph, case and white space ignored; tell whether it was new."""
+    def new_of(self, found: Iterable[list[str]]) -> Iterator[str]:
+        """Yield the text of each document that has a new paragraph; case and white space are ignored."""
+        for document in found:
+            if kept := [text for text in document if self._is_new(text)]:
+                yield "\n".join(kept)
+
+    def _is_new(self, text: str) -> bool:
         digest = hashlib.sha256(" ".join(text.lower().split()).encode()).digest()[:16]
         is_new = digest not in self._digests
         self._digests.add(digest)
         return is_new
 
 
-def documents(package: Package, path: Path, seen: Seen) -> Iterator[list[str]]:
-    """Yield the new paragraphs of each file of a package."""
-    for name, content in members(package, path):
-        if kept := [text for text in paragraphs(name, content) if seen.is_new(text)]:
-            yield kept
-
-
-def wikitext(path: Path, seen: Seen) -> Iterator[list[str]]:
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    for line in content.decode("utf-8").splitlines():
-        if is_prose(line) and seen.is_new(line):
-            yield [line.strip()]
-
-
-def write(path: Path, found: Iterator[list[str]]) -> list[str]:
-    """Write documents as JSON lines; return their texts."""
-    texts = ["\n".join(document) for document in found]
+def write(path: Path, texts: Sequence[str]) -> dict[str, Any]:
+    """Write documents as JSON lines; return their number, their size and the digest of the file."""
+    content = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
-    return texts
+    path.write_bytes(content)
+    return {
+        "documents": len(texts),
+        "bytes": sum(len(text.encode()) for text in texts),
+        "text_sha256": hashlib.sha256(content).hexdigest(),
+    }
+
+
+def build(out: Path, packages: Sequence[Package], other: Path | None) -> dict[str, dict[str, Any]]:
+    """Write the text of all sides; return a record of each file, in the order in which they were written."""
+    packages = sorted(packages, key=lambda each: SIDES.index(each.side))
+    files = [fetch(each, out / "packages") for each in packages]
+    seen, records, texts = Seen(), dict[str, dict[str, Any]](), dict[str, list[str]]()
+
+    def add(pinned: dict[str, Any], found: Iterable[list[str]]) -> None:
+        side, name = pinned["side"], pinned["name"]
+        texts[name] = list(seen.new_of(found))
+        records[name] = {**pinned, **write(out / side / f"{name}.jsonl", texts[name])}
+
+    if other:
+        add({"name": WIKITEXT, "side": TEST}, wikitext(other))
+    with ProcessPoolExecutor() as pool:
+        for package, found in zip(packages, pool.map(documents, packages, files), strict=True):
+            add(asdict(package), found)
+    held_out = {name: texts[name] for name, record in records.items() if record["side"] != TRAIN}
+    training = [text for name in records if name not in held_out for text in texts[name]]
+    for name, share in shared_grams(held_out, training).items():
+        records[name]["shared_13_grams"] = share
+    return records
+
+
+def check(records: dict[str, dict[str, Any]], packages: Sequence[Package]) -> None:
+    """Compare the texts with the pinned digests."""
+    if others := [each.name for each in packages if records[each.name]["text_sha256"] != each.text_sha256]:
+        raise CorpusError(
+            f"the text of {', '.join(others)} is not the pinned one: figures of it cannot be compared\n"
+            "hint: if the change is meant, copy text_sha256 from corpus.json to benchmarks/corpus/packages.py"
+        )
 
 
 def main() -> None:
@@ -98,42 +144,18 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--only", nargs="+", choices=[each.name for each in PACKAGES], help="of the packages")
     parser.add_argument("--wikitext", type=Path, help="a file of another corpus, as another test")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json, to count tokens with")
     chosen = parser.parse_args()
-    seen, texts = Seen(), dict[tuple[str, str], list[str]]()
-    if chosen.wikitext:
-        path = chosen.out / TEST / f"{WIKITEXT}.jsonl"
-        texts[TEST, WIKITEXT] = write(path, wikitext(chosen.wikitext, seen))
     packages = [each for each in PACKAGES if not chosen.only or each.name in chosen.only]
-    for package in sorted(packages, key=lambda each: SIDES.index(each.side)):
-        file = fetch(package, chosen.out / "packages")
-        path = chosen.out / package.side / f"{package.name}.jsonl"
-        texts[package.side, package.name] = write(path, documents(package, file, seen))
-    report(texts, chosen.tokenizer)
-
-
-def report(texts: dict[tuple[str, str], list[str]], tokenizer_path: Path | None) -> None:
-    """Print sizes and overlap."""
-    counts = dict.fromkeys(texts, "")
-    if tokenizer_path:
-        from tokenizers import Tokenizer
-
-        tokenizer = Tokenizer.from_file(str(tokenizer_path))
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        for key, found in texts.items():
-            tokens = sum(len(each.ids) for each in tokenizer.encode_batch_fast(found))
-            counts[key] = f"{tokens:12,} tokens"
-    domains = {each.name: each.domain for each in PACKAGES}
-    for (side, name), found in texts.items():
-        size = sum(len(text.encode()) for text in found) / 1e6
-        parts = (f"{side:10} {name:18} {size:7.1f} MB {len(found):7,} documents", counts[side, name])
-        print(*parts, domains.get(name, ""))
-    training = [text.split() for (side, _), found in texts.items() if side == TRAIN for text in found]
-    for (side, name), found in texts.items():
-        if side != TRAIN and training:
-            share = shared_grams([text.split() for text in found], training)
-            print(f"{side} {name}: {share:.2%} of its {GRAM}-grams (words) are in the training text")
+    records = build(chosen.out, packages, chosen.wikitext)
+    summary = {"python": platform.python_version(), "files": records}
+    (chosen.out / "corpus.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    for name, record in records.items():
+        print(f"{record['side']:10} {name:24} {record['bytes'] / 1e6:6.1f} MB {record['text_sha256']}")
+        if "shared_13_grams" in record:
+            print(f"{'':10} {record['shared_13_grams']:.2%} of its 13-grams are in the training text")
+    # Without the other packages, a paragraph that they share is kept.
+    if not chosen.only:
+        check(records, PACKAGES)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping
 
 GRAM = 13
+WORD = re.compile(r"\w+")
 
 
-def shared_grams(texts: Iterable[Sequence[Hashable]], training: Iterable[Sequence[Hashable]]) -> float:
-    """Return the share of the distinct 13-grams of some texts, lists of tokens, that training has too."""
-    wanted = {gram for each in texts for gram in grams(each)}
-    there = {gram for each in training for gram in grams(each) if gram in wanted}
-    return len(there) / max(1, len(wanted))
+def shared_grams(held_out: Mapping[str, Iterable[str]], training: Iterable[str]) -> dict[str, float]:
+    """Return the share of the distinct 13-grams of each held-out text that the training texts have too."""
+    wanted = {name: {gram for text in texts for gram in grams(text)} for name, texts in held_out.items()}
+    every = set().union(*wanted.values())
+    there = {gram for text in training for gram in grams(text) if gram in every}
+    return {name: len(each & there) / max(1, len(each)) for name, each in wanted.items()}
 
 
-def grams(items: Sequence[Hashable]) -> Iterator[tuple[Hashable, ...]]:
-    """Yield all runs of 13 items."""
-    sequence = tuple(items)
-    return (sequence[first : first + GRAM] for first in range(len(sequence) - GRAM + 1))
+def grams(text: str) -> Iterator[tuple[str, ...]]:
+    """Yield all runs of 13 words, case and punctuation ignored."""
+    words = WORD.findall(text.lower())
+    return zip(*(words[first:] for first in range(GRAM)), strict=False)

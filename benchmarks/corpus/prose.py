@@ -1,48 +1,42 @@
-"""Paragraphs of prose from HTML, POD and the service descriptions of botocore."""
+"""Paragraphs of prose from HTML, POD, descriptions in JSON and dictionaries."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
 LEAST_WORDS = 12
 LEAST_LETTERS = 0.75
 """Share of the characters that are letters or spaces: less is code, a table or a list of names."""
-BLOCKS = {
-    "p",
-    "li",
-    "dd",
-    "td",
-    "blockquote",
-    "div",
-    "section",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "br",
-    "dt",
-}
-SKIPPED = {"pre", "script", "style", "nav", "header", "footer", "head", "table"}
+BLOCKS = {"p", "li", "dd", "td", "blockquote", "div", "section", "br", "dt"}
+HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
+"""Where they are long, they are signatures of functions."""
+SKIPPED = {"pre", "script", "style", "nav", "header", "footer", "head", "table", *HEADINGS}
+DESCRIPTIONS = {"documentation", "description"}
+"""Keys of JSON."""
 POD_CODE = re.compile(r"[A-Z](?:<<+ (.+?) >>+|<([^<>]*)>)")
 """Such as C<code> and C<< a -> b >>; of L<text|target> the text is kept."""
+POD_ESCAPE, HELD_ESCAPE = re.compile(r"E<(\w+)>"), re.compile(r"\0(\w+)\0")
+"""Names of characters, of which HTML has the same; held back until the codes are resolved."""
+POD_NO_TEXT = ("=cut", "=begin")
+"""Commands after which no text comes until the next command."""
+DICT_NOTE = re.compile(r"\[[^\[\]]*\]|<[a-z ,-]+>|[{}]")
+"""Such as [L. coagulatio], <computing> and the braces of {cross references}."""
+DICT_HEADWORD = re.compile(r"^\S.*", re.MULTILINE)
 
 
 def paragraphs(name: str, content: bytes) -> Iterator[str]:
     """Yield the paragraphs of prose of a file."""
-    if name.endswith(".json.gz"):
-        found = (text for each in documentation(json.loads(gzip.decompress(content))) for text in html(each))
-    elif name.endswith(".pod"):
-        found = pod(content.decode("utf-8", "replace"))
-    else:
-        found = html(content.decode("utf-8", "replace"))
-    return (text for each in found if is_prose(text := " ".join(each.split())))
+    if name.endswith((".gz", ".dz")):
+        name, content = name[:-3], gzip.decompress(content)
+    text = content.decode("utf-8", "replace")
+    found = PARSERS[name.rpartition(".")[2]](text)
+    return (joined for each in found if is_prose(joined := " ".join(each.split())))
 
 
 def is_prose(text: str) -> bool:
@@ -92,25 +86,62 @@ def html(content: str) -> list[str]:
 
 def pod(content: str) -> Iterator[str]:
     """Yield the ordinary paragraphs of Perl's documentation, its formatting codes resolved."""
+    is_text = True
     for block in re.split(r"\n\s*\n", content):
-        if block[:1] not in {"", "=", " ", "\t"}:
-            while (plain := POD_CODE.sub(plain_text, block)) != block:
-                block = plain
-            yield block
+        if block.startswith("="):
+            is_text = not block.startswith(POD_NO_TEXT)
+        elif is_text and block[:1] not in {"", " ", "\t"}:
+            yield without_codes(block)
+
+
+def without_codes(block: str) -> str:
+    resolved = innermost_first(POD_CODE, plain_text, POD_ESCAPE.sub(r"\0\1\0", block))
+    return HELD_ESCAPE.sub(character, resolved)
+
+
+def innermost_first(pattern: re.Pattern[str], kept: Callable[[re.Match[str]], str], text: str) -> str:
+    """Replace what may be nested."""
+    count = 1
+    while count:
+        text, count = pattern.subn(kept, text)
+    return text
 
 
 def plain_text(code: re.Match[str]) -> str:
     return (code[1] or code[2]).partition("|")[0]
 
 
-def documentation(found: Any) -> Iterator[str]:
-    """Yield all values of the key `documentation`."""
+def character(escape: re.Match[str]) -> str:
+    return unescape(f"&{'#' * escape[1].isdigit()}{escape[1]};")
+
+
+def descriptions(content: str) -> Iterator[str]:
+    """Yield the text of all values of the keys `DESCRIPTIONS`, which may be HTML."""
+    for each in values(json.loads(content)):
+        yield from html(each)
+
+
+def values(found: Any) -> Iterator[str]:
     if isinstance(found, dict):
         for name, value in found.items():
-            if name == "documentation" and isinstance(value, str):
+            if name in DESCRIPTIONS and isinstance(value, str):
                 yield value
             else:
-                yield from documentation(value)
+                yield from values(value)
     elif isinstance(found, list):
         for each in found:
-            yield from documentation(each)
+            yield from values(each)
+
+
+def dictionary(content: str) -> list[str]:
+    """Return the entries of a file of `dictd`, in which only headwords are not indented."""
+    return DICT_HEADWORD.split(innermost_first(DICT_NOTE, lambda _: "", content))
+
+
+PARSERS: dict[str, Callable[[str], Iterable[str]]] = {
+    "html": html,
+    "pod": pod,
+    "json": descriptions,
+    "dict": dictionary,
+}
+"""By the ending of a file's name, compression apart."""
