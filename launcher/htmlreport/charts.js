@@ -97,18 +97,15 @@
   // For screen readers, which cannot follow the curve.
   const described = (chart, lines) => chart.title + lines.filter(line => line.values.length).map(line => {
     const last = line.values.length - 1, value = at => withUnit(line.values[at], chart.unit);
-    const extreme = (ends, choose) => withUnit((ends || line.values).reduce((a, b) => choose(a, b)), chart.unit);
+    const extreme = choose => withUnit(line.values.reduce((a, b) => choose(a, b)), chart.unit);
     const ends = `${value(0)} at step ${line.steps[0]} to ${value(last)} at step ${line.steps[last]}`;
     const name = line.name === chart.title ? "" : line.name + " ";
-    return `; ${name}${ends}, lowest ${extreme(line.lows, Math.min)}, highest ${extreme(line.highs, Math.max)}`;
+    return `; ${name}${ends}, lowest ${extreme(Math.min)}, highest ${extreme(Math.max)}`;
   }).join("");
-
-  // The bands of many runs would hide each other's lines.
-  const hasBand = line => line.lows && data.runs.length <= 2;
 
   const drawChart = chart => {
     const lines = chart.lines.filter(line => !line.hidden);
-    const values = lines.flatMap(line => hasBand(line) ? line.lows.concat(line.highs) : line.values).map(inRange);
+    const values = lines.flatMap(line => line.values).map(inRange);
     let low = values.reduce((a, b) => Math.min(a, b), Infinity), high = values.reduce((a, b) => Math.max(a, b), -Infinity);
     if (!values.length) [low, high] = [0, 1];
     if (low >= 0 && low < 0.35 * high) low = 0;
@@ -130,13 +127,9 @@
     }
     for (const line of lines) {
       line.pixels = line.steps.map(step => area.x(position(line.run, step)));
-      if (hasBand(line)) {
-        const edge = (each, index) => line.pixels[index].toFixed(1) + "," + y(each).toFixed(1);
-        const outline = line.highs.map(edge).concat(line.lows.map(edge).reverse());
-        svg("polygon", { class: `c${line.colour} band`, points: outline.join(" ") }, area.root);
-      }
       const points = line.values.map((value, index) => line.pixels[index].toFixed(1) + "," + y(value).toFixed(1));
-      svg("polyline", { class: `line c${line.colour} d${line.dash}`, points: points.join(" ") }, area.root);
+      const dense = points.length > 600 ? " dense" : "";
+      svg("polyline", { class: `line c${line.colour} d${line.dash}${dense}`, points: points.join(" ") }, area.root);
       if (line.values.length > 40) continue;
       for (const point of points) {
         const [cx, cy] = point.split(",");
@@ -160,21 +153,13 @@
         swatch(hit.line, row);
         html("span", "", row, hit.line.name);
         html("b", "", row, withUnit(hit.line.values[hit.index], chart.unit));
-        html("span", "muted", row, whereOf(hit.line, hit.index, chart.unit));
+        html("span", "muted", row, "step " + hit.line.steps[hit.index].toLocaleString("en"));
       }
       chart.tip.hidden = false;
       const room = chart.box.clientWidth - chart.tip.offsetWidth, after = nearest.at + 14;
       chart.tip.style.left = Math.max(0, after <= room ? after : nearest.at - 14 - chart.tip.offsetWidth) + "px";
     });
     area.root.addEventListener("pointerleave", () => { chart.tip.hidden = true; cursor.setAttribute("visibility", "hidden"); });
-  };
-
-  // Step of a value; of a mean, the extremes of its pixel with their steps.
-  const whereOf = (line, index, unit) => {
-    const step = value => "step " + value.toLocaleString("en");
-    if (!line.lows) return step(line.steps[index]);
-    const low = `${withUnit(line.lows[index], unit)} (${step(line.lowSteps[index])})`;
-    return `mean of ${low} to ${withUnit(line.highs[index], unit)} (${step(line.highSteps[index])})`;
   };
 
   const swatch = (line, parent) => {

@@ -56,10 +56,10 @@ def results(run: RunRecord) -> str:
     for metric in run.metrics:
         if (series := run.history.series.get(metric.name)) is None:
             continue
-        best, step = series.highest if metric.is_higher_better else series.lowest
+        step, best = series.highest if metric.is_higher_better else series.lowest
         first, top, last = (
             f"{value:.2%}" if metric.is_share else show_number(value)
-            for value in (series.first, best, series.last)
+            for value in (series.first[1], best, series.last[1])
         )
         better = "higher is better" if metric.is_higher_better else "lower is better"
         rows.append([text(metric.label), first, f"{top} (step {step:,})", last, muted(better)])
@@ -106,7 +106,7 @@ def _tiles(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "tokens", show_count(tokens)
     yield "training loss", show_number(number(history.last.get(TRAIN_LOSS)))
     if EVAL_LOSS in history.series:
-        yield "evaluation loss", show_number(history.series[EVAL_LOSS].last)
+        yield "evaluation loss", show_number(history.series[EVAL_LOSS].last[1])
     yield "mean throughput", "-" if pace is None else f"{show_count(pace)} tokens/s"
     yield "training time", show_duration(history.clock.elapsed_s)
     yield "sessions", _sessions(run)

@@ -56,7 +56,7 @@ def _footer(runs: Sequence[RunRecord]) -> str:
     rows = counted(sum(run.history.num_rows for run in runs), "row")
     return (
         f"Written by neobert-launch {__version__} at {written} from {rows} of metrics. "
-        "Charts of many rows show the mean of each pixel, and its minimum and maximum as a band. "
+        "Charts of many rows show the lowest and the highest value of each pixel. "
         "Training time is the measured time of steps and evaluations, without the time between sessions; "
         "cost is based on training time."
     )
@@ -81,12 +81,14 @@ def _data_block(runs: Sequence[RunRecord]) -> str:
 
 
 def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Event]) -> dict[str, Any]:
-    clock, series = run.history.clock, run.series
+    series = run.series
+    points = sorted(run.history.clock.points.values())
+    axes = enumerate(("steps", "tokens", "time"))
     names = [name for panel in panels for _, name in panel.lines if name in series]
     return {
         "name": printable(run.name),
         "last": run.last_step,
-        "clock": {"steps": clock.steps, "tokens": clock.tokens, "time": clock.seconds},
+        "clock": {name: [point[at] for point in points] for at, name in axes},
         "series": {name: _line(series[name]) for name in names},
         "events": [
             {"kind": event.kind, "step": event.step, "text": printable(event.text)} for event in events
@@ -95,11 +97,8 @@ def _run_data(run: RunRecord, panels: Sequence[Panel], events: Iterable[Event]) 
 
 
 def _line(series: Series) -> dict[str, Any]:
-    line: dict[str, Any] = {"steps": series.steps, "values": [_short(value) for value in series.values]}
-    if (band := series.band) is not None:
-        line |= {"lows": [_short(value) for value in band.lows], "lowSteps": band.low_steps}
-        line |= {"highs": [_short(value) for value in band.highs], "highSteps": band.high_steps}
-    return line
+    points = series.points
+    return {"steps": [step for step, _ in points], "values": [_short(value) for _, value in points]}
 
 
 def _short(value: float) -> float:

@@ -114,6 +114,6 @@ def _corpora_panels(series: dict[str, Series]) -> Iterator[Panel]:
 def _other_panels(series: dict[str, Series], shown: set[str]) -> list[Panel]:
     """Return a chart for each remaining metric that changes, at most `MAX_OTHER`."""
     names = [
-        name for name, found in series.items() if name not in shown and found.lowest[0] < found.highest[0]
+        name for name, found in series.items() if name not in shown and found.lowest[1] < found.highest[1]
     ]
     return [_single(name, "", name) for name in sorted(names)[:MAX_OTHER]]

@@ -7,11 +7,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter, mul, sub
+from operator import attrgetter
 from pathlib import Path
 
-from launcher.htmlreport.decimation import Decimator, Series, are_numbers, column
-from launcher.htmlreport.jsonl import batches, first_step, is_plain, step_of
+from launcher.htmlreport.decimation import Decimator, Series
+from launcher.htmlreport.jsonl import first_step, is_plain, rows_of, step_of
 from launcher.rundir.records import (
     BEAT_VALUES,
     FIRST_STEP,
@@ -57,6 +57,7 @@ class Clock:
     the run continues another run, the tokens of that run are included, its time is not.
 
     Attributes:
+        points: step, tokens and seconds by pixel.
         launches: launches that trained the steps of the run, by ascending first step.
         rank_seconds: training time summed over all ranks; launches may have different numbers of ranks.
         start_tokens: tokens at the start of this run; above 0 if it continues another run.
@@ -64,39 +65,30 @@ class Clock:
     """
 
     launches: Sequence[Launched] = ONE_RANK
-    steps: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    points: dict[int, tuple[int, int, float]] = field(default_factory=dict)
     start_tokens: int = 0
     timed_step: int = 0
     step_seconds: float = 0.0
     elapsed_s: float = 0.0
     rank_seconds: float = 0.0
 
-    def add(self, steps: list[int], rows: list[Record]) -> None:
-        """Add the rows of one pixel, in order."""
-        ends, times_ms = _times(steps, rows, STEP_MS)
-        if ends:
-            counts = map(sub, ends, [min(self.timed_step, ends[0]), *ends[:-1]])
-            spent_ms = list(map(mul, times_ms, counts))
-            self.step_seconds += sum(spent_ms) / 1000
-            self._spend(ends, spent_ms)
-            self.timed_step = ends[-1]
-        self._spend(*_times(steps, rows, EVALUATION_MS))
-        tokens = next((row[TOKENS] for row in reversed(rows) if is_count(row.get(TOKENS))), None)
-        if tokens is not None or not self.steps:
-            self.steps.append(steps[-1])
-            self.tokens.append(self.start_tokens if tokens is None else tokens)
-            self.seconds.append(round(self.elapsed_s, 3))
+    def add(self, pixel: int, step: int, row: Record) -> None:
+        """Add a row, in order."""
+        if (step_ms := _time_ms(row, STEP_MS)) is not None:
+            spent_ms = step_ms * (step - min(self.timed_step, step))
+            self.step_seconds += spent_ms / 1000
+            self._spend(step, spent_ms)
+            self.timed_step = step
+        self._spend(step, _time_ms(row, EVALUATION_MS) or 0.0)
+        has_tokens = is_count(row.get(TOKENS))
+        if has_tokens or not self.points:
+            tokens = row[TOKENS] if has_tokens else self.start_tokens
+            self.points[pixel] = step, tokens, round(self.elapsed_s, 3)
 
-    def _spend(self, steps: list[int], times_ms: list[float]) -> None:
-        """Add times of ascending steps, each on the ranks of the launch that trained the step."""
-        self.elapsed_s += sum(times_ms) / 1000
-        if steps and (last := self._launch_of(steps[-1])) is self._launch_of(steps[0]):
-            self.rank_seconds += sum(times_ms) / 1000 * last.num_ranks
-        else:
-            ranks = (self._launch_of(step).num_ranks for step in steps)
-            self.rank_seconds += sum(map(mul, times_ms, ranks)) / 1000
+    def _spend(self, step: int, time_ms: float) -> None:
+        """Add a time on the ranks of the launch that trained the step."""
+        self.elapsed_s += time_ms / 1000
+        self.rank_seconds += time_ms / 1000 * self._launch_of(step).num_ranks
 
     def _launch_of(self, step: int) -> Launched:
         """Return the last launch that started before a step; the first launch for step 0."""
@@ -143,17 +135,19 @@ def read_history(folder: Path, launches: Sequence[Launched]) -> History:
     history, path = History(clock=_clock(folder, launches)), folder / METRICS
     if not is_plain(path):
         return history
-    pixels = Decimator(first_step(path), step_of(last_record(path)))
-    for rows, num_unreadable in batches(path):
-        history.num_rows += len(rows)
-        history.num_unreadable += num_unreadable
-        steps = [row["step"] for row in rows]
-        for pixel, start, stop in pixels.groups(steps):
-            pixels.add(pixel, steps[start:stop], rows[start:stop])
-            history.clock.add(steps[start:stop], rows[start:stop])
-        history.evaluations += [row["step"] for row in rows if EVAL_LOSS in row]
-        history.last |= _newest(rows)
-    history.series = pixels.series()
+    charts = Decimator(first_step(path), step_of(last_record(path)))
+    for row in rows_of(path):
+        if row is None:
+            history.num_unreadable += 1
+            continue
+        step = row["step"]
+        charts.add(step, row)
+        history.clock.add(charts.pixel(step), step, row)
+        history.num_rows += 1
+        if EVAL_LOSS in row:
+            history.evaluations.append(step)
+        history.last |= {name: row[name] for name in NEWEST if row.get(name) is not None}
+    history.series = charts.series
     return history
 
 
@@ -200,27 +194,21 @@ def saved_steps(folder: Path) -> set[int]:
     return set()
 
 
-def _newest(rows: list[Record]) -> Record:
-    """Return the newest value of each metric in `NEWEST`, which the head of the report shows."""
-    found = {name: next((row[name] for row in reversed(rows) if name in row), None) for name in NEWEST}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _read_rank(folder: Path, rank: int) -> Rank:
     newest = heartbeat_path(folder, rank)
     paths = [path for path in (newest.with_name(f"{newest.name}.1"), newest) if is_plain(path)]
     read = Rank(rank, {})
-    pixels = Decimator(
+    charts = Decimator(
         min((first_step(path) for path in paths), default=0),
         max((step_of(last_record(path)) for path in paths), default=0),
     )
-    for path in paths:
-        for rows, _ in batches(path):
-            for row in rows:
-                _note_events(read, row)
-            _add_memory(pixels, rows)
-            read.last = sound_values(rows[-1], BEAT_VALUES) if rows else read.last
-    read.memory = pixels.series()
+    for row in (row for path in paths for row in rows_of(path) if row is not None):
+        _note_events(read, row)
+        host = row.get(HOST_MEMORY)
+        memory = {"gpu": row.get(GPU_MEMORY), "host": host / MIB_PER_GIB if is_number(host) else None}
+        charts.add(row["step"], memory)
+        read.last = row
+    read.last, read.memory = sound_values(read.last, BEAT_VALUES), charts.series
     return read
 
 
@@ -232,27 +220,7 @@ def _note_events(read: Rank, row: Record) -> None:
         read.checkpoints.add(saved)
 
 
-def _add_memory(pixels: Decimator, rows: list[Record]) -> None:
-    readings = [
-        {
-            "gpu": float(row[GPU_MEMORY]) if is_number(row.get(GPU_MEMORY)) else None,
-            "host": row[HOST_MEMORY] / MIB_PER_GIB if is_number(row.get(HOST_MEMORY)) else None,
-        }
-        for row in rows
-    ]
-    steps = [row["step"] for row in rows]
-    for pixel, start, stop in pixels.groups(steps):
-        pixels.add(pixel, steps[start:stop], readings[start:stop])
-
-
-def _times(steps: list[int], rows: list[Record], name: str) -> tuple[list[int], list[float]]:
-    """Return steps and milliseconds of the rows with a valid time, from 0 to `LONGEST_MS`."""
-    values = column(rows, name)
-    if are_numbers(values) and min(values) >= 0 and max(values) < LONGEST_MS:
-        return steps, values
-    sound = [
-        (step, value)
-        for step, value in zip(steps, values, strict=True)
-        if is_number(value) and 0 <= value < LONGEST_MS
-    ]
-    return [step for step, _ in sound], [value for _, value in sound]
+def _time_ms(row: Record, name: str) -> float | None:
+    """Return a time of a row if it is valid: from 0 to `LONGEST_MS`."""
+    value = row.get(name)
+    return value if is_number(value) and 0 <= value < LONGEST_MS else None
