@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from neobert.config.errors import ConfigError, ConfigIssue
 from neobert.config.nodes import DEFAULT, Flaw, Node, OriginKind, UnreadableError, build, join
+from neobert.config.spelling import misspelt
 from neobert.config.yaml_reader import read_yaml
 from neobert.printable import printable
 
@@ -72,7 +74,7 @@ def _read_bytes(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UnreadableError("does not exist", "check the path and the current directory") from None
+        raise UnreadableError("does not exist", _hint_for_absent(path)) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnreadableError(f"cannot be read: {reason}") from None
@@ -81,6 +83,15 @@ def _read_bytes(path: Path) -> bytes:
             "is larger than 1 MiB (limit of a config)", "check the path: this may be another file"
         )
     return content
+
+
+def _hint_for_absent(path: Path) -> str:
+    """Return a hint with the file of the same folder of which the path is a misspelling, if there is one."""
+    near = ""
+    with suppress(OSError):
+        files = {each.name.replace("-", "_").lower(): each.name for each in path.parent.iterdir()}
+        near = files.get(misspelt(path.name, files), "")
+    return f"did you mean {path.with_name(near)}?" if near else "check the path and the current directory"
 
 
 def _decode(content: bytes) -> str:

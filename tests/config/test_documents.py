@@ -85,6 +85,22 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("rnu.yaml", "did you mean {}/run.yaml?"),
+        ("run.yml", "did you mean {}/run.yaml?"),
+        ("other.yaml", "check the path and the current directory"),
+        ("absent/run.yaml", "check the path and the current directory"),
+    ],
+)
+def test_a_misspelt_path_suggests_the_file_next_to_it(path: str, hint: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").touch()
+    with pytest.raises(ConfigError) as caught:
+        load_document(tmp_path / path)
+    assert [issue.hint for issue in caught.value.issues] == [hint.format(tmp_path)]
+
+
 @pytest.mark.parametrize("name", ["a\0b.yaml", "x" * 5000 + ".yaml"])
 def test_a_name_that_no_file_can_have_is_refused(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
