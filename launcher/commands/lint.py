@@ -272,8 +272,9 @@ def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False)
     return Report(exit_code, alone.profile, alone.config_hash, tuple(findings), tuple(checks))
 
 
-def _place(finding: Finding) -> tuple[str, int, int, str, str]:
-    return finding.file, finding.line, finding.column, finding.code, finding.message
+def _place(finding: Finding) -> tuple[str, int, int, str]:
+    """Return the sort key: findings of one rule at one place stay in the order of the rule."""
+    return finding.file, finding.line, finding.column, finding.code
 
 
 def _worst_of_each(checks: Iterable[CheckResult]) -> list[CheckResult]:

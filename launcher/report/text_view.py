@@ -34,10 +34,9 @@ def files_text(text: Mapping[str, Any]) -> str:
 
 def left_out_text(left_out: Sequence[Mapping[str, Any]]) -> str:
     """Return the most frequent kinds of files that are not read, with the reason of each."""
-    ranked = sorted(left_out, key=lambda each: (-each["num_files"], each["kind"]))
     shown = [
         f"{each['num_files']:,} x {each['kind']}" + f" ({each['reason']})" * bool(each["reason"])
-        for each in ranked[:MOST_KINDS]
+        for each in left_out[:MOST_KINDS]
     ]
-    more = sum(each["num_files"] for each in ranked[MOST_KINDS:])
+    more = sum(each["num_files"] for each in left_out[MOST_KINDS:])
     return ", ".join([*shown, *([f"{more:,} more"] if more else [])])

@@ -60,6 +60,21 @@ def test_lint_names_what_a_folder_holds_and_the_run_does_not_read(lint, tmp_path
     assert lint(None, mixture=[{"path": str(tmp_path / "mess")}, table])[0] == 0
 
 
+def test_files_that_are_not_read_are_in_the_order_of_their_number(command, lint, tmp_path):
+    """lint sorted findings by their text, with 12 before 3, and preflight by the folder's listing."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n\ntwo\n")
+    for name in ("a.doc", *(f"{n}.docx" for n in range(3)), *(f"{n}.pdf" for n in range(12))):
+        (folder / name).touch()
+    lint(str(folder))
+    expected = ["12 x .pdf", "3 x .docx", "1 x .doc"]
+    for words in (("lint", "run.yaml"), ("preflight", "--config", "run.yaml", "--level", "static,host")):
+        findings = command(*words, "--output-format", "json").json["findings"]
+        messages = [each["message"] for each in findings if each["code"] == "DAT031"]
+        assert [message.partition(": ")[2].partition(" (")[0] for message in messages] == expected
+
+
 def test_the_text_column_of_a_folder_reads_the_tables_next_to_text(lint, tmp_path):
     folder = tmp_path / "text"
     folder.mkdir()

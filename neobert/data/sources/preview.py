@@ -44,7 +44,7 @@ class Preview:
         num_eval_files: number of them that are evaluation text.
         size_bytes: total size of the files of training text.
         is_plain: whether none of them is compressed or parquet, so that their size is that of the text.
-        left_out: files that are not read.
+        left_out: files that are not read, the most frequent kind first.
         documents: number of training documents, if the files were read to their end; else None.
         eval_characters: characters of the evaluation text that were compared with the training text.
         shared_characters: characters of them in documents that are also training documents.
@@ -91,7 +91,7 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
             num_eval_files=len(evaluation),
             size_bytes=sum(file.path.stat().st_size for file in training),
             is_plain=all(is_plain(file.path) for file in training),
-            left_out=tuple(left_out),
+            left_out=tuple(sorted(left_out, key=lambda each: (-each.num_files, each.kind, each.reason))),
         )
         return _with_rows(found, training, evaluation, rows, can_open)
     except ProjectError as error:

@@ -17,8 +17,8 @@ def resume_history(trainer: Trainer) -> None:
     last = trim_metrics(trainer.run_dir, progress.first_open_step)
     if not (progress.resumed_step and progress.is_saved):
         return  # a fresh start, or a checkpoint of another run, whose metrics are there
-    # Only the end: the checkpoint names the logging_steps of its own session, not of earlier ones, so a longer
-    # gap between rows may be right, and one that was announced stays in the file.
+    # Only the end: the checkpoint names the logging_steps of its own session, not of earlier ones, so a
+    # longer gap between rows may be right, and one that was announced stays in the file.
     first, end = max(last, progress.first_step) + 1, progress.first_open_step - 1
     every = read_config(trainer.checkpoints / str(progress.step)).get("trainer", {}).get("logging_steps")
     if is_count(every) and every and end // every * every >= first:
