@@ -42,8 +42,8 @@ def observe(monkeypatch):
         )
         watch = HealthWatch()
         for step, line in enumerate(lines, start=1):
-            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None, "evaluation": 0.0} | line
-            trainer.state.evaluation_s = told["evaluation"] or trainer.state.evaluation_s
+            told = {"speed": 100.0, "norm": 1.0, "reserved": None, "retries": None, "evaluations": 0} | line
+            trainer.state.evaluations = told["evaluations"]
             monkeypatch.setattr(health, "gpu_bytes", lambda _, it=told["reserved"]: (None, it, None))
             metrics = {
                 "train/tokens_per_sec": told["speed"],
@@ -104,7 +104,7 @@ def test_memory_that_creeps_is_named_at_every_tenth(observe):
 
 
 def test_the_first_evaluation_of_a_resumed_session_is_part_of_its_baseline(observe):
-    before, after = [{"reserved": 1000 * MIB}] * 10, [{"reserved": 1500 * MIB, "evaluation": 0.2}] * 10
+    before, after = [{"reserved": 1000 * MIB}] * 10, [{"reserved": 1500 * MIB, "evaluations": 1}] * 10
     assert observe([*before, *after]) == {}
     assert observe([*before, *after, {"reserved": 1700 * MIB}])[CREEP] == 1
     assert observe([*before, {"reserved": 1200 * MIB}, *after])[CREEP] == 1
@@ -112,14 +112,14 @@ def test_the_first_evaluation_of_a_resumed_session_is_part_of_its_baseline(obser
 
 def test_an_evaluation_whose_memory_went_to_cuda_graphs_is_part_of_the_baseline(observe):
     """The one at step 0 came before the graphs, which keep its memory: the next one takes as much again."""
-    before = [{"reserved": 1000 * MIB, "evaluation": 0.2}] * 10
-    after = [{"reserved": 1500 * MIB, "evaluation": 0.3}] * 10
+    before = [{"reserved": 1000 * MIB, "evaluations": 1}] * 10
+    after = [{"reserved": 1500 * MIB, "evaluations": 2}] * 10
     assert observe([*before, *after]) == {}
-    assert observe([*before, *after, {"reserved": 1700 * MIB, "evaluation": 0.4}])[CREEP] == 1
+    assert observe([*before, *after, {"reserved": 1700 * MIB, "evaluations": 3}])[CREEP] == 1
 
 
 def test_an_evaluation_does_not_excuse_memory_that_rises_at_the_next_one(observe):
-    rising = [{"reserved": (1000 + 200 * n) * MIB, "evaluation": 0.2} for n in range(4)]
+    rising = [{"reserved": (1000 + 200 * n) * MIB, "evaluations": 1} for n in range(4)]
     assert observe([{"reserved": 1000 * MIB}] * 5 + rising)[CREEP] >= 2
 
 

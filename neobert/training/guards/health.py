@@ -50,8 +50,7 @@ class HealthWatch:
         self._speeds: deque[float] = deque(maxlen=REFERENCE_LINES)
         self._side, self._outside = "", list[float]()
         self._reserved: int | None = None
-        self._has_evaluated = False
-        self._first_evaluation_s: float | None = None
+        self._evaluations_before: int | None = None
         self._retries = 0
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
@@ -60,11 +59,7 @@ class HealthWatch:
         pieces = piece_length_at(step, config, trainer.max_steps)
         self._restart_at((microbatches_at(step, config.trainer), pieces))
         reserved_bytes = gpu_bytes(trainer.world.device)[1]
-        evaluation_s = trainer.state.evaluation_s
-        if self._first_evaluation_s is None:
-            self._first_evaluation_s = evaluation_s
-        has_evaluated = evaluation_s != self._first_evaluation_s
-        for name, message in self.judge(report.metrics, reserved_bytes, has_evaluated=has_evaluated):
+        for name, message in self.judge(report.metrics, reserved_bytes, trainer.state.evaluations):
             trainer.state.warn(name, message)
 
     def _restart_at(self, kind_of_step: tuple[int, int | None]) -> None:
@@ -75,11 +70,11 @@ class HealthWatch:
             self._side, self._outside = "", []
 
     def judge(
-        self, metrics: Mapping[str, Any], reserved_bytes: int | None, *, has_evaluated: bool
+        self, metrics: Mapping[str, Any], reserved_bytes: int | None, evaluations: int
     ) -> Iterator[tuple[str, str]]:
         """Yield (name, message) of each warning.
 
-        `reserved_bytes` is None without a GPU. `has_evaluated`: an evaluation ran since the first line.
+        `reserved_bytes` is None without a GPU. `evaluations`: number of evaluations of this session.
         """
         self._num_lines += 1
         if metrics.get("train/grad_norm") == 0:
@@ -87,7 +82,7 @@ class HealthWatch:
         yield from self._judge_retries(metrics.get("memory/alloc_retries"))
         if self._num_lines > SETTLING_LINES:
             yield from self._judge_speed(metrics.get(PACE))
-            yield from self._judge_reserved(reserved_bytes, has_evaluated=has_evaluated)
+            yield from self._judge_reserved(reserved_bytes, evaluations)
 
     def _judge_speed(self, speed: float | None) -> Iterator[tuple[str, str]]:
         if speed is None:
@@ -102,13 +97,15 @@ class HealthWatch:
             yield side, _change(usual, median(self._outside))
             self._speeds = deque(self._outside, REFERENCE_LINES)  # the pace from here on
 
-    def _judge_reserved(self, reserved: int | None, *, has_evaluated: bool) -> Iterator[tuple[str, str]]:
+    def _judge_reserved(self, reserved: int | None, evaluations: int) -> Iterator[tuple[str, str]]:
         if reserved is None:
             return
         # The allocator keeps the memory of an evaluation; that of one before the first step may be in use by
-        # CUDA graphs since. The first evaluation after the first line gives a new baseline.
-        if self._reserved is None or (has_evaluated and not self._has_evaluated):
-            self._reserved, self._has_evaluated = reserved, has_evaluated
+        # CUDA graphs since. The first evaluation after the baseline gives a new one.
+        if self._reserved is None:
+            self._reserved, self._evaluations_before = reserved, evaluations
+        elif self._evaluations_before is not None and evaluations > self._evaluations_before:
+            self._reserved, self._evaluations_before = reserved, None
         if reserved > CREEP_SHARE * self._reserved:
             yield CREEP, f"reserved memory rose from {self._reserved >> 20:,} to {reserved >> 20:,} MiB"
             self._reserved = reserved

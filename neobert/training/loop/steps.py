@@ -190,6 +190,7 @@ def evaluate(trainer: Trainer) -> dict[str, float | None]:
             log.warning("step %d: evaluation metric %s is not finite: %s", step, metric, value)
         found[name] = value if is_number else None
     _warn_of_undefined(trainer, found)
+    trainer.state.evaluations += 1
     trainer.state.evaluation_s = time.perf_counter() - started_s
     return found | {"time/evaluation_ms": trainer.state.evaluation_s * 1000}
 

@@ -113,6 +113,7 @@ class TrainState:
             over metrics lines.
         read_retries: retried reads of a text stream; None if nothing is streamed.
         failure: error to raise after the last step is saved; None if the run does not end by an error.
+        evaluations: number of evaluations of this session.
         evaluation_s: seconds of the last evaluation; 0 before the first.
         evaluation_parts: microbatches of the last evaluation on this rank; None before the first.
         warnings: number of warnings in this session, by warning name.
@@ -128,6 +129,7 @@ class TrainState:
     kernel_fallbacks: int = 0
     read_retries: int | None = None
     failure: ProjectError | None = None
+    evaluations: int = 0
     evaluation_s: float = 0.0
     evaluation_parts: int | None = None
     warnings: Counter[str] = field(default_factory=Counter)
