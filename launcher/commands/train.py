@@ -175,7 +175,8 @@ def _lead_once(node: NodeLaunch) -> int:
         staging = Path(holds.enter_context(tempfile.TemporaryDirectory(prefix="neobert-launch-")))
         child = None
         if not node.topology.needs_torchrun:
-            child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, resolved.config))
+            packages = trainer_process.packages_of(resolved.config)
+            child = holds.enter_context(waiting(trainer_process.TRAINER_MODULE, packages))
         examination = _examine(request, resolved, staging, child)
         if examination.report.exit_code != EXIT_OK and not request.unguarded:
             return _refuse(examination, node.output_format, verbose=request.verbose)

@@ -24,8 +24,9 @@ from launcher.probes.trials import (
     IMPORTS_S,
     LOAD,
     LOAD_S,
+    TIMED,
     devices_probe,
-    importing_torch,
+    importing,
     numerics_probe,
     probe_gpu_load,
     probe_imports,
@@ -65,9 +66,9 @@ GPU_PROBES = (
 )
 # Child processes that import torch, load the devices or read all data. Their own timeouts come first.
 HEAVY_PROBES = (
-    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True, measures_time=False),
-    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True, measures_time=False),
-    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=importing_torch(LOAD)),
+    Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
+    Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
+    Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=importing(LOAD)),
     devices_probe(),
     numerics_probe(needs_gpu=True, every=False),
     ranks_probe(),
@@ -76,6 +77,7 @@ HEAVY_PROBES = (
         probe_rehearsal,
         REHEARSAL_S + MARGIN_S,
         is_heavy=True,
+        after=(*TIMED, "distributed"),
         waits_until_alone=True,
         children=waiting_children,
     ),

@@ -15,7 +15,7 @@ from threading import Event
 from launcher.probes.probe import IncompleteError, Subject, TimedOutError
 from launcher.process.compile_cache import has_graphs
 from launcher.process.process_tree import kill_tree, killed_at_exit
-from launcher.process.trainer_process import start
+from launcher.process.trainer_process import packages_of, start
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.rundir.records import Record, read_json
 from launcher.terminal.activity import announce
@@ -162,7 +162,7 @@ def waiting_children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
         children = []
         for part in PARTS if is_new else PARTS[:-1] if is_alone else ():
             workers = COMPILE_WORKERS if is_new and part in (FRESH, GRAPHS) else ()
-            children.append(ends.enter_context(waiting(_module(part), config, workers)))
+            children.append(ends.enter_context(waiting(_module(part), (*packages_of(config), *workers))))
         yield children
 
 

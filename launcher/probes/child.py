@@ -76,9 +76,7 @@ def run(
                 out, _ = child.communicate(timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 kill_tree(child)
-                raise TimedOutError(
-                    f"{_short(command)} did not respond within {timeout_s:g} s and was killed"
-                ) from None
+                raise _timed_out(command, timeout_s) from None
     except FileNotFoundError:
         raise UnsupportedError(f"{command[0]} is not installed") from None
     return subprocess.CompletedProcess(command, child.returncode, out, b"".join(lines))
@@ -115,7 +113,7 @@ def json_of(
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Return the JSON object on the last output line of a command. Raises `IncompleteError` without one."""
-    return _last_object(command, output_of(command, timeout_s, environment, on_progress))
+    return _object_of(command, run(command, timeout_s, environment, on_progress))
 
 
 def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: float) -> dict[str, Any] | None:
@@ -123,6 +121,7 @@ def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: fl
 
     Raises as `json_of` does.
     """
+    command = ("python", "-m", child.module)
     with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
         log = Path(folder, "output")
         process = child.start(arguments, log, Path(os.devnull))
@@ -131,20 +130,17 @@ def json_of_waiting(child: WaitingChild, arguments: Sequence[str], timeout_s: fl
         try:
             process.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            raise TimedOutError(
-                f"{child.module} did not respond within {timeout_s:g} s and was killed"
-            ) from None
+            raise _timed_out(command, timeout_s) from None
         finally:
             kill_tree(process)
-        output = log.read_bytes()
-    command = ("python", "-m", child.module)
-    if process.returncode:
-        raise error_of(command, subprocess.CompletedProcess(command, process.returncode, output, b""))
-    return _last_object(command, output.decode(errors="replace"))
+        ended = subprocess.CompletedProcess(command, process.returncode, log.read_bytes(), b"")
+    return _object_of(command, ended)
 
 
-def _last_object(command: Sequence[str], output: str) -> dict[str, Any]:
-    lines = output.strip().splitlines()
+def _object_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    if ended.returncode:
+        raise error_of(command, ended)
+    lines = ended.stdout.decode(errors="replace").strip().splitlines()
     try:
         found = json.loads(lines[-1])
     except (IndexError, ValueError):
@@ -152,6 +148,10 @@ def _last_object(command: Sequence[str], output: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise IncompleteError(f"{_short(command)} printed no object")
     return found
+
+
+def _timed_out(command: Sequence[str], timeout_s: float) -> TimedOutError:
+    return TimedOutError(f"{_short(command)} did not respond within {timeout_s:g} s and was killed")
 
 
 def _short(command: Sequence[str]) -> str:

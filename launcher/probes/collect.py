@@ -1,11 +1,11 @@
-"""Collection of facts: light probes in parallel, then heavy probes; a probe that hangs is abandoned."""
+"""Collection of facts: light probes, then heavy probes, in parallel; a probe that hangs is abandoned."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError, UnsupportedError
 from launcher.process.process_tree import kill_waited_for
+from launcher.process.waiting_child import WaitingChild
 from validators.facts import Facts, ProbeRecord
 from validators.facts_config import measured_for
 
@@ -25,9 +26,10 @@ Status = Literal["ok", "unsupported", "incomplete", "timeout"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Deadline of a probe (monotonic seconds), its time limit, and its current activity."""
+    """Start and deadline of a probe (monotonic seconds), its time limit, and its current activity."""
 
     probe: Probe
+    started_s: float
     until_s: float
     limit_s: float
     doing: str = ""
@@ -50,7 +52,7 @@ def collect(
     """Run the probes and return the facts; the group of a failed probe is None, with a reason in `probes`.
 
     Args:
-        announce: called before every heavy probe, and when a probe requests more time.
+        announce: called when a heavy probe starts, and when a probe requests more time.
         before_heavy: called after the light probes, which would measure its effects otherwise.
     """
     all_ended = _all(probes, subject, announce, before_heavy)
@@ -73,120 +75,117 @@ def _all(
     Heavy probes change the memory use and the processes of devices, which light probes report.
     """
     light = [probe for probe in probes if not probe.is_heavy]
-    groups = _groups([probe for probe in probes if probe.is_heavy])
+    heavy = [probe for probe in probes if probe.is_heavy]
     with ExitStack() as ends:
         children = {
             probe.group: ends.enter_context(probe.children(subject)) for probe in probes if probe.children
         }
         found: dict[str, Any] = {}
         for writes in (False, True):
-            for ended in _race([probe for probe in light if probe.writes == writes], subject, announce):
+            race = Race([probe for probe in light if probe.writes == writes], subject, announce)
+            for ended in race.run():
                 found[ended[0].group] = ended[2]
                 yield ended
-        subject = replace(subject, gpus=found.get("gpus"))
-        before_heavy()
-        for number, group in enumerate(groups, start=1):
-            if announce:
-                names = ", ".join(probe.group.replace("_", " ") for probe in group)
-                announce(f"measuring {names} ({number} of {len(groups)})")
-            waiting = [child for probe in group for child in children.get(probe.group, ())]
-            yield from _until_alone(group, replace(subject, children=waiting), announce)
+        if heavy:
+            before_heavy()
+            yield from Race(heavy, replace(subject, gpus=found.get("gpus")), announce, children).run()
 
 
-def _groups(heavy: Sequence[Probe]) -> list[list[Probe]]:
-    """Group the heavy probes that run at the same time; a probe that measures time runs alone.
+class Race:
+    """Probes that run at the same time, except that each waits for the end of those in its `after`."""
 
-    The first probe that measures time may start together with the others if it waits for their end before it
-    measures.
-    """
-    together = [probe for probe in heavy if not probe.measures_time]
-    alone = [probe for probe in heavy if probe.measures_time]
-    if together and alone and alone[0].waits_until_alone:
-        together.append(alone.pop(0))
-    return [group for group in (together, *([probe] for probe in alone)) if group]
+    def __init__(
+        self,
+        probes: Sequence[Probe],
+        subject: Subject,
+        announce: Callable[[str], None] | None,
+        children: Mapping[str, Sequence[WaitingChild]] | None = None,
+    ) -> None:
+        self._pending, self._num_probes = list(probes), len(probes)
+        self._subject, self._announce = replace(subject, is_alone=threading.Event()), announce
+        self._children = children or {}
+        self._results: Results = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._waits: dict[str, Wait] = {}
 
-
-def _until_alone(
-    group: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
-) -> Iterator[Ended]:
-    """Run a group, and set `is_alone` once only the probe that waits for the others is running."""
-    others = {probe.group for probe in group if not probe.waits_until_alone}
-    subject = replace(subject, is_alone=threading.Event())
-    if not others:
-        subject.is_alone.set()
-    for ended in _race(group, subject, announce):
-        others.discard(ended[0].group)
-        if not others:
-            subject.is_alone.set()
-        yield ended
-
-
-def _race(
-    probes: Sequence[Probe], subject: Subject, announce: Callable[[str], None] | None
-) -> Iterator[Ended]:
-    results: Results = queue.SimpleQueue()
-    # Daemons: a thread stuck in a dead file system must not keep the process alive.
-    threads = [
-        threading.Thread(target=_work, args=(probe, subject, results), daemon=True) for probe in probes
-    ]
-    try:
-        for thread in threads:
-            thread.start()
-        yield from _answers(probes, results, announce)
-    except BaseException:
-        _abandon(threads)
-        raise
-
-
-def _work(probe: Probe, subject: Subject, results: Results) -> None:
-    """Run one probe; put its requests for more time, and then its result, into `results`."""
-
-    def request_time(limit_s: float, what: str) -> None:
-        results.put(Wait(probe, time.monotonic() + limit_s, limit_s, what))
-
-    results.put(_measure(probe, replace(subject, request_time=request_time)))
-
-
-def _abandon(threads: Sequence[threading.Thread]) -> None:
-    """Kill the child processes of abandoned probes until their threads end, for at most `CLEANUP_S`."""
-    until_s = time.monotonic() + CLEANUP_S
-    while any(thread.is_alive() for thread in threads) and time.monotonic() < until_s:
-        kill_waited_for()
-        time.sleep(POLL_S)
-
-
-def _answers(
-    probes: Sequence[Probe], results: Results, announce: Callable[[str], None] | None
-) -> Iterator[Ended]:
-    started_s = time.monotonic()
-    waits = {probe.group: Wait(probe, started_s + probe.deadline_s, probe.deadline_s) for probe in probes}
-    while waits:
-        first_s = min(wait.until_s for wait in waits.values())
+    def run(self) -> Iterator[Ended]:
+        """Run the probes, and yield the result of each when it ends or exceeds its time limit."""
         try:
-            reported = results.get(timeout=max(0.0, first_s - time.monotonic()))
+            while self._start_ready():
+                yield from self._next()
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _start_ready(self) -> bool:
+        """Start what waits for nothing any more; return whether a probe is running."""
+        unfinished = {probe.group for probe in self._pending} | self._waits.keys()
+        ready = [probe for probe in self._pending if unfinished.isdisjoint(probe.after)]
+        self._pending = [probe for probe in self._pending if probe not in ready]
+        running = [*(wait.probe for wait in self._waits.values()), *ready]
+        if all(probe.waits_until_alone for probe in (*running, *self._pending)):
+            self._subject.is_alone.set()
+        if ready and ready[0].is_heavy and self._announce:
+            names = ", ".join(probe.group.replace("_", " ") for probe in running)
+            self._announce(
+                f"measuring {names} ({self._num_probes - len(unfinished)} of {self._num_probes} done)"
+            )
+        for probe in ready:
+            self._start(probe)
+        return bool(running)
+
+    def _start(self, probe: Probe) -> None:
+        now_s = time.monotonic()
+        self._waits[probe.group] = Wait(probe, now_s, now_s + probe.deadline_s, probe.deadline_s)
+        # A daemon: a thread stuck in a dead file system must not keep the process alive.
+        self._threads.append(threading.Thread(target=self._work, args=(probe, now_s), daemon=True))
+        self._threads[-1].start()
+
+    def _work(self, probe: Probe, started_s: float) -> None:
+        """Run one probe; put its requests for more time, and then its result, into the queue."""
+
+        def request_time(limit_s: float, what: str) -> None:
+            self._results.put(Wait(probe, started_s, time.monotonic() + limit_s, limit_s, what))
+
+        children = self._children.get(probe.group, ())
+        self._results.put(
+            _measure(probe, replace(self._subject, request_time=request_time, children=children))
+        )
+
+    def _next(self) -> Iterator[Ended]:
+        """Wait for the next result, request or time limit; yield the results."""
+        first_s = min(wait.until_s for wait in self._waits.values())
+        try:
+            reported = self._results.get(timeout=max(0.0, first_s - time.monotonic()))
         except queue.Empty:
-            for wait in [wait for wait in waits.values() if wait.until_s <= first_s]:
-                del waits[wait.probe.group]
-                yield wait.probe, _late(wait, started_s), None
-            continue
+            for wait in [wait for wait in self._waits.values() if wait.until_s <= first_s]:
+                del self._waits[wait.probe.group]
+                yield wait.probe, _late(wait), None
+            return
         if isinstance(reported, Wait):
-            _prolong(waits, reported, announce)
-        elif waits.pop(reported[0].group, None):
+            self._prolong(reported)
+        elif self._waits.pop(reported[0].group, None):
             yield reported
 
+    def _prolong(self, wait: Wait) -> None:
+        """Extend the deadline of a probe that is still running, and announce its activity."""
+        if wait.probe.group in self._waits:
+            self._waits[wait.probe.group] = wait
+            if self._announce:
+                self._announce(wait.doing)
 
-def _prolong(waits: dict[str, Wait], wait: Wait, announce: Callable[[str], None] | None) -> None:
-    """Extend the deadline of a probe that is still running, and announce its activity."""
-    if wait.probe.group in waits:
-        waits[wait.probe.group] = wait
-        if announce:
-            announce(wait.doing)
+    def _abandon(self) -> None:
+        """Kill the child processes of abandoned probes until their threads end, for at most `CLEANUP_S`."""
+        until_s = time.monotonic() + CLEANUP_S
+        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < until_s:
+            kill_waited_for()
+            time.sleep(POLL_S)
 
 
-def _late(wait: Wait, started_s: float) -> ProbeRecord:
+def _late(wait: Wait) -> ProbeRecord:
     what = f": {wait.doing}" if wait.doing else ""
     reason = f"no answer within {round(wait.limit_s, 1):g} s{what}"
-    duration_s = round(wait.until_s - started_s, 4)
+    duration_s = round(wait.until_s - wait.started_s, 4)
     return ProbeRecord(name=wait.probe.group, status="timeout", reason=reason, duration_s=duration_s)
 
 

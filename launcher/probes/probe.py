@@ -85,10 +85,9 @@ class Probe:
             rule needs its group.
         writes: whether the probe creates temporary files that other light probes would report; it then runs
             after these.
-        measures_time: whether the result of a heavy probe depends on other load; it then runs alone. Other
-            heavy probes run together.
-        waits_until_alone: whether a probe that measures time may start together with the others, because it
-            measures nothing before `Subject.is_alone` is set.
+        after: groups of heavy probes that end before this one starts, because they would change its result
+            or it would change theirs. All others run at the same time.
+        waits_until_alone: whether the probe measures nothing before `Subject.is_alone` is set.
         children: starts idle child processes before the first probe, so that they import their packages
             meanwhile; ends the processes that the probe did not use.
     """
@@ -98,7 +97,7 @@ class Probe:
     deadline_s: float = DEADLINE_S
     is_heavy: bool = False
     writes: bool = False
-    measures_time: bool = True
+    after: Sequence[str] = ()
     waits_until_alone: bool = False
     children: Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]] | None = None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from launcher.probes.child import error_of, run
 from launcher.probes.probe import IncompleteError, Probe, Subject, TimedOutError
-from launcher.probes.trials import PYTHON, resolved_file
+from launcher.probes.trials import PYTHON, TIMED, resolved_file
 from launcher.process.trainer_process import child_environment
 from launcher.rundir.records import read_json
 from validators.facts_run import CollectiveFacts, DistributedFacts, LossFacts, ParameterFacts, RankFacts
@@ -27,7 +27,8 @@ Answers = Mapping[int, Mapping[str, Any]]
 
 def ranks_probe() -> Probe:
     """Return the probe of communication between the ranks of this node."""
-    return Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True)
+    others = (*TIMED, "imports", "inspection", "numerics")
+    return Probe("distributed", probe_distributed, RANKS_S + MARGIN_S, is_heavy=True, after=others)
 
 
 def probe_distributed(subject: Subject) -> DistributedFacts:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from launcher.probes.gpus import NONE_VISIBLE, probe_gpus
 from launcher.probes.probe import IncompleteError, Probe, Subject, UnsupportedError
 from launcher.process.child_start import RUN_MODULE
 from launcher.process.trainer_process import child_environment
-from launcher.process.waiting_child import WaitingChild
+from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.terminal.activity import show_progress
 from neobert.config import to_dict
 from neobert.errors import ProjectError
@@ -36,6 +36,8 @@ SUITE = "neobert.probes"
 RATES, LOAD = "neobert.probes.hardware.rates", "neobert.probes.hardware.load"
 NUMERICS_S, FULL_S, DEVICES_S = 85.0, 180.0, 60.0
 MARGIN_S = 5.0
+TIMED = ("gpu_load", "devices")
+"""Probes of a GPU's speed. Others that use the GPU start after them, and import their packages meanwhile."""
 T = TypeVar("T")
 
 
@@ -108,19 +110,15 @@ def _measure(
     return json_of((*PYTHON, *module), timeout_s, child_environment(Path(os.devnull)), show_progress)
 
 
-def importing_torch(module: str) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
+def importing(
+    module: str, package: str = "torch"
+) -> Callable[[Subject], AbstractContextManager[Sequence[WaitingChild]]]:
     """Return a function that starts the child of a GPU probe early, for `Probe.children`."""
 
     @contextmanager
     def children(subject: Subject) -> Iterator[Sequence[WaitingChild]]:
-        if not subject.requires_gpu:
-            yield ()
-            return
-        child = WaitingChild(module, ("torch",))
-        try:
-            yield (child,)
-        finally:
-            child.close()
+        with ExitStack() as ends:
+            yield [ends.enter_context(waiting(module, (package,)))] if subject.requires_gpu else []
 
     return children
 
@@ -132,13 +130,25 @@ def numerics_probe(*, needs_gpu: bool, every: bool) -> Probe:
     def measure(subject: Subject) -> NumericsFacts:
         return _probe_numerics(subject, limit_s, needs_gpu=needs_gpu, every=every)
 
-    return Probe("numerics", measure, limit_s + MARGIN_S, is_heavy=True, measures_time=False)
+    return Probe(
+        "numerics",
+        measure,
+        limit_s + MARGIN_S,
+        is_heavy=True,
+        after=TIMED,
+        children=importing(SUITE, f"{SUITE}.numerics.suite"),
+    )
 
 
 def devices_probe() -> Probe:
     """Return the probe of each visible GPU's results and speed."""
     return Probe(
-        "devices", probe_devices, DEVICES_S + MARGIN_S, is_heavy=True, children=importing_torch(RATES)
+        "devices",
+        probe_devices,
+        DEVICES_S + MARGIN_S,
+        is_heavy=True,
+        after=TIMED[:1],
+        children=importing(RATES),
     )
 
 
@@ -147,7 +157,7 @@ def _probe_numerics(subject: Subject, limit_s: float, *, needs_gpu: bool, every:
         _require_gpus()
     options = [*(("--device", "cuda") if needs_gpu else ()), *(("--full",) if every else ())]
     with resolved_file(subject) as path:
-        answer = _measure((SUITE, str(path), *options), limit_s)
+        answer = _measure((SUITE, str(path), *options), limit_s, subject.children)
     if answer["unsupported"]:
         raise UnsupportedError(answer["unsupported"])
     return _read(NumericsFacts, answer["numerics"])

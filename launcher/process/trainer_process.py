@@ -12,12 +12,14 @@ from pathlib import Path
 
 from launcher.process.child_start import RUN_RANK, dying_with_parent, log_path
 from launcher.process.compile_cache import compile_cache_environment
+from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
-# Packages that it imports before its first step, which takes seconds.
+# Packages that it imports before its first step, which takes seconds; the others are those of its graphs.
 TRAINER_PACKAGES = ("neobert.training.loop.session",)
 COMPILER_PACKAGES = ("torch._inductor.compile_fx",)
+CUDA_GRAPH_PACKAGES = ("torch._dynamo.backends.common", "torch._inductor.cudagraph_trees")
 # Makes the trainer resume from its own newest checkpoint.
 AGAIN = "--again"
 AGENT_LOG = "torchrun.log"
@@ -64,6 +66,13 @@ class Topology:
             return range(self.nproc_per_node * self.nnodes)
         first = (self.node_rank or 0) * self.nproc_per_node
         return range(first, first + self.nproc_per_node)
+
+
+def packages_of(config: RunConfig) -> tuple[str, ...]:
+    """Return the packages that the trainer of a run imports before its first step."""
+    compilers = COMPILER_PACKAGES if config.trainer.torch_compile else ()
+    graphs = CUDA_GRAPH_PACKAGES if config.trainer.cuda_graphs else ()
+    return (*TRAINER_PACKAGES, *compilers, *graphs)
 
 
 def passed_option(arguments: Sequence[str], name: str) -> str:

@@ -13,11 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from launcher.process import trainer_process
 from launcher.process.child_start import RUN_WAITING
 from launcher.process.process_tree import kill_tree
 from launcher.process.trainer_process import child_environment
-from neobert.config.schema import RunConfig
 from neobert.errors import ERROR_FILE_ENV
 
 WARM_UP_S = 60.0
@@ -122,13 +120,9 @@ class WaitingChild:
 
 
 @contextmanager
-def waiting(module: str, config: RunConfig, more: Sequence[str] = ()) -> Iterator[WaitingChild]:
-    """Start an idle process that will run `module`; kill the process after the `with` block if unused.
-
-    `more`: packages to import in addition to those of the trainer.
-    """
-    compilers = trainer_process.COMPILER_PACKAGES if config.trainer.torch_compile else ()
-    child = WaitingChild(module, (*trainer_process.TRAINER_PACKAGES, *compilers, *more))
+def waiting(module: str, packages: Sequence[str]) -> Iterator[WaitingChild]:
+    """Start an idle process that will run `module`; kill the process after the `with` block if unused."""
+    child = WaitingChild(module, packages)
     try:
         yield child
     finally:

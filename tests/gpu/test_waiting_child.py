@@ -8,6 +8,7 @@ import os
 import pytest
 import torch
 
+from launcher.process.trainer_process import packages_of
 from launcher.process.waiting_child import waiting
 from neobert.config import replace
 from neobert.config.schema import RunConfig
@@ -31,7 +32,7 @@ print(json.dumps([imported, torch.cuda.is_initialized(), os.getpid() in pids]), 
 def test_until_its_start_a_trainer_has_no_context_on_a_device(tmp_path, monkeypatch):
     (tmp_path / "note.py").write_text(NOTE, encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    with waiting("note", replace(RunConfig(), "trainer.torch_compile", True)) as child:
+    with waiting("note", packages_of(replace(RunConfig(), "trainer.torch_compile", True))) as child:
         started = child.start([], tmp_path / "log", tmp_path / "error.json")
         assert started is not None
         assert started.wait(120) == 0, (tmp_path / "log").read_text()

@@ -8,8 +8,9 @@ import threading
 import time
 import tomllib
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +19,14 @@ import psutil
 import pytest
 
 from launcher.io import shadowed_modules
-from launcher.preflight.levels import HOST_PROBES, JUDGED, default_levels, parse_levels, probes_for
+from launcher.preflight.levels import (
+    HEAVY_PROBES,
+    HOST_PROBES,
+    JUDGED,
+    default_levels,
+    parse_levels,
+    probes_for,
+)
 from launcher.probes import child, disk, git, software
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_disk
@@ -121,7 +129,7 @@ def test_time_asked_for_too_late_brings_no_probe_back(subject: Subject) -> None:
     assert (facts.git, facts.host, told) == (None, 6, [])
 
 
-def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> None:
+def test_heavy_probes_wait_for_the_light_ones_and_for_those_that_they_name(subject: Subject) -> None:
     running: list[str] = []
     seen: dict[str, list[str]] = {}
     told: list[str] = []
@@ -136,24 +144,52 @@ def test_heavy_probes_wait_for_the_others_and_run_alone(subject: Subject) -> Non
 
         return work
 
-    probes = [Probe(name, measure(name), is_heavy=name != "host") for name in ("imports", "host", "gpu_load")]
+    probes = [
+        Probe("numerics", measure("numerics"), is_heavy=True, after=("gpu_load", "devices")),
+        Probe("host", measure("host")),
+        Probe("gpu_load", measure("gpu_load"), is_heavy=True),
+    ]
     facts = collect(probes, subject, told.append)
-    assert [record.name for record in facts.probes] == ["imports", "host", "gpu_load"]
-    assert seen == {"host": ["host"], "imports": ["imports"], "gpu_load": ["gpu_load"]}
-    assert told == ["measuring imports (1 of 2)", "measuring gpu load (2 of 2)"]
+    assert [record.name for record in facts.probes] == ["numerics", "host", "gpu_load"]
+    assert seen == {"host": ["host"], "numerics": ["numerics"], "gpu_load": ["gpu_load"]}
+    assert told == ["measuring gpu load (0 of 2 done)", "measuring numerics (1 of 2 done)"]
 
 
-def test_heavy_probes_that_measure_no_time_run_together(subject: Subject) -> None:
+def test_heavy_probes_run_together_and_the_last_is_told_when_it_is_alone(subject: Subject) -> None:
     told: list[str] = []
-    both = threading.Barrier(2, timeout=10)
+    both, release = threading.Barrier(2, timeout=10), threading.Event()
 
     def meet(_: Subject) -> int:
-        return both.wait()
+        number = both.wait()
+        release.wait(10)
+        return number
 
-    probes = [Probe(name, meet, is_heavy=True, measures_time=False) for name in ("imports", "inspection")]
-    facts = collect([*probes, Probe("gpu_load", lambda _: 5, is_heavy=True)], subject, told.append)
-    assert [record.status for record in facts.probes] == ["ok", "ok", "ok"]
-    assert told == ["measuring imports, inspection (1 of 2)", "measuring gpu load (2 of 2)"]
+    def rehearse(at: Subject) -> list[bool]:
+        was_alone = at.is_alone.is_set()
+        release.set()
+        return [was_alone, at.is_alone.wait(10)]
+
+    probes = [Probe(name, meet, is_heavy=True) for name in ("imports", "inspection")]
+    probes.append(Probe("rehearsal", rehearse, is_heavy=True, waits_until_alone=True, after=("gpu_load",)))
+    probes.append(Probe("gpu_load", lambda _: 5, is_heavy=True))
+    facts = collect(probes, subject, told.append)
+    assert facts.rehearsal == [False, True]
+    assert told == [
+        "measuring imports, inspection, gpu load (0 of 4 done)",
+        "measuring imports, inspection, rehearsal (1 of 4 done)",
+    ]
+
+
+def test_each_probe_gets_its_own_children(subject: Subject) -> None:
+    def having(name: str) -> Probe:
+        return Probe(name, lambda at: at.children, is_heavy=True, children=lambda _: nullcontext([name]))
+
+    facts = collect([having("devices"), having("numerics")], subject)
+    assert (facts.devices, facts.numerics) == (["devices"], ["numerics"])
+
+
+def test_no_heavy_probe_waits_for_one_that_waits_for_it() -> None:
+    TopologicalSorter({probe.group: probe.after for probe in HEAVY_PROBES}).prepare()
 
 
 @pytest.mark.child

@@ -26,7 +26,7 @@ from launcher.process.trainer_process import Topology
 from launcher.process.waiting_child import WaitingChild, waiting
 from launcher.run.launch_context import Launch
 from launcher.run.session import start_trainer
-from neobert.config.schema import RunConfig, WatchdogConfig
+from neobert.config.schema import WatchdogConfig
 from neobert.errors import ERROR_FILE_ENV
 
 pytestmark = pytest.mark.child
@@ -65,7 +65,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def child(modules: None) -> Iterator[WaitingChild]:
-    with waiting("reporting", RunConfig()) as each:
+    with waiting("reporting", ("needed",)) as each:
         yield each
 
 
@@ -168,7 +168,7 @@ def test_a_process_that_was_closed_while_it_warms_up_is_replaced(child: WaitingC
 
 
 def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> None:
-    with waiting("reporting", RunConfig()) as child:
+    with waiting("reporting", ("needed",)) as child:
         pass
     assert child.process.returncode == -signal.SIGKILL
     assert child.start([], tmp_path / "log", tmp_path / "error.json") is None
@@ -195,7 +195,7 @@ def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingCh
 
 def test_a_package_that_cannot_be_imported_fails_where_it_is_logged(modules: None, tmp_path: Path) -> None:
     (tmp_path / "needed.py").write_text("raise ImportError('libfoo.so is missing')", encoding="utf-8")
-    with waiting("reporting", RunConfig()) as child:
+    with waiting("reporting", ("needed",)) as child:
         assert child.process.wait(PATIENCE_S) == 1
         started = start_trainer(launch_with(child, tmp_path), is_again=False)
         assert started.wait(PATIENCE_S) == 1
