@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from neobert.config.schema import RunConfig
+from neobert.kernels.parallel_compilation import compiling_only
 from neobert.model.attention import summarize
 from neobert.objectives import StepKernels
 from neobert.probes.numerics.isolation import (
@@ -133,8 +134,12 @@ def measure(setting: Setting, variant: Variant, watch: Stopwatch) -> Iterator[di
     batch = setting.batch
     with watch.phase("model"):
         path = build(setting, variant.kernels, is_compiled=variant.is_compiled)
-    with watch.phase("first step"):  # in which kernels and graphs are compiled
-        path.gradients(batch, batch.labels(batch.places_outside(None)))
+    labels = batch.labels(batch.places_outside(None))
+    if path.kernels.replace_blocks and not path.is_compiled:
+        with watch.phase("kernels"), compiling_only():
+            path.gradients(batch, labels)
+    with watch.phase("first step"):  # in which graphs are compiled
+        path.gradients(batch, labels)
     yield {
         "dispatched": summarize(path.objective.attention_ran) or "",
         "declared": direction_declared(path),

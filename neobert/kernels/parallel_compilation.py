@@ -1,0 +1,56 @@
+"""Compilation of Triton kernels in several threads, before their first launch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ALIGNMENT = 16
+"""Triton compiles another kernel for a pointer that is not a multiple of this."""
+
+
+@contextmanager
+def compiling_only() -> Iterator[None]:
+    """Compile the Triton kernels that the `with` block launches, all at the same time, and run none of them.
+
+    Their results are uninitialized memory, so nothing in the block may depend on values. Without this, each
+    kernel is compiled at its first launch, one after another.
+    """
+    from triton.runtime.jit import JITFunction
+
+    launch, pending = JITFunction.run, dict[Hashable, Future[Any]]()
+
+    def compile_later(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        def compiled() -> object:
+            # The attribute compiles and loads the C function that launches the kernel.
+            return launch(kernel, *arguments, grid=grid, warmup=True, **options).run
+
+        key = (kernel.fn, _specialization(arguments), *options, _specialization(options.values()))
+        if key not in pending:
+            pending[key] = pool.submit(compiled)
+
+    device = torch.cuda.current_device()
+    with ThreadPoolExecutor(
+        len(os.sched_getaffinity(0)), initializer=torch.cuda.set_device, initargs=(device,)
+    ) as pool:
+        JITFunction.run = compile_later
+        try:
+            yield
+        finally:
+            JITFunction.run = launch
+    for each in pending.values():
+        each.result()
+
+
+def _specialization(arguments: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Return what Triton compiles for: dtype and alignment of tensors, and all other values."""
+    return tuple(
+        (each.dtype, each.data_ptr() % ALIGNMENT == 0) if isinstance(each, Tensor) else each
+        for each in arguments
+    )
