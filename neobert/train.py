@@ -144,8 +144,9 @@ def configure_logging() -> None:
 def leave(exit_code: int) -> NoReturn:
     """Flush the logs and end the process with `os._exit`, without interpreter shutdown.
 
-    At shutdown, a Gloo thread that holds the last reference to a tensor needs the lock that the interpreter
-    holds while it joins the thread, so some runs would hang. All files must be closed before this call.
+    Shutdown takes a second after torch was imported, and another process may wait for the end. And a Gloo
+    thread that holds the last reference to a tensor needs the lock that the interpreter holds while it joins
+    the thread, so some runs would hang. All files must be closed before this call.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -17,7 +17,7 @@ import torch
 
 from neobert.errors import ProjectError, write_error_file
 from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
-from neobert.train import read_config
+from neobert.train import leave, read_config
 
 
 def main(arguments: list[str]) -> int:
@@ -62,4 +62,4 @@ def answer(path: Path, device: str | None, *, every: bool, label: str | None = N
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from unicodedata import normalize
@@ -9,7 +10,7 @@ from unicodedata import normalize
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import training_text
@@ -237,3 +238,26 @@ def test_ascii_characters_are_normalised_one_by_one_as_in_their_text(text):
     for keys in ({}, {"lowercase": True}, {"strip_accents": True}, UNCASED):
         normalize_str = normalizer(TokenizerConfig(**keys)).normalize_str
         assert Counter("".join(map(normalize_str, text))) == Counter(normalize_str(text))
+
+
+def test_a_trained_tokenizer_is_opened_without_the_class_that_imports_torch(
+    tokenizer_dir, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(tokenizer_dir, tmp_path / "tokenizer")
+    general = load_tokenizer(TokenizerConfig(path=str(folder)))
+    (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
+    by_auto = load_tokenizer(TokenizerConfig(path=str(folder)))
+    assert type(general.tokenizer) is type(by_auto.tokenizer)
+    assert general.digest == by_auto.digest
+    assert general.tokenizer.init_kwargs.keys() == by_auto.tokenizer.init_kwargs.keys()
+
+    def refuse(*_, **__):
+        raise AssertionError("AutoTokenizer is asked")
+
+    monkeypatch.setattr(AutoTokenizer, "from_pretrained", refuse)
+    (folder / "config.json").unlink()
+    assert load_tokenizer(TokenizerConfig(path=str(folder))).digest == general.digest
+    for content in ("{", "[]", '{"tokenizer_class": "BertTokenizer"}', '{"auto_map": {}}'):
+        (folder / "tokenizer_config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(ProjectError, match="AutoTokenizer is asked"):
+            load_tokenizer(TokenizerConfig(path=str(folder)))

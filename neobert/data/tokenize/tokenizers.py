@@ -34,6 +34,8 @@ from neobert.plan.vocabulary import (
 from neobert.printable import printable
 
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
+"""Names that versions of transformers write for `PreTrainedTokenizerFast`."""
 _ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
 
 
@@ -215,16 +217,33 @@ def _from_hub(name: str, config: TokenizerConfig) -> Any:
 
 
 def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
-    from transformers import AutoTokenizer  # imports torch, which other tokenizers do without
+    loader: Any = PreTrainedTokenizerFast
+    if not _is_of_general_class(Path(name)):
+        from transformers import AutoTokenizer  # imports torch, which other tokenizers do without
 
+        loader = AutoTokenizer
     try:
         # A config.json of a model that is not transformers' own, such as a checkpoint here, draws a warning.
         with hub.quiet("transformers.configuration_utils"):
-            return AutoTokenizer.from_pretrained(
+            return loader.from_pretrained(
                 name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
             )
     except Exception as error:  # every kind: a broken file raises plain Exception
         raise _refused_by_library(name, error, hint) from error
+
+
+def _is_of_general_class(folder: Path) -> bool:
+    """Return whether a folder without a model has a tokenizer of no model's class, as a trained one.
+
+    AutoTokenizer loads it as `PreTrainedTokenizerFast` too, after seconds of imports.
+    """
+    if (folder / "config.json").exists():
+        return False
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_bytes())
+        return settings.get("tokenizer_class") in GENERAL_CLASSES and "auto_map" not in settings
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:

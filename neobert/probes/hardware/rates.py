@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.errors import EXIT_OK
+from neobert.train import leave
+
 ANSWER_SIZE, ANSWER_REPEATS = 4096, 24
 NON_ZERO_SHARE = 1 / 16
 LARGEST_EXACT = 256
@@ -113,3 +116,4 @@ def _window_s(work: Callable[[], object], calls: int = CALLS) -> float:
 
 if __name__ == "__main__":
     print(json.dumps({"devices": measure_devices()}, allow_nan=False))
+    leave(EXIT_OK)
