@@ -1,4 +1,4 @@
-"""Alternative spellings of run files and overrides, rewritten to the options that the parser knows.
+"""Alternative spellings of run files and overrides, rewritten to the options that the parser defines.
 
 `run.yaml`, `@ run.yaml` and `@run.yaml` become `--config run.yaml`; `--trainer.max_steps 10`,
 `--trainer.max_steps=10` and `trainer.max_steps=10` become `--set trainer.max_steps=10`, and `--seed 9`

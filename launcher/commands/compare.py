@@ -103,7 +103,7 @@ def _read(folder: Path, name: str, status: RunStatus, axis: Axis) -> Compared:
 
 
 def _without_position(origin: Any) -> Any:
-    """Return an origin without its position on the command line, which says nothing about the run."""
+    """Return an origin without its position on the command line, which does not describe the run."""
     is_argument = isinstance(origin, dict) and origin.get("kind") == "override"
     return origin | {"line": 0} if is_argument else origin
 

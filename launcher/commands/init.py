@@ -155,7 +155,7 @@ def _starter(request: Request, *, asks: bool) -> Starter:
 
 
 def _preview(text: Path) -> Preview:
-    """Look at the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
+    """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
     dataset = DatasetConfig(path=str(text))
     found = preview_of(dataset, text_rows(dataset))
     error = found.error

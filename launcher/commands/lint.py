@@ -165,7 +165,7 @@ def judge_file(
     needs_data: bool = False,
     overrides: tuple[str, ...] = (),
 ) -> Judged:
-    """Resolve one file as `train` does, run the static rules, and look at local text.
+    """Resolve one file as `train` does, run the static rules, and check local text.
 
     Errors in resolving become findings. Text that is not on this machine is unknown, unless `needs_data`.
 

@@ -27,7 +27,7 @@ FILE, FILE_OF_SEVERAL = "report.html", "compare.html"
 def run(named: Sequence[Path], output: Path | None) -> int:
     """Write the HTML report of runs, by default of the newest run, and print its path.
 
-    A folder stands for the runs below it. `output` None writes into the first folder that is named.
+    A folder selects the runs below it. `output` None writes into the first folder that is named.
     """
     paths = named or [newest_run()]
     folders = _ranked(runs_among([run for path in paths for run in _runs_below(path) or [path]]))

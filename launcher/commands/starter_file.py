@@ -124,7 +124,7 @@ def content_of(starter: Starter, file: str) -> str:
 
 
 def _rate(starter: Starter, size: Size) -> list[tuple[str, str]]:
-    """Return the lines of the learning rate, which depends on the size; on a GPU one rate has won at all."""
+    """Return the lines of the learning rate, which depends on the size, except on a GPU."""
     if starter.device == "gpu":
         return []
     comment = "peak; optimizer, warm-up and decay are set by the profile"

@@ -61,7 +61,7 @@ def status(value: object) -> str:
 
 
 def utc(stamp: object) -> str:
-    """Return an ISO 8601 time as HTML without its UTC offset, because the head of the column says UTC."""
+    """Return an ISO 8601 time as HTML without its UTC offset, because the column header has it."""
     shown = str(stamp or "").replace("T", " ").removesuffix("+00:00")
     return f'<span class="time">{text(shown)}</span>'
 

@@ -1,4 +1,4 @@
-"""Folders in the user's cache that nobody else can write to."""
+"""Folders in the user's cache that only the user can write to."""
 
 from __future__ import annotations
 

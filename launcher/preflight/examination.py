@@ -11,7 +11,7 @@ from launcher.io.files import make_folder, require_writable, write_json, write_t
 from launcher.preflight.levels import TEXT_S, probes_for
 from launcher.preflight.receipts import Examination, make_receipt
 from launcher.preflight.rehearsal_children import warm_up
-from launcher.preflight.reused_checks import carried, reused_in, warnings_of
+from launcher.preflight.reused_checks import reused_in, warnings_of, with_reused
 from launcher.probes.collect import collect
 from launcher.probes.disk import probe_output
 from launcher.probes.probe import Probe, Subject
@@ -90,7 +90,7 @@ def examine(
     reused: tuple[CheckResult, ...] = ()
     since = ""
     if receipt is not None:
-        merged = carried(checks, receipt, facts)
+        merged = with_reused(checks, receipt, facts)
         reused, checks = reused_in(checks, merged), merged
         since = (receipt.measured_utc or receipt.created_utc) if reused else ""
         findings = [*findings, *warnings_of(reused, since)]

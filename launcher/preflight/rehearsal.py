@@ -36,7 +36,7 @@ from launcher.preflight.rehearsal_children import (
     DivergedError,
     EarlyWarmUp,
     Stage,
-    helped,
+    evaluation_helper,
     running,
     wait_for,
     warm_up,
@@ -76,7 +76,7 @@ ALL_AT_ONCE = 4
 MARGIN = 1.1
 MARGIN_S = 15.0
 OTHERS_S = 610.0
-"""Longest time of the probes next to which a rehearsal starts: to prepare a text takes minutes."""
+"""Time limit of the probes that run during the start of a rehearsal: preparing a text takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class EndOfFresh:
 
 def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     """Rehearse the run here. Raises IncompleteError or TimedOutError with the last stage reached."""
-    gpus = () if subject.is_alone.is_set() else subject.gpus  # without the memory of the probes beside it
+    gpus = () if subject.is_alone.is_set() else subject.gpus  # without the memory of concurrent probes
     gpus = gpus or (probe_gpus() if subject.requires_gpu else visible_gpus())
     if subject.requires_gpu and not gpus:
         raise UnsupportedError(NONE_VISIBLE)
@@ -119,13 +119,13 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
         stage = Stage(folder, ranks, started_s + REHEARSAL_S, waiting, subject.is_alone)
         stage.resolved.write_text(json.dumps(to_dict(subject.config)), encoding="utf-8")
         planned = min((num_planned(subject.peak_mib, gpu) for gpu in gpus), default=math.inf)
-        with helped(stage, has_room=planned >= 2), running(stage, FRESH) as fresh:
+        with evaluation_helper(stage, has_room=planned >= 2), running(stage, FRESH) as fresh:
             if gpus and planned >= AT_ONCE_BEFORE:
                 stage.early = early_warm_up(stage, subject, fresh)
             measured = wait_for(stage, FRESH, fresh, MEASURED)
             outside = seen_from_outside(measured[0], before)
             room = num_processes(measured, outside, before)
-            go_on(stage)
+            continue_uninterrupted(stage)
             rest = background.submit(_end, stage, fresh)
             if room < 2 or ranks > 1:
                 rest.result()
@@ -176,7 +176,7 @@ def _resume(stage: Stage, *, room: int, trains_next: bool) -> tuple[Ranks, Ranks
             return first, wait_for(stage, RESUMED_AGAIN, again)
 
 
-def go_on(stage: Stage) -> None:
+def continue_uninterrupted(stage: Stage) -> None:
     """Let the uninterrupted run continue; it waits until its measurement files are removed."""
     for rank in range(stage.ranks):
         stage.result(MEASURED, rank).unlink(missing_ok=True)
@@ -261,8 +261,8 @@ def remove_abandoned(parent: Path, ours: str) -> None:
 
 def earlier_pace(subject: Subject, device_name: str) -> float | None:
     """Return the tokens/s of an earlier rehearsal of the same config on the same device model, or None."""
-    beside = [] if subject.diff_file is None else [subject.diff_file.parent]
-    for folder in (*beside, subject.output_dir):
+    own_folder = [] if subject.diff_file is None else [subject.diff_file.parent]
+    for folder in (*own_folder, subject.output_dir):
         found = read_json(folder / FACTS).get("rehearsal") or {}
         is_same = read_json(folder / RECEIPT).get("config_digest") == digest(subject.config)
         if is_same and found.get("speed") and found.get("device_name") == device_name:

@@ -47,7 +47,7 @@ class DivergedError(Exception):
 
 @dataclass(slots=True)
 class EarlyWarmUp:
-    """Warm-up of an idle process that starts when `start` may be called, and holds up the measurements.
+    """Warm-up of an idle process, started as soon as `start` may be called; measurements wait until it ends.
 
     Attributes:
         child: process to warm up.
@@ -88,8 +88,8 @@ class Stage:
     helper: tuple[subprocess.Popen[bytes], float] | None = None
     early: EarlyWarmUp | None = None
 
-    def look_around(self) -> None:
-        """Let the uninterrupted run continue where it waits.
+    def release_waiting_run(self) -> None:
+        """Let the uninterrupted run continue if it is waiting and may continue.
 
         It evaluates once the helper has ended, and measures once nothing else is running.
         """
@@ -105,7 +105,7 @@ class Stage:
             self.others.unlink()
 
     def announce_others(self) -> None:
-        """Make the uninterrupted run wait before its measurements, until `look_around` lets it continue."""
+        """Make the uninterrupted run wait before its measurements for `release_waiting_run`."""
         self.others.touch()
         self.deadline_s = math.inf  # the others have time limits, and the launcher has one for this wait
 
@@ -179,7 +179,7 @@ def _module(part: str) -> str:
 
 
 @contextmanager
-def helped(stage: Stage, *, has_room: bool) -> Iterator[None]:
+def evaluation_helper(stage: Stage, *, has_room: bool) -> Iterator[None]:
     """Compile the evaluation in a separate process, if one is waiting for it and `has_room` is true."""
     with ExitStack() as ends:
         if GRAPHS in stage.waiting and has_room:
@@ -244,7 +244,7 @@ def wait_for(
     while not _is_done(stage, part, result):
         if child.poll() is not None and not _is_done(stage, part, result):
             raise _ended_early(stage, part, child)
-        stage.look_around()
+        stage.release_waiting_run()
         if time.monotonic() > stage.deadline_s:
             raise TimedOutError(
                 f"the rehearsal took over {REHEARSAL_S:g} s and was killed at: {stage.step_of(part)}"

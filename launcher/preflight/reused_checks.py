@@ -19,7 +19,7 @@ def checks_in(receipt: Receipt) -> list[CheckResult]:
     return list(map(_check, receipt.checks))
 
 
-def carried(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
+def with_reused(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> list[CheckResult]:
     """Return the checks, with a receipt's results for checks that were not measured or not requested now."""
     earlier = {check.id: check for check in checks_in(receipt)}
     now = {check.id: check for check in checks}
@@ -33,7 +33,7 @@ def carried(checks: Iterable[CheckResult], receipt: Receipt, facts: Facts) -> li
 
 
 def reused_in(checks: Iterable[CheckResult], merged: Iterable[CheckResult]) -> tuple[CheckResult, ...]:
-    """Return the checks whose result `carried` took from the receipt."""
+    """Return the checks whose result `with_reused` took from the receipt."""
     now = {check.id: check for check in checks}
     return tuple(check for check in merged if check.status in JUDGED and check is not now.get(check.id))
 

@@ -75,14 +75,14 @@ def read_cuda_version(version_file: Path) -> str:
 
 def find_constraints(project: Path) -> Path:
     """Return the file of tested versions: next to a checkout, or installed with the wheel."""
-    beside = project / CONSTRAINTS
-    if beside.is_file():
-        return beside
+    in_checkout = project / CONSTRAINTS
+    if in_checkout.is_file():
+        return in_checkout
     try:
         installed = metadata.files(PROJECT) or ()
     except metadata.PackageNotFoundError:
         installed = ()
-    return next((Path(str(file.locate())) for file in installed if file.name == CONSTRAINTS), beside)
+    return next((Path(str(file.locate())) for file in installed if file.name == CONSTRAINTS), in_checkout)
 
 
 def read_pins(constraints: Path) -> dict[str, str]:

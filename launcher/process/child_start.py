@@ -1,4 +1,4 @@
-"""Set-up of a child process before its own program: it dies with its parent, and its output is redirected.
+"""Set-up of a child process before its own program: killed when its parent ends, with redirected output.
 
 Usage: python -m launcher.process.child_start module MODULE ARGUMENTS...
        python -m launcher.process.child_start rank LOG_DIR COMMAND...      (torchrun starts this per rank)
@@ -32,10 +32,10 @@ READY = b"1"
 
 
 def dying_with_parent(number: int, parent: int | None = None) -> Callable[[], None]:
-    """Return a function that makes the kernel send this signal when the parent dies.
+    """Return a function that makes the kernel send this signal when the parent ends.
 
     A parent that is killed with SIGKILL cannot forward a signal to its child. With the process id of the
-    parent, the function also sends the signal if the parent died before.
+    parent, the function also sends the signal if the parent has already ended.
     """
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 

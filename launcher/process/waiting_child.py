@@ -29,7 +29,7 @@ class WaitingChild:
     Until then it opens no file and uses no GPU, except in a warm-up, which is requested only when it cannot
     change a measurement.
 
-    The process ends when the launcher does. Only a thread that lives as long as the child may start it: the
+    The process ends when the launcher does. Only a thread that runs as long as the child may start it: the
     kernel sends PR_SET_PDEATHSIG at the end of the thread that started a child, not of its process.
     `preexec_fn` is not used: an exception raised by a signal during its fork is dropped by the fork's hooks.
     """

@@ -32,7 +32,7 @@ SETTLING_LINES = 2
 WEARING = ("allocator_retries", "reserved_memory_creep", "zero_gradient")
 LATE_COMPILATIONS = 2
 """Always allowed: a resumed session compiles its first evaluation and first QK-clip after the warm-up."""
-GO_ON = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
+HOW_TO_CONTINUE = "see metrics.jsonl and logs/; to continue anyway: --resume auto, without --stages"
 
 
 def parse_stages(text: str | None) -> tuple[int, ...]:
@@ -185,7 +185,7 @@ class Stages:
         seen = Seen(self._lines, settled, beat, self._pace, self._recompiles_allowed(beat), self._must_fall)
         problem = problem_with(seen)
         if problem:
-            self.failure = f"stage {stage} failed: {problem}; {GO_ON}"
+            self.failure = f"stage {stage} failed: {problem}; {HOW_TO_CONTINUE}"
             return
         self._pace = pace_of(settled) or self._pace
         self._recompiles, self._judged = int(beat.get("recompiles") or 0), len(self._lines)

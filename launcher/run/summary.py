@@ -53,7 +53,7 @@ class Summary:
         message: error with hint; empty if nothing went wrong.
         checkpoint: newest checkpoint; empty if there is none.
         restarts: restarted sessions of this launch.
-        first_evaluation: all metrics of the first evaluation, by name; likewise of the last one.
+        first_evaluation: all metrics of the first evaluation, by name; `last_evaluation` the same.
         best: best value of the metric that selects checkpoints.
         best_checkpoint: checkpoint of the best step; empty if there is none.
         linked_best_step: step of the checkpoint that `checkpoints/best` links to; None without a link.

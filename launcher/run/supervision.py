@@ -168,7 +168,7 @@ def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
     first = saved_step(launch.location) + 1
     if failure.step > first:
-        # Their lines are the same, so the terminal stays silent until the run has passed them.
+        # Their lines are the same, so nothing is printed until the run has passed them.
         console.tell(f"steps {first:,} to {failure.step:,} are repeated, and not printed again")
 
 

@@ -1,4 +1,4 @@
-"""The newest run: what `status`, `watch` and `report` show if no run is named."""
+"""The newest run, which `status`, `watch` and `report` show by default."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ RUNS = Path("runs")
 
 
 def default_root() -> Path:
-    """Return the folder to search for runs: `runs`, or without such a folder the current directory."""
+    """Return the folder to search for runs: `runs` if it exists, else the current directory."""
     return RUNS if RUNS.is_dir() else Path()
 
 
 def newest_run() -> Path:
-    """Return the run that was launched last, a running one before those that have ended; print its name.
+    """Return the most recently launched run, preferring running ones, and print its name.
 
     Raises ProjectError if there is no run below `runs` or the current directory.
     """

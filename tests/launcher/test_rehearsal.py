@@ -326,12 +326,12 @@ def test_the_unbroken_run_measures_once_the_others_and_the_helper_have_ended(sta
     stage.helper_file.touch()
     stage.announce_others()
     assert (stage.others.exists(), stage.deadline_s) == (True, math.inf)
-    stage.look_around()
+    stage.release_waiting_run()
     stage.is_alone.set()
-    stage.look_around()
+    stage.release_waiting_run()
     assert stage.others.exists()
     stage.helper = helper, time.monotonic() - 1
-    stage.look_around()
+    stage.release_waiting_run()
     assert helper.wait(5) == -9
     assert not stage.helper_file.exists()
     assert (stage.others.exists(), stage.deadline_s < math.inf) == (False, True)
@@ -343,7 +343,7 @@ def test_the_unbroken_run_evaluates_once_the_helper_has_ended_while_others_run(s
     stage.helper[0].wait()
     stage.helper_file.touch()
     stage.announce_others()
-    stage.look_around()
+    stage.release_waiting_run()
     assert (stage.helper_file.exists(), stage.others.exists()) == (False, True)
 
 
@@ -378,16 +378,16 @@ def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
     stage.early = rehearsal.early_warm_up(stage, compiled, fresh)
     stage.announce_others()
     stage.is_alone.set()
-    stage.look_around()
+    stage.release_waiting_run()
     assert (child.requested, stage.others.exists()) == ([], True)  # the step is not compiled yet
     stage.result("compiled", 0).write_text("{}")
     for _ in range(2):
-        stage.look_around()
+        stage.release_waiting_run()
     words = ["neobert.rehearsal.warm_up", str(stage.resolved), "step"]
     assert child.requested == ([words] if is_named else [])
     assert stage.others.exists() is is_named
     child.is_warm = True
-    stage.look_around()
+    stage.release_waiting_run()
     assert not stage.others.exists()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from launcher.preflight.reused_checks import carried, reused_in, warnings_of
+from launcher.preflight.reused_checks import reused_in, warnings_of, with_reused
 from neobert.receipt import Receipt
 from tests.faults.machine import HEALTHY
 from validators.facts import Facts, ProbeRecord
@@ -51,7 +51,7 @@ def without(*groups: str, probed: tuple[str, ...] = ()) -> Facts:
 )
 def test_only_what_was_not_measured_is_taken_from_the_receipt(facts: Facts, is_reused: bool) -> None:
     now, earlier = check(TWO_GROUPS.code, Status.UNKNOWN), check(TWO_GROUPS.code, Status.PASS)
-    merged = carried([now], receipt_of(earlier), facts)
+    merged = with_reused([now], receipt_of(earlier), facts)
     assert merged == [earlier if is_reused else now]
     assert reused_in([now], merged) == ((earlier,) if is_reused else ())
 
@@ -61,7 +61,7 @@ def test_only_what_was_not_measured_is_taken_from_the_receipt(facts: Facts, is_r
 def test_only_a_judged_result_replaces_only_an_unknown_one(status: Status, earlier: Status | None) -> None:
     now = check(ONE_GROUP.code, status)
     before = () if earlier is None else (check(ONE_GROUP.code, earlier, "earlier"),)
-    merged = carried([now], receipt_of(*before), without("rehearsal"))
+    merged = with_reused([now], receipt_of(*before), without("rehearsal"))
     is_reused = status is Status.UNKNOWN and earlier in (Status.PASS, Status.WARN)
     assert merged == [before[0] if is_reused else now]
 
@@ -69,7 +69,7 @@ def test_only_a_judged_result_replaces_only_an_unknown_one(status: Status, earli
 def test_checks_of_levels_that_are_not_judged_today_are_added_in_their_order() -> None:
     first, last = sorted([TWO_GROUPS.code, ONE_GROUP.code])
     now, earlier = check(last, Status.PASS), check(first, Status.PASS)
-    merged = carried([now], receipt_of(earlier), MEASURED)
+    merged = with_reused([now], receipt_of(earlier), MEASURED)
     assert merged == [earlier, now]
     assert reused_in([now], merged) == (earlier,)
 
