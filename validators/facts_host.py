@@ -197,7 +197,7 @@ class DataFacts:
 
     `weights_reason` is why a run cannot start from `weights`; empty if it can, or if there are none. Where
     keys of the section `model` contradict the weights, `weights_key` is the first, `weights_hint` the edits.
-    `weights_damage` is how the checkpoint of the weights fails verification, `weights_hint` then the way out.
+    `weights_damage` is how the checkpoint of the weights fails verification, `weights_hint` then the fix.
     `renumbered_tokens`: of the `weights_tokens` tokens in the weights' tokenizer.json, those with another id
     or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
     would train another tokenizer than the run of the weights did.

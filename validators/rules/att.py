@@ -78,7 +78,7 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         yield Violation("datacollator.pack_sequences", message, "pass cu_seqlens to the kernel and no mask")
     _, named = requested_kernels(run.config)
     environment = environment_of(run.config, _device(run))._replace(head_size=None)
-    # Kernels that one value stands for share device and type, so the message can name that value.
+    # Kernels that one value selects share device and type, so the message can name that value.
     kernels = [replace(kernel, name=named) for kernel in attention_named(named)]
     kernels += [ATTENTION["sdpa"]] if named == "auto" else []  # which remains where no other kernel runs
     obstacles = [each for kernel in kernels if (each := kernel.obstacle(environment)) is not None]

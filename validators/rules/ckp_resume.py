@@ -360,7 +360,7 @@ def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts)
     this run would train a tokenizer with those in the checkpoint.
 
     ## Why is this bad?
-    Every id stands for another token: the embedding that the checkpoint has learned is then noise.
+    Every id denotes another token: the embedding that the checkpoint has learned is then noise.
 
     ## Example
     ```yaml

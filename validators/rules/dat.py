@@ -125,7 +125,7 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     of its text with those in the checkpoint. Renamed tokens pass. Does not apply to a run that resumes.
 
     ## Why is this bad?
-    Every id stands for another token: the embedding of the weights is then noise. The trainer refuses such
+    Every id denotes another token: the embedding of the weights is then noise. The trainer refuses such
     weights, but only after the queue and the preparation of the text.
 
     ## Example

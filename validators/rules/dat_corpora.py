@@ -32,7 +32,7 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
     the evaluation's tokens are in documents that are also trained on.
 
     ## Why is this bad?
-    A loss on training text falls towards zero and says nothing about generalization. An evaluation that first
+    A loss on training text falls towards zero and does not measure generalization. An evaluation that first
     runs at step 1,000 stops the run there if it fails.
 
     ## Example
@@ -148,7 +148,7 @@ def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     has no effect. With `trainer.metric_for_best_model` such data is rejected during preparation.
 
     ## Why is this bad?
-    The training loss alone cannot distinguish learning from memorization, and later nobody can tell which
+    The training loss alone cannot distinguish learning from memorization, and later it is unknown which
     checkpoint was good.
 
     ## Example

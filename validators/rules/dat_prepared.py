@@ -122,7 +122,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     token id with the sizes of the tokenizer and of the model's embedding.
 
     ## Why is this bad?
-    With another tokenizer every id stands for another token, and the loss still falls. An id outside the
+    With another tokenizer every id denotes another token, and the loss still falls. An id outside the
     embedding stops the run at the step that reads it.
 
     ## Example

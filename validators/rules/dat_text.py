@@ -124,7 +124,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
     documents. DAT006 compares the whole text in a rehearsal.
 
     ## Why is this bad?
-    A loss on training text falls towards zero and says nothing about generalization.
+    A loss on training text falls towards zero and does not measure generalization.
 
     ## Example
     ```text
@@ -166,7 +166,7 @@ def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -
 
     ## Why is this bad?
     Uncased BERT tokenizers delete the vowel signs of Hindi, the tones of Thai and Vietnamese and the points
-    of Hebrew: different words become the same tokens, and no model can tell them apart. Names of people and
+    of Hebrew: different words become the same tokens, and no model can distinguish them. Names of people and
     places are often recognized by their case.
 
     ## Example

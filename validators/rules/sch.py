@@ -181,7 +181,7 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Warns if `trainer.eval_steps` is above `trainer.max_steps`; 0 explicitly requests only the final
-    evaluation. In a production run, warns likewise about `trainer.logging_steps`. Warns about
+    evaluation. In a production run, also warns about `trainer.logging_steps`. Warns about
     `trainer.profile_steps` and `trainer.memory_snapshot_step` beyond the last step, and about profiling
     more than 100 steps.
 

@@ -215,7 +215,7 @@ def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## Why is this bad?
     A hung collective or a dead disk stops a run without an error. A monitor inside the process
-    hangs with it, and the GPUs are paid for until somebody looks.
+    hangs with it, and the GPUs are paid for until someone notices.
 
     ## Example
     ```text

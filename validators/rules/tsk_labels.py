@@ -338,7 +338,7 @@ def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     share = counts[largest] / sum(counts.values())
     if share >= ONE_SIDED:
         reported = [each.name for each in metrics_of(run.config)]
-        # A Matthews correlation of one class is undefined (TSK010), and an F1 of one class says little.
+        # A Matthews correlation of one class is undefined (TSK010), and an F1 of one class is uninformative.
         better = next(name for name in FOR_RARE_CLASSES[-1 if share == 1 else 0 :] if name in reported)
         yield Violation(
             "trainer.metric_for_best_model",
