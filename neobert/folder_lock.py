@@ -17,7 +17,7 @@ class FolderInUseError(Exception):
 def held(folder: Path) -> Iterator[None]:
     """Create the folder and lock it inside the `with` block. Raises FolderInUseError if it is locked.
 
-    The lock is released if the process dies. On a file system without locks, nothing is locked.
+    The lock is released if the process ends. On a file system without locks, nothing is locked.
     """
     descriptor = _open_locked(folder)
     try:

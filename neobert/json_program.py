@@ -26,7 +26,7 @@ def serve(
     logging.basicConfig(level=log_level, stream=sys.stderr, format="%(message)s")
     report_to_launcher()
     try:
-        with redirect_stdout(sys.stderr):  # libraries print, and the report is alone on standard output
+        with redirect_stdout(sys.stderr):  # libraries print, and standard output holds the report only
             report = answer(_read_request(arguments))
     except ProjectError as error:
         if not write_error_file(error):

@@ -62,8 +62,8 @@ PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")
 LONGEST_SHOWN = 60
 
 
-def carried(document: Document) -> Document | None:
-    """Return the document with this schema's keys and the old positions; None if no key is translated."""
+def to_own_schema(document: Document) -> Document | None:
+    """Return the document translated to this schema, with the original positions; None if nothing changes."""
     own = {path: node for path, node in _leaves(document.root) if _is_own(path)}
     foreign = dict(_translated(document.root))
     if not foreign:

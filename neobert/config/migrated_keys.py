@@ -21,7 +21,7 @@ from neobert.config.nodes import Path
 from neobert.config.schema.model import Architecture
 
 NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
-"""Hint for a key that neither this project nor these tables know: only the user knows what it is for."""
+"""Hint for a key that is in neither the schema nor these tables, whose purpose only the user can know."""
 STATIC = "remove the line; shapes are static"
 PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
 LOW_PRECISION = "not supported: training below bf16 is not implemented; remove the section"

@@ -1,4 +1,4 @@
-"""Keys of other trainers that mean the same in any section: the answer, and the names that it is for.
+"""Keys of other trainers with one meaning in every section: the hint, and the names that it applies to.
 
 Sources: `TrainingArguments` and language-model examples of transformers, accelerate, Lightning, composer and
 llm-foundry, axolotl, LLaMA-Factory, TRL, litgpt, levanter, DeepSpeed.

@@ -1,4 +1,4 @@
-"""Other values for keys that nobody set, to find out which findings depend on a default."""
+"""Other values for keys that are not set, to find out which findings depend on a default."""
 
 from __future__ import annotations
 

@@ -111,9 +111,9 @@ def resolve_what_fits(layers: Sequence[Document], overrides: Sequence[Override] 
 
     None if no key is translated, or if errors remain after `MOST_ATTEMPTS` attempts.
     """
-    from neobert.config.migrated_files import carried, without
+    from neobert.config.migrated_files import to_own_schema, without
 
-    translated = [carried(document) for document in layers]
+    translated = [to_own_schema(document) for document in layers]
     if not any(translated):
         return None
     readable = [ours or document for ours, document in zip(translated, layers, strict=True)]

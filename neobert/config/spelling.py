@@ -1,4 +1,4 @@
-"""Misspelt names. A name of the same shape with other words, such as log_level for log_every, is none."""
+"""Detection of misspelled names. A similar name with another word, as log_level for log_every, is not one."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
 def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
     """Gather the model's full state dict on the CPU. All ranks must call it.
 
-    With `keep` false, this rank only takes part in the gathering and gets an empty dict.
+    With `keep` false, this rank only joins the collective and gets an empty dict.
     """
     state = {}
     for name, tensor in model.state_dict().items():

@@ -141,7 +141,7 @@ def num_evaluations(trainer: TrainerConfig) -> int:
 
 
 def evaluations_after(step: int, trainer: TrainerConfig) -> int:
-    """Return the number of evaluations that are still to come after `step`."""
+    """Return the number of evaluations after `step`."""
     last, every = trainer.max_steps, trainer.eval_steps
     between = (last - 1) // every - step // every if every else 0
     return between + 1 if step < last else 0

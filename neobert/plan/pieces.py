@@ -12,7 +12,7 @@ STEPS, PERCENT, LENGTH = PIECE_KEYS
 
 
 def piece_steps(trainer: TrainerConfig, max_steps: int) -> int:
-    """Return the first steps of a run of `max_steps` steps that the section asks to cut."""
+    """Return the number of first steps, of `max_steps`, in which the section cuts rows."""
     steps, percent = trainer.sequence_length_warmup_steps, trainer.sequence_length_warmup_percent
     return steps_of_percent(percent, steps, max_steps)
 

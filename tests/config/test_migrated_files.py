@@ -1,4 +1,4 @@
-"""Files in another trainer's names: what is carried over, what is not, and what stays of a profile."""
+"""Files in another trainer's names: keys that are translated, and keys that are kept from a profile."""
 
 from __future__ import annotations
 

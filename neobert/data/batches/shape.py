@@ -17,7 +17,7 @@ from neobert.families.table import longest_row
 from neobert.plan.derived import Derived
 
 # Randomly drawn documents need more slots than this in one of tens of thousands of microbatches.
-# Unused slots cost time: the attention kernel visits them.
+# Unused slots cost time: the attention kernel processes them.
 SPREAD = 4.0
 SLOT_MULTIPLE = 8
 SLOT_SAMPLE_SEGMENTS = 1 << 14

@@ -68,7 +68,7 @@ class LeftOut:
     num_files: int = 1
 
     def __str__(self) -> str:
-        """Return the number and kind of the files, the first of them, the reason and the way to read them."""
+        """Return the number and kind of the files, the first of them, the reason and a hint to read them."""
         return f"not read: {self.num_files:,} x {self.kind} ({self.example}: {self.reason}); {self.hint}"
 
     def with_another(self) -> LeftOut:
@@ -99,7 +99,7 @@ class Selection:
         return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
 
     def nothing_to_read(self, root: Path) -> ProjectError:
-        """Return DAT001 for a folder without a readable file; the hint is the way out of the first kind."""
+        """Return DAT001 for a folder without a readable file; with the hint of the first kind."""
         ways = (each.hint for each in self.left_out.values() if each.hint)
         seen = self.left_out_text() or "nothing"
         message = f"has no file in a supported format ({READABLE}); found {seen}"

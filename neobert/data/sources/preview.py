@@ -72,7 +72,7 @@ def opens_without_pyarrow(path: Path) -> bool:
 
 
 def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lambda _: True) -> Preview:
-    """Look at the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
+    """Inspect the text of `dataset.path` as a run would read it; only files that `can_open` are opened."""
     found = Preview(label_of(dataset))
     try:
         places = places_of(paths_of(dataset))

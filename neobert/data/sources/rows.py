@@ -19,7 +19,7 @@ CANDIDATES = ("text", "sentence", "content")
 TEXT_SETTING, TEXT_OPTION = "dataset.text_column", "--column"
 """Key of a run file, and option of commands without one, that names the column of the text."""
 NO_TEXT = "KEY"
-"""Stands in hints for the key of an object without text."""
+"""Placeholder in hints for the key of an object without text."""
 OF_ARRAY = ", object "
 """In the location of a row of a JSON array."""
 
@@ -54,7 +54,7 @@ KINDS = {
 
 
 def kind_text(value: object) -> str:
-    """Return the kind of a cell's value in words."""
+    """Return the kind of a cell's value as text."""
     return KINDS.get(type(value), type(value).__name__)
 
 
@@ -71,7 +71,7 @@ def text_of(value: object, column: str, place: str, setting: str = TEXT_SETTING)
 def _way_to_text(column: str, value: object, place: str) -> str:
     """Return the hint for a column with nested text; empty for other values.
 
-    A tuple stands for nested text of a format that jq does not read.
+    A tuple represents nested text of a format that jq does not read.
     """
     edit = "write the text to a column of its own, since nested text is not read"
     if isinstance(value, tuple):
@@ -96,7 +96,7 @@ def _key_of_text(value: Mapping[str, object]) -> str:
 
 
 def _column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
-    """Return DAT011; for a text, the hint names the columns of strings, and the way to read nested text."""
+    """Return DAT011; for a text, the hint names the columns of strings, and a command for nested text."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
         found = (_way_to_text(name, value, place) for name, value in columns.items())

@@ -176,7 +176,7 @@ def array_objects(chunks: Iterable[str], most_characters: int) -> Iterator[dict[
 
 
 def _take(text: str, expected: str) -> _Taken:
-    """Parse all complete objects of `text`, which starts where the token `expected` is due."""
+    """Parse all complete objects of `text`, which starts where the token `expected` must follow."""
     decoder = json.JSONDecoder()
     objects: list[dict[str, Any]] = []
     place = _after_space(text, 0)

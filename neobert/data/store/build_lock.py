@@ -26,7 +26,7 @@ _NO_FILE = (errno.ELOOP, errno.EISDIR, errno.ENXIO)
 def build_lock(path: Path, silence_limit_s: float = SILENCE_LIMIT_S) -> Iterator[Callable[[], None]]:
     """Wait for the lock and hold it; yields a function that reports progress to waiting processes.
 
-    The kernel releases the lock of a process that dies. Raises DAT009 if the owner shows no progress for too
+    The kernel releases the lock when a process ends. Raises DAT009 if the owner shows no progress for too
     long, if the file system has no locks, or if the path of the lock file is not a regular file.
     """
     with writing(path.parent):

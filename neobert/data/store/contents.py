@@ -37,7 +37,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     manifest, train = read_manifest(prepared.folder), prepared.report["train"]
     evaluation = prepared.report.get("eval", {})
     stored_max = max_stored_id(prepared)
-    # With ids beyond the vocabulary no microbatch can be built; that alone is reported then.
+    # With ids beyond the vocabulary no microbatch can be built; only that is reported.
     shares = Shares.of(config, prepared) if stored_max < prepared.tokenizer.vocab_size else Shares([], [])
     masks = MaskCount(prepared.tokenizer, store)
     masks_tokens = isinstance(examples_of(config).target_rule(prepared.tokenizer), MaskingRule)

@@ -20,14 +20,14 @@ def is_bert_uncased(config: TokenizerConfig) -> bool:
 
 
 def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
-    """Build the normalizer of the tokenizer to train: NFC, and what the config asks for.
+    """Build the normalizer of the tokenizer to train: NFC, and the options of the config.
 
     WordPiece has white space around each Chinese character, because it splits text into words at white space.
     """
     if is_bert_uncased(config):
         return normalizers.BertNormalizer(lowercase=True)
     changes = normalizers.BertNormalizer(
-        clean_text=False,  # it deletes joiners, which tell words of Persian and of Indian languages apart
+        clean_text=False,  # it deletes joiners, which distinguish words of Persian and of Indian languages
         handle_chinese_chars=config.algorithm == "wordpiece",
         strip_accents=config.strip_accents,
         lowercase=config.lowercase,
@@ -37,7 +37,7 @@ def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
 
 
 def described(backend: Tokenizer) -> dict[str, str]:
-    """Return what a tokenizer does to case and to accents, found by trial, and its algorithm."""
+    """Return what a tokenizer does to case and to accents, measured on samples, and its algorithm."""
     normalized = "Ä" if backend.normalizer is None else backend.normalizer.normalize_str("Ä")
     return {
         "algorithm": type(backend.model).__name__,

@@ -166,8 +166,8 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
 def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     """Return the number of tokens of a tokenizer.json with another id or none in `bundle`, and of all tokens.
 
-    Inert tokens are ignored; `count_renumbered` tells renamed tokens from another vocabulary. Raises TOK001
-    for a file that is not a tokenizer.
+    Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
+    Raises TOK001 for a file that is not a tokenizer.
     """
     here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
     return count_renumbered(here, there), len(there)
@@ -249,7 +249,7 @@ def _is_of_general_class(folder: Path) -> bool:
 def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
     """Return TOK001 for a tokenizer that transformers failed to load.
 
-    For a folder without a tokenizer, the message says so; transformers reports a failed conversion.
+    For a folder without a tokenizer, the message names that; transformers reports a failed conversion.
     """
     folder = Path(name)
     if folder.is_dir() and not (folder / "tokenizer.json").exists():

@@ -64,7 +64,7 @@ def attention_forward(
     peak = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     mass = tl.zeros((BLOCK_Q,), tl.float32)
     acc = tl.zeros((BLOCK_Q, E), tl.float32)
-    # Only the keys of the tile's own segment are visited: packing costs no work across documents.
+    # Only the keys of the tile's own segment are read: packing adds no work across documents.
     for start in tl.range(begin, end, BLOCK_K, num_stages=STAGES):
         k = _rows(base + E, start, total, stride, BLOCK_K, E)
         v = _rows(base + 2 * E, start, total, stride, BLOCK_K, E)
@@ -120,7 +120,7 @@ def attention_backward_queries(
         dp = tl.dot(do, tl.trans(v))
         p = tl.exp2(scores * scale_log2 - row_lse[:, None])
         p = tl.where((start + tl.arange(0, BLOCK_K) < end)[None, :], p, 0.0)
-        # Gradient of the softmax: delta stands for the sum of p * dp over all keys of the row, which equals
+        # Gradient of the softmax: delta is the sum of p * dp over all keys of the row, which equals
         # sum(out * grad_out) and so needs no pass of its own.
         ds = p * (dp - delta[:, None])
         dq = tl.dot(ds.to(k.dtype), k, dq)

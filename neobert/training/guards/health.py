@@ -32,7 +32,7 @@ CREEP_SHARE = 1.1
 PLATEAU = "loss_plateau"
 # Loss falls as tokens ** -0.095 (Kaplan et al. 2020, arXiv:2001.08361). A tenth of that fall is a plateau.
 EXPONENT = 0.0095
-# The same fall takes four times the steps at four times the age, so the stretch grows with the run.
+# The same fall takes four times the steps at four times the age, so the window grows with the run.
 LEAST_STEPS = 1000
 SHARE_OF_STEPS = 0.25
 # In each half, so that the noise of its mean can be estimated from the spread.

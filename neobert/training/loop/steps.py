@@ -70,7 +70,7 @@ def run_step(trainer: Trainer) -> None:
     step, over all ranks and accumulated microbatches, and a stop never interrupts a step.
     """
     progress, stopwatch = trainer.progress, trainer.stopwatch
-    # The first steps of a session compile, so their time says nothing about a hang.
+    # The first steps of a session compile, so their time does not indicate a hang.
     is_early = progress.step < (progress.resumed_step or 0) + FIRST_STEPS
     with stopwatch.step():
         with stopwatch.section("data_wait"):
@@ -126,7 +126,7 @@ def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int
     world, stopwatch = trainer.world, trainer.stopwatch
     scale = world.size / max(num_targets, 1)  # ranks average their gradients
     total = torch.zeros((), dtype=torch.float64, device=world.device)
-    if trainer.task.objective.has_cuda_graphs:  # else the call would import Inductor, for nothing
+    if trainer.task.objective.has_cuda_graphs:  # otherwise the call would import Inductor needlessly
         # CUDA graphs keep their results until here: gradients live through all microbatches of a step.
         torch.compiler.cudagraph_mark_step_begin()
     for index, batch in enumerate(batches):

@@ -41,7 +41,7 @@ class JsonlWriter:
             self._rotate()
         before = self._file.tell()
         if self._file.write(line) != len(line):
-            self._file.seek(self._file.truncate(before))  # else the next line would continue a torn one
+            self._file.seek(self._file.truncate(before))  # else the next line is appended to a partial one
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
 
     def sync(self) -> None:
