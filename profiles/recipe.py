@@ -12,7 +12,7 @@ from functools import reduce
 
 from neobert.config.document import Document
 from neobert.config.layers import lay_over
-from neobert.config.nodes import find
+from neobert.config.nodes import Node, find
 from neobert.config.overrides import Override, as_layer
 from neobert.config.resolution import EMPTY
 from neobert.config.schema import RunConfig
@@ -26,40 +26,45 @@ OWN = {
 }
 
 
-def has_recipe(documents: Sequence[Document]) -> bool:
-    """Return whether a profile in the documents has a section `pretraining`."""
-    return any(document.kind == "profile" and PRETRAINING in entries(document) for document in documents)
-
-
 def with_recipe(documents: Sequence[Document], overrides: Sequence[Override] = ()) -> tuple[Document, ...]:
     """Return the documents, each section `pretraining` as a document after its profile if it applies.
 
     Raises ProjectError if a section is not a mapping.
     """
-    if not has_recipe(documents):
+    if not any(map(_section, documents)):
         return tuple(documents)
     plain = without_recipe(documents)
     layers = [*plain, *map(as_layer, overrides)]
     root = reduce(lay_over, (layer.root for layer in layers), EMPTY)
     found = {path: node.value for path in OWN if (node := find(root, path)) is not None}
-    return tuple(_expanded(documents)) if OWN | found == OWN else plain
+    is_off = without_null(overrides) != tuple(overrides)
+    return plain if is_off or OWN | found != OWN else tuple(_expanded(documents))
 
 
 def without_recipe(documents: Sequence[Document]) -> tuple[Document, ...]:
-    """Return the documents, profiles without their section `pretraining`."""
-    return tuple(map(_without_recipe, documents))
+    """Return the documents without their section `pretraining`."""
+    return tuple(without(each, (PRETRAINING,)) if _section(each) else each for each in documents)
 
 
-def _without_recipe(document: Document) -> Document:
-    return without(document, (PRETRAINING,)) if document.kind == "profile" else document
+def without_null(overrides: Sequence[Override]) -> tuple[Override, ...]:
+    """Return the overrides without `pretraining=null`."""
+    return tuple(each for each in overrides if _section(as_layer(each)) is None)
+
+
+def _section(document: Document) -> Node | None:
+    """Return the section `pretraining`, which run files and arguments can only set to null."""
+    node = entries(document).get(PRETRAINING)
+    is_allowed = node is not None and (document.kind == "profile" or node.value is None)
+    return node if is_allowed else None
 
 
 def _expanded(documents: Sequence[Document]) -> Iterator[Document]:
-    """Yield each document, and its recipe unless a later profile sets `pretraining: null`."""
-    nodes = [entries(each).get(PRETRAINING) if each.kind == "profile" else None for each in documents]
-    nulls = [index for index, node in enumerate(nodes) if node is not None and node.value is None]
-    for index, (document, node) in enumerate(zip(documents, nodes, strict=True)):
-        yield _without_recipe(document)
+    """Yield each document, and its recipe unless a later document sets `pretraining: null`."""
+    sections = list(map(_section, documents))
+    nulls = [index for index, node in enumerate(sections) if node is not None and node.value is None]
+    without_sections = without_recipe(documents)
+    for index, (document, plain, node) in enumerate(zip(documents, without_sections, sections, strict=True)):
+        yield plain
         if node is None or index <= max(nulls, default=-1):
             continue
         if not isinstance(node.value, dict):

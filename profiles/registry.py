@@ -33,7 +33,7 @@ from profiles.inherit import (
     with_profile_name,
     without_null_profile,
 )
-from profiles.recipe import with_recipe, without_recipe
+from profiles.recipe import with_recipe, without_null, without_recipe
 
 __all__ = [
     "Begun",
@@ -55,6 +55,7 @@ class Profile:
 
     Attributes:
         config: configuration of the profile without any run file; rules compare runs with it.
+        measured: the configuration for which `expects` states the speed.
         digest: hash of `about` and of the resolved configuration.
         files: paths of its own file and of its base profiles.
         is_shipped: whether its file belongs to this project; False for user profiles.
@@ -68,6 +69,7 @@ class Profile:
     requires: Requirements
     expects: Expectations
     config: RunConfig
+    measured: RunConfig
     origins: Mapping[str, Origin]
     digest: str
     files: tuple[str, ...]
@@ -142,8 +144,8 @@ def load_profile(name: str) -> Profile:
 
 def digest_of(name: str) -> str:
     """Return the hash of a profile's current files, ignoring the lock. Raises like `load_profile`."""
-    about, documents, resolution = _read(load_layers(find_profile(name)))
-    return _digest(about, documents, resolution.config)
+    about, _, resolution, otherwise = _read(load_layers(find_profile(name)))
+    return _digest(about, resolution.config, otherwise)
 
 
 def resolve_run(
@@ -192,7 +194,8 @@ def resolve_readable(
     name, place = named_profile(documents, profile)
     base_profile, base = _profile(load_layers(find_profile(name, place))) if name else (None, ())
     parsed = parse_overrides(overrides)
-    resolution = resolve_what_fits(with_recipe([*base, *documents], parsed), parsed)
+    layers = with_recipe([*base, *documents], parsed)
+    resolution = resolve_what_fits(layers, without_null(parsed))
     return None if resolution is None else _resolved(resolution, base_profile, documents, parsed)
 
 
@@ -216,10 +219,10 @@ def _run(
     overrides: tuple[Override, ...],
     begun: Begun | None,
 ) -> ResolvedRun:
-    layers = with_recipe([*base, *documents], overrides)
-    resolution = resolve(layers, overrides, sections_read())
+    layers, given = with_recipe([*base, *documents], overrides), without_null(overrides)
+    resolution = resolve(layers, given, sections_read())
     if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
-        continued = resolve(with_values, overrides, sections_read())
+        continued = resolve(with_values, given, sections_read())
         resolved = _resolved(continued, profile, documents, overrides)
         return replace(resolved, begun_with=changed_keys(resolution, continued))
     return _resolved(resolution, profile, documents, overrides)
@@ -246,26 +249,25 @@ def _resolved(
 
 def _profile(layers: Layers) -> Loaded:
     """Return the profile, and its documents, on which the documents of a run are layered."""
-    about, documents, resolution = _read(layers)
-    return _describe(about, documents, resolution, layers.files), documents
+    about, documents, resolution, otherwise = _read(layers)
+    return _describe(about, resolution, otherwise, layers.files), documents
 
 
-def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution]:
+def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution, RunConfig]:
+    """Return `about`, the documents, what they are for pretraining, and what they are otherwise."""
     about = _about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
-    return about, documents, resolve(with_recipe(documents))
+    return about, documents, resolve(with_recipe(documents)), resolve(without_recipe(documents)).config
 
 
-def _digest(about: About, documents: Sequence[Document], config: RunConfig) -> str:
+def _digest(about: About, config: RunConfig, otherwise: RunConfig) -> str:
     """Return the hash of a profile: of what it is for pretraining, and of what it is otherwise."""
-    other = resolve(without_recipe(documents)).config
-    return sha256({"about": about, "config": config} | ({} if other == config else {"otherwise": other}))
+    content = {"about": about, "config": config}
+    return sha256(content | ({} if otherwise == config else {"otherwise": otherwise}))
 
 
-def _describe(
-    about: About, documents: Sequence[Document], resolution: Resolution, files: tuple[str, ...]
-) -> Profile:
-    digest = _digest(about, documents, resolution.config)
+def _describe(about: About, resolution: Resolution, otherwise: RunConfig, files: tuple[str, ...]) -> Profile:
+    digest = _digest(about, resolution.config, otherwise)
     pinned = read_pins().get(about.name)
     return Profile(
         name=about.name,
@@ -274,6 +276,7 @@ def _describe(
         requires=about.requires,
         expects=about.expects,
         config=resolution.config,
+        measured=resolution.config if about.expects.with_pretraining else otherwise,
         origins=resolution.origins,
         digest=digest,
         files=files,

@@ -1,4 +1,4 @@
-"""Keys by which a run differs from the run whose speed its profile states."""
+"""Keys that differ between a run and the measured run of its profile, and determine the speed."""
 
 from __future__ import annotations
 
@@ -20,15 +20,21 @@ OF_SPEED = (
     "trainer.mixed_precision",
     "trainer.torch_compile",
 )
-"""Keys and sections that determine the time of a token."""
+"""Keys and sections that determine the speed: compared if the speed was measured."""
 OF_AN_ESTIMATE = ("model.attn_backend", "model.kernel_backend", "trainer.torch_compile", "distributed")
-"""Those for which an estimated MFU is stated: kernels and number of devices."""
-WITHOUT_COST = ("init", "embedding_init_range", "decoder_init_range", "pretrained_checkpoint")
-"""Keys of the section `model` that change values only."""
+"""Keys and sections compared if the MFU is an estimate: kernels and number of devices."""
+WITHOUT_COST = (
+    "init",
+    "embedding_init_range",
+    "decoder_init_range",
+    "embedding_multiplier",
+    "pretrained_checkpoint",
+)
+"""Keys of the section `model` that do not change the speed."""
 
 
 def departures(run: ResolvedRun) -> tuple[str, ...]:
-    """Return each key that determines the speed and differs from the profile, with both values."""
+    """Return each key that determines the speed, with its measured and its own value, where they differ."""
     return tuple(_departures(run))
 
 
@@ -36,7 +42,7 @@ def _departures(run: ResolvedRun) -> Iterator[str]:
     if run.profile is None:
         return
     relevant = OF_AN_ESTIMATE if run.profile.expects.is_estimate else OF_SPEED
-    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.config))
+    own, recorded = flatten(to_dict(run.config)), flatten(to_dict(run.profile.measured))
     for key in sorted(own.keys() | recorded.keys()):
         is_relevant = key.startswith(tuple(f"{each}." for each in relevant)) or key in relevant
         is_changed = own.get(key) != recorded.get(key)

@@ -105,7 +105,7 @@ def _caveat(run: ResolvedRun, profile: Profile) -> str:
         return ""
     if profile.expects.is_estimate:
         return f"{profile.name} states this MFU for {keys}"
-    return f"{profile.name} was measured with {keys}: its MFU and tokens/s do not apply"
+    return f"{profile.name} was measured with {keys}: this speed is an estimate"
 
 
 def _as_found(gpus: Sequence[GpuFacts], mfu: float) -> Assumptions | None:

@@ -63,7 +63,7 @@ CARRIED = [
     ("train:\n  max_grad_norm: 0.5\n  lr: 1e-3\n", "trainer.gradient_clipping", 0.5),
     ("train:\n  num_train_epochs: 3\n  lr: 1e-3\n", "trainer.max_steps", 50_000),
     ("model:\n  dim: 128\n  rope: perhaps\n", "model.rope", True),
-    ("train:\n  lr: 1e-3\noptimizer:\n  betas: [0.5, 1]\n", "optimizer.betas", (0.9, 0.95)),
+    ("train:\n  lr: 1e-3\noptimizer:\n  betas: [0.5, 1]\n", "optimizer.betas", (0.9, 0.98)),
     ("variables: {width: 256}\nmodel:\n  dim: $variables.width\n", "model.hidden_size", 256),
 ]
 

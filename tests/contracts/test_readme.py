@@ -80,7 +80,7 @@ def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.Capt
     predicted = []
     rows = ["trainer.per_device_train_batch_size=32", "trainer.gradient_accumulation_steps=8"]
     for kernels in ("fused", "triton", "torch"):
-        words = ["plan", "-p", "h200-prod", f"model.kernel_backend={kernels}", *rows]
+        words = ["plan", "-p", "h200-prod", f"model.kernel_backend={kernels}", "pretraining=null", *rows]
         assert run([*words, "--output-format", "json"]) == 0
         plan = json.loads(capsys.readouterr().out)["plan"]
         predicted.append(f"{plan['memory_mib']['value']:,.0f}")

@@ -127,6 +127,18 @@ def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
     assert "MOD" not in command("plan", "-p", "cpu-demo").out
 
 
+def test_a_run_file_trains_with_the_published_recipe_in_one_line(
+    command: Callable[..., Any], run_file: Callable[[str], Path]
+) -> None:
+    recipe = " ".join(command("plan", "-p", "h100-prod").out.split())
+    assert "peak 0.002" in recipe
+    assert "h100-prod was measured with" in recipe
+    published = command("plan", run_file("profile: h100-prod\npretraining: null\n"))
+    assert "peak 0.0006" in published.out
+    assert "was measured with" not in published.out
+    assert command("plan", "-p", "h100-prod", "pretraining=null").out.startswith(published.out)
+
+
 def test_plan_follows_overrides(command: Callable[..., Any]) -> None:
     def eta(steps: int) -> float:
         words = ("plan", "-p", "a100-prod", "--trainer.max_steps", str(steps), *JSON)

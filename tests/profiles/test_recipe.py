@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from neobert.config import to_dict
+from neobert.config import ConfigError, to_dict
 from neobert.config.canonical import flatten
 from neobert.errors import ProjectError
 from profiles.inherit import FOLDERS_ENV
@@ -15,6 +15,7 @@ from profiles.recipe import PRETRAINING
 from profiles.registry import digest_of, load_profile, resolve_run
 
 WITH_RECIPE = ("cpu", "gpu")
+PRODUCTION = ("2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "l40s-dev")
 OTHER = [
     ("task=classification",),
     ("task=token_classification",),
@@ -77,8 +78,43 @@ def test_a_profile_that_builds_on_another_has_the_last_word(
         resolve_run("mine")
 
 
+def run_file(folder: Path, **content: object) -> Path:
+    file = folder / "run.yaml"
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return file
+
+
 def test_a_run_file_has_no_recipe(tmp_path: Path) -> None:
-    file = tmp_path / "run.yaml"
-    file.write_text(json.dumps({"profile": "cpu", PRETRAINING: {}}), encoding="utf-8")
-    with pytest.raises(Exception, match=PRETRAINING):
-        resolve_run(None, [file])
+    for value in ({}, {"optimizer": {"lr": 1e-3}}, 3):
+        with pytest.raises(ConfigError, match="CFG001 pretraining is not a key"):
+            resolve_run(None, [run_file(tmp_path, profile="cpu", pretraining=value)])
+        with pytest.raises(ConfigError, match="CFG001 pretraining is not a key"):
+            resolve_run("cpu", (), (f"pretraining={json.dumps(value)}",))
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_null_in_a_run_file_or_an_argument_is_the_published_recipe(name: str, tmp_path: Path) -> None:
+    without = resolve_run(None, [run_file(tmp_path, profile=name, pretraining=None)])
+    config = without.config
+    assert (config.optimizer.name, config.optimizer.lr, config.optimizer.betas) == (
+        "adamw",
+        6e-4,
+        (0.9, 0.95),
+    )
+    assert (config.scheduler.name, config.scheduler.final_lr_ratio) == ("cosine", 0.1)
+    assert (config.model.init, config.model.embedding_multiplier) == ("published", 1)
+    assert config.datacollator.mlm_probability == 0.2
+    assert config.trainer.sequence_length_warmup_percent is None
+    assert resolve_run(name, (), ("pretraining=null",)).digest == without.digest
+
+
+@pytest.mark.parametrize("name", PRODUCTION)
+def test_production_pretrains_with_the_recipe(name: str) -> None:
+    config = resolve_run(name).config
+    optimizer, scheduler, trainer = config.optimizer, config.scheduler, config.trainer
+    assert (optimizer.name, optimizer.muon_lr, optimizer.lr) == ("muon", 4e-3, 2e-3)
+    assert (optimizer.muon_split, optimizer.weight_decay, optimizer.betas) == ("heads", 0.5, (0.9, 0.98))
+    assert (scheduler.name, scheduler.decay_percent, scheduler.final_lr_ratio) == ("linear", None, 0)
+    assert (config.model.init, config.model.embedding_multiplier) == ("scaled", 22.6)
+    assert config.datacollator.mlm_probability == 0.3
+    assert (trainer.sequence_length_warmup_percent, trainer.sequence_length_warmup_length) == (5, 64)

@@ -114,6 +114,14 @@ def test_a_production_profile_is_no_toy_and_risks_little(name: str) -> None:
     assert plan.num_parameters.value > 200e6
     assert plan.minutes_at_risk.value is not None
     assert plan.minutes_at_risk.value < 30
+
+
+@pytest.mark.parametrize("name", [*PRODUCTION, "l40s-dev"])
+def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
+    profile = load_profile(name)
+    plan = plan_of(profile)
+    assert not profile.config.trainer.gradient_checkpointing
+    assert " without checkpointing; " in plan.activations_mib.reason
     assert plan.memory_mib.value < 0.6 * plan.device_memory_mib.value
 
 

@@ -50,6 +50,26 @@ def test_the_rate_that_moves_too_much_is_named(overrides: tuple[str, ...], path:
     assert (one.path, one.message[: len(rate)]) == (path, rate)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "hint"),
+    [
+        (("optimizer.lr=5e-5",), "set optimizer.lr to 0.004, "),
+        (("optimizer.lr=5e-5", "model.hidden_size=192"), "set optimizer.lr to 0.008, "),
+        (
+            ("optimizer.lr=5e-5", "model.hidden_size=193", "model.num_attention_heads=1"),
+            "set optimizer.lr to 0.004, ",
+        ),
+        (
+            ("optimizer.muon_lr=5e-5", "optimizer.muon_adjust_lr_fn=original"),
+            "set optimizer.muon_lr to 0.022, ",
+        ),
+    ],
+)
+def test_the_hint_has_the_rate_of_the_recipe(overrides: tuple[str, ...], hint: str) -> None:
+    (one,) = found("OPT002", run_of("optimizer.name=muon", *overrides))
+    assert one.hint.startswith(hint)
+
+
 def test_a_rate_that_moves_too_little_has_digits_and_limits() -> None:
     (one,) = found("OPT002", run_of("optimizer.name=muon", "optimizer.muon_lr=1e-7"))
     share, limits = one.message.partition(" of its size per step ")[::2]
@@ -104,7 +124,10 @@ def test_the_rate_is_the_planned_one_to_a_millionth(factor: float, count: int) -
     lines = tuple(
         replace(line, learning_rate=line.learning_rate * factor) for line in FACTS.rehearsal.schedule
     )
-    assert len(found("SCH002", run_of(), with_facts("rehearsal", schedule=lines[:1]))) == count
+    assert (
+        len(found("SCH002", run_of("optimizer.lr=2e-3"), with_facts("rehearsal", schedule=lines[:1])))
+        == count
+    )
 
 
 def test_products_in_no_declared_precision_are_none_of_it() -> None:

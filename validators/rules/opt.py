@@ -6,6 +6,7 @@ import math
 
 from neobert.config import RunConfig, all_keys
 from neobert.config.optimizers import OPTIMIZERS
+from neobert.config.schema import OptimizerConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
@@ -17,6 +18,10 @@ from validators.rule import Violations, rule
 SMALLEST_STEP, LARGEST_STEP = 0.0025, 0.25
 """Shares of a weight's initial size that one update at the peak rate may change: below the first, a fresh run
 makes no progress in its warm-up; above the second, four steps replace the weights."""
+MATCHED_RMS = 0.2
+"""RMS of an update at rate 1 with `match_rms_adamw`."""
+RECIPE_RATE, RECIPE_RATE_TINY, TINY_WIDTH = 4e-3, 8e-3, 192
+"""Rates of Muon with `match_rms_adamw` that won at widths 512 and 768, and at 192 (docs/learning.md)."""
 
 
 @rule("OPT001", "swapped-betas", severity=Severity.WARN, level=Level.STATIC)
@@ -79,7 +84,7 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     ```yaml
     optimizer:
       name: muon
-      muon_lr: 0.001
+      muon_lr: 0.004
       muon_adjust_lr_fn: match_rms_adamw
     ```
     """
@@ -94,19 +99,27 @@ def muon_rate_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
             path,
             f"{path} {rate:g} with {scaling} changes a hidden matrix by {100 * share:.3g}% of its size "
             f"per step ({SMALLEST_STEP:.2%} to {LARGEST_STEP:.0%} is usual)",
-            "set optimizer.muon_lr near 0.02 for original, or to an AdamW rate for match_rms_adamw",
+            f"set {path} to {_rate_of_recipe(optimizer, plan.shape.hidden_size):.2g}, "
+            f"the recipe's rate for {scaling} at this width",
         )
 
 
 def _share_of_a_step(config: RunConfig, shape: ModelShape) -> float:
-    """Return the RMS of a Muon update relative to that of the initial weights.
-
-    An orthogonal D x D matrix has an RMS of 1 / sqrt(D).
-    """
-    optimizer, hidden = config.optimizer, shape.hidden_size
-    is_matched = optimizer.muon_adjust_lr_fn == "match_rms_adamw"
-    update = (optimizer.muon_lr or optimizer.lr) * (0.2 if is_matched else 1 / math.sqrt(hidden))
+    """Return the RMS of a Muon update relative to that of the initial weights."""
+    optimizer = config.optimizer
+    update = (optimizer.muon_lr or optimizer.lr) * _update_rms(optimizer, shape.hidden_size)
     return update / shape.initial_rms
+
+
+def _update_rms(optimizer: OptimizerConfig, hidden: int) -> float:
+    """Return the RMS of an update at rate 1. An orthogonal D x D matrix has an RMS of 1 / sqrt(D)."""
+    return MATCHED_RMS if optimizer.muon_adjust_lr_fn == "match_rms_adamw" else 1 / math.sqrt(hidden)
+
+
+def _rate_of_recipe(optimizer: OptimizerConfig, hidden: int) -> float:
+    """Return the rate with which an update has the size of the recipe's."""
+    matched = RECIPE_RATE_TINY if hidden <= TINY_WIDTH else RECIPE_RATE
+    return matched * MATCHED_RMS / _update_rms(optimizer, hidden)
 
 
 @rule("OPT003", "unread-optimizer-key", severity=Severity.WARN, level=Level.STATIC)

@@ -150,8 +150,8 @@ class Candidates:
         unavailable: error message for each other combination, by "kernel, attention".
     """
 
-    found: list[StepKernels] = field(default_factory=list)
-    compiles: bool = True
+    found: list[StepKernels]
+    compiles: bool
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def add(self, kernels: StepKernels) -> None:
