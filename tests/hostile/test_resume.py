@@ -110,7 +110,7 @@ def test_checkpoints_on_a_disk_that_is_not_mounted_are_no_fresh_start(folder, re
     (folder / "run" / "checkpoints").symlink_to("/nowhere/checkpoints")
     answer = resume("--resume", "auto")
     assert answer.code == 1
-    assert "the link leads to /nowhere/checkpoints, which is not a folder" in answer.out
+    assert "the link points to /nowhere/checkpoints, which is not a folder" in answer.out
     assert steps_of(folder / "run") == [0, 1, 2, 3, 4]
 
 

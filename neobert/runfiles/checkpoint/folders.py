@@ -172,7 +172,7 @@ def _newest_verified(root: Path, verify: Verify) -> tuple[Found | None, tuple[Re
     Raises `ProjectError` CKP007 if checkpoints exist, including renamed ones, but none passes verification.
     """
     if root.is_symlink() and not root.is_dir():
-        raise broken(root, f"the link leads to {root.readlink()}, which is not a folder", LINK_HINT)
+        raise broken(root, f"the link points to {root.readlink()}, which is not a folder", LINK_HINT)
     rejected: list[Rejected] = []
     for step in reversed(checkpoint_steps(root)):
         try:
