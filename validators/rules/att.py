@@ -1,4 +1,4 @@
-"""ATT: requested attention kernel, isolation of packed documents, and the kernel that each block ran."""
+"""Attention rules: requested kernel, isolation of packed documents, and the kernel that each block ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ATT: block kernels, and attention that torch.compile cannot compile."""
+"""Attention rules: block kernels, and attention that torch.compile cannot compile."""
 
 from __future__ import annotations
 

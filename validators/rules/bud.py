@@ -1,4 +1,4 @@
-"""BUD: duration, tokens per parameter, the global batch, and the evaluation's cost and size."""
+"""Budget rules: duration, tokens per parameter, the global batch, and the evaluation's cost and size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CFG: profile, overrides, stability and waivers of a resolved run."""
+"""Config rules: profile, overrides, stability and waivers of a resolved run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CFG: errors that the config loader raises.
+"""Config rules: errors that the config loader raises.
 
 The rule functions yield no violations, because a run that they receive was loaded without errors.
 """

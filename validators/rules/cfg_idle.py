@@ -1,4 +1,4 @@
-"""CFG: keys without effect, keys that the rehearsal did not read, and paths in run files."""
+"""Config rules: keys without effect, keys that the rehearsal did not read, and paths in run files."""
 
 from __future__ import annotations
 

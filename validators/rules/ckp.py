@@ -1,4 +1,4 @@
-"""CKP: save interval, work at risk and retention of checkpoints, checked on the config."""
+"""Checkpoint rules: save interval, work at risk and retention of checkpoints, checked on the config."""
 
 from __future__ import annotations
 

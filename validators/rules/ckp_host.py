@@ -1,4 +1,4 @@
-"""CKP: disk space, file system and existing content of the run directory."""
+"""Checkpoint rules: disk space, file system and existing content of the run directory."""
 
 from __future__ import annotations
 

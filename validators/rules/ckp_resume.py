@@ -1,4 +1,4 @@
-"""CKP: the checkpoint that a run resumes or continues from."""
+"""Checkpoint rules: the checkpoint that a run resumes or continues from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CKP: save, kill and resume trials of the rehearsal, and the duration of a save."""
+"""Checkpoint rules: save, kill and resume trials of the rehearsal, and the duration of a save."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAT: location of data, tokenizer and weights, and settings of the data."""
+"""Data rules: location of data, tokenizer and weights, and settings of the data."""
 
 from __future__ import annotations
 

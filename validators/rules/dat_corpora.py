@@ -1,4 +1,4 @@
-"""DAT: evaluation text, its overlap with the training text, and mixtures of corpora."""
+"""Data rules: evaluation text, its overlap with the training text, and mixtures of corpora."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAT: number of times that a run reads its text."""
+"""Data rules: number of times that a run reads its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DAT and NUM006: the prepared data, and the share of it that each rank reads."""
+"""Data rules: the prepared data, and the share of it that each rank reads."""
 
 from __future__ import annotations
 

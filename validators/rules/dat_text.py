@@ -1,4 +1,4 @@
-"""DAT: files of local text, and their first rows."""
+"""Data rules: files of local text, and their first rows."""
 
 from __future__ import annotations
 

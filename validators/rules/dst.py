@@ -1,4 +1,4 @@
-"""DST: agreement of a node's ranks on config, code, collectives, weights and loss."""
+"""Distributed rules: agreement of a node's ranks on config, code, collectives, weights and loss."""
 
 from __future__ import annotations
 

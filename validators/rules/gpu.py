@@ -1,4 +1,4 @@
-"""GPU: presence, model, size and availability of the devices that the profile requires."""
+"""GPU rules: presence, model, size and availability of the devices that the profile requires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU: health of the devices, from the driver, the kernel log and a short load test."""
+"""GPU rules: health of the devices, from the driver, the kernel log and a short load test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU: speed, links and correctness of the devices, compared with the data sheet and known products."""
+"""GPU rules: speed, links and correctness of the devices, compared with the data sheet and known products."""
 
 from __future__ import annotations
 

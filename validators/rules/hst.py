@@ -1,4 +1,4 @@
-"""HST: software, repository, resources, tracker and scheduler of the host."""
+"""Host rules: software, repository, resources, tracker and scheduler of the host."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HST: shadowed modules, broken imports and environment variables."""
+"""Host rules: shadowed modules, broken imports and environment variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""HST: driver, its version, and clock of the machine."""
+"""Host rules: driver, its version, and clock of the machine."""
 
 from __future__ import annotations
 

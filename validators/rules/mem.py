@@ -1,4 +1,4 @@
-"""MEM: predicted and measured memory, compared with the device, the prediction and over time."""
+"""Memory rules: predicted and measured memory, compared with the device, the prediction and over time."""
 
 from __future__ import annotations
 

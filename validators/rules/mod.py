@@ -1,4 +1,4 @@
-"""MOD: size and shape of the model."""
+"""Model rules: size and shape of the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUM: numerics of a training step, as measured by the probes and their planted faults."""
+"""Numerics rules: numerics of a training step, as measured by the probes and their planted faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUM: initial loss and overfitting trial of the rehearsal."""
+"""Numerics rules: initial loss and overfitting trial of the rehearsal."""
 
 from __future__ import annotations
 

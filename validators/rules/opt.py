@@ -1,4 +1,4 @@
-"""OPT: coefficients of the optimizer, and keys that it does not use."""
+"""Optimizer rules: coefficients of the optimizer, and keys that it does not use."""
 
 from __future__ import annotations
 

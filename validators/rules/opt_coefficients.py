@@ -1,4 +1,4 @@
-"""OPT: coefficients that overwhelm the gradient, rates far from the record, moments longer than the run."""
+"""Optimizer rules: coefficients that overwhelm the gradient, rates, and moments longer than the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPT: rates of fine-tuning far from the record."""
+"""Optimizer rules: rates of fine-tuning far from the record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PRE: declared precision of the run, and the precision that the rehearsal measured."""
+"""Precision rules: declared precision of the run, and the precision that the rehearsal measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PRF: throughput measured in a rehearsal."""
+"""Performance rules: throughput measured in a rehearsal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCH: learning-rate schedule, and intervals longer than the run."""
+"""Schedule rules: learning-rate schedule, and intervals longer than the run."""
 
 from __future__ import annotations
 

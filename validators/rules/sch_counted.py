@@ -1,4 +1,4 @@
-"""SCH: scheduler steps and loss normalization of the rehearsal, and the rate after a resume."""
+"""Schedule rules: scheduler steps and loss normalization of the rehearsal, and the rate after a resume."""
 
 from __future__ import annotations
 

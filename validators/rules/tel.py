@@ -1,4 +1,4 @@
-"""TEL: accuracy of the heartbeat, and hang detection from outside the process."""
+"""Telemetry rules: accuracy of the heartbeat, and hang detection from outside the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TSK: metrics, early stopping and initial weights of a task."""
+"""Task rules: metrics, early stopping and initial weights of a task."""
 
 from __future__ import annotations
 

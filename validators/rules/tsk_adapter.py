@@ -1,4 +1,4 @@
-"""TSK: adapters (LoRA) on a frozen encoder."""
+"""Task rules: adapters (LoRA) on a frozen encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TSK: tests of the trained task with known answers."""
+"""Task rules: tests of the trained task with known answers."""
 
 from __future__ import annotations
 

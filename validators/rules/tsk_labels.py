@@ -1,4 +1,4 @@
-"""TSK and DAT: settings, classes and copies of labelled texts."""
+"""Task rules: settings, classes and copies of labelled texts."""
 
 from __future__ import annotations
 

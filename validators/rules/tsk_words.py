@@ -1,4 +1,4 @@
-"""TSK and DAT: labels of words."""
+"""Task rules: labels of words."""
 
 from __future__ import annotations
 
