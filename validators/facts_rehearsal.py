@@ -7,7 +7,8 @@ target.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+
+from neobert.runfiles.answer_kinds import AnswerKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +181,12 @@ class AnswerFacts:
 
     Attributes:
         subject: name of the changed inputs or the planted label.
-        kind: different, same, close or learned, which defines the meaning of `value`; see `Task.probe`.
+        kind: defines the meaning of `value`; see `AnswerKind`.
         value: None if it is not finite.
     """
 
     subject: str
-    kind: Literal["different", "same", "close", "learned"]
+    kind: AnswerKind
     value: float | None
 
 
@@ -232,8 +233,7 @@ class RehearsalFacts:
         out_of_memory: the out-of-memory error; empty if there was none.
         diverged: error with which the run stopped itself because of its loss; empty if it did not.
         baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
-        answers: results of known-answer tests at the end of the uninterrupted run; empty for facts of earlier
-            versions.
+        answers: results of known-answer tests at the end of the uninterrupted run.
         save_s: duration of the first checkpoint, written during training, until it was read back.
         planned_steps: steps of the run for which the rehearsal built its schedule; None for facts of earlier
             versions.

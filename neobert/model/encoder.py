@@ -112,9 +112,9 @@ class NeoBERT(NeoBERTPreTrainedModel):
             cu_seqlens, attention_mask = _segments_of(position_ids)
         if cu_seqlens is None:
             attend = self._attend_rows(x, attention_mask, probabilities, position_ids, kwargs)
-            states = self._run_blocks(x, position_ids, attend, keeps_states)
+            states = self.run_blocks(x, position_ids, attend, keeps_states)
         else:
-            _refuse_in_packed(attention_mask, probabilities, self.config.rope)
+            _refuse_in_packed(attention_mask, probabilities)
             states = self._run_packed(x, position_ids, cu_seqlens, max_seqlen, keeps_states, kwargs)
         return BaseModelOutput(
             last_hidden_state=states[-1],
@@ -171,7 +171,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
     ) -> list[Tensor]:
         """Run the blocks over a flat run [T, D] or [1, T, D], with attention within segments.
 
-        Returns the same states as `_run_blocks`.
+        Returns the same states as `run_blocks`.
         """
         is_row = x.dim() == 3
         if is_row and x.shape[0] != 1:
@@ -179,15 +179,15 @@ class NeoBERT(NeoBERTPreTrainedModel):
         x = x.flatten(0, -2)
         num_tokens = x.shape[0]
         if position_ids is None:
-            # Positions restart in each segment. Rotation is relative, so this matters to no score, but it
-            # keeps the angles of a segment the same bits wherever it is packed.
+            # Positions restart in each segment. Rotation is relative, so this matters to no rotary score, but
+            # it keeps the angles of a segment the same bits wherever it is packed.
             position_ids = positions_in_segments(cu_seqlens, num_tokens)
         if max_seqlen is None:
             # This waits for the device; the trainer knows the bound on the host and passes it.
             max_seqlen = int(cu_seqlens.diff().max())
             self._refuse_beyond(max_seqlen)
         attend = self._attend_packed(x, cu_seqlens, int(max_seqlen), kwargs)
-        states = self._run_blocks(x, position_ids.flatten(), attend, keeps)
+        states = self.run_blocks(x, position_ids.flatten(), attend, keeps)
         return [state[None] for state in states] if is_row else states
 
     def _attend_packed(
@@ -210,7 +210,7 @@ class NeoBERT(NeoBERTPreTrainedModel):
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
         return choose_backend(requested, this_environment(device, dtype, self.config.dim_head)).name
 
-    def _run_blocks(
+    def run_blocks(
         self, x: Tensor, position_ids: Tensor | None, attend: Attend | RegisteredAttention, keeps: bool
     ) -> list[Tensor]:
         """Run embeddings [..., D] through blocks and final norm; return a list that ends with the output.
@@ -261,11 +261,9 @@ def _segments_of(position_ids: Tensor) -> tuple[Tensor | None, Tensor | None]:
     return bounds_of(positions), None
 
 
-def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None, rope: bool) -> None:
+def _refuse_in_packed(attention_mask: Tensor | None, probabilities: list[Tensor] | None) -> None:
     """Raise ValueError for arguments that packed input would ignore or misuse."""
     if attention_mask is not None:
         raise ValueError("attention_mask is not supported for packed input: cu_seqlens isolates the segments")
     if probabilities is not None:
         raise ValueError("output_attentions needs padded rows")
-    if not rope:
-        raise ValueError("packed input needs rotary positions (rope: true)")

@@ -12,6 +12,7 @@ import torch
 
 from neobert.bench.device import device_name, gpu_uuid
 from neobert.data.store.prepare import prepare
+from neobert.rehearsal.answers import all_answers
 from neobert.rehearsal.measurements import (
     attention_of,
     context_of,
@@ -27,7 +28,6 @@ from neobert.rehearsal.parent import Parent
 from neobert.rehearsal.script import Script
 from neobert.rehearsal.trace import Trace, draw_from_generators, state_digests
 from neobert.rehearsal.trials import (
-    Examined,
     WorstCase,
     accumulation_error,
     overfit,
@@ -114,7 +114,7 @@ class Fresh:
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
         self.parent.say("testing predictions with known answers")
-        answers = trainer.task.probe(Examined(trainer), self.worst.train)
+        answers = all_answers(trainer, self.worst.train)
         self.seen["answers"] = [answer._asdict() for answer in answers]
         self.parent.finish(trainer, self.seen)
 

@@ -20,9 +20,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
+from neobert.probes.layout import with_lengths
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
-from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import Stopwatch
@@ -197,30 +197,6 @@ def train_on(trainer: Trainer, batch: Any) -> list[float]:
     return losses
 
 
-class Examined:
-    """Implementation of `Examiner` with the trainer of a rehearsal, after its last step."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self._trainer = trainer
-        # Labels that the run never had may have a higher loss than any before: not a spike of the run.
-        report = trainer.run_dir / "nonfinite_of_probe.json"
-        trainer.guard = FiniteGuard(trainer.world.device, report, 1, trainer.world.add_up)
-
-    def loss(self, batch: Any) -> float:
-        """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
-        with aside(self._trainer):
-            step = self._trainer.task.step or steps.accumulate
-            return float(step(self._trainer, [batch], max(1, batch.num_targets)))
-
-    def score(self, batch: Any) -> Any:
-        """Return the result of `Objective.evaluate` for a microbatch."""
-        return score(self._trainer, batch)
-
-    def train(self, batch: Any) -> None:
-        """Train 10 steps on one microbatch at the peak learning rate."""
-        train_on(self._trainer, batch)
-
-
 def wait_for_checkpoint(folder: Path) -> None:
     """Wait until the checkpoint `folder` is complete. Raises `ProjectError` REH002 after 120 seconds."""
     deadline_s = time.monotonic() + SAVE_LIMIT_S
@@ -246,12 +222,8 @@ def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
 def _packed(batch: Microbatch) -> Microbatch:
     assert batch.cu_seqlens is not None
     total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
-    lengths = adversarial_lengths(total, slots, batch.max_seqlen)
-    cu_seqlens = torch.full_like(batch.cu_seqlens, total)
-    cu_seqlens[0] = 0
-    cu_seqlens[1 : len(lengths) + 1] = torch.tensor(lengths).cumsum(0)
-    positions = torch.cat([torch.arange(length) for length in lengths])
-    return _whole(batch, _real_tokens(batch, (total,)), positions, cu_seqlens=cu_seqlens, segments=lengths)
+    full = replace(batch, input_ids=_real_tokens(batch, (total,)), num_tokens=total)
+    return with_lengths(full, adversarial_lengths(total, slots, batch.max_seqlen))
 
 
 def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
@@ -273,8 +245,15 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
     shape = (rows, batch.max_seqlen)
     positions = torch.arange(batch.max_seqlen).expand(shape).contiguous()
     mask = torch.ones(shape, dtype=batch.attention_mask.dtype)
-    segments = [batch.max_seqlen] * rows
-    return _whole(batch, _real_tokens(batch, shape), positions, attention_mask=mask, segments=segments)
+    return replace(
+        batch,
+        input_ids=_real_tokens(batch, shape),
+        position_ids=positions,
+        attention_mask=mask,
+        num_tokens=mask.numel(),
+        num_segments=rows,
+        sample_ids=torch.arange(rows),
+    )
 
 
 def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
@@ -284,15 +263,3 @@ def _real_tokens(batch: Microbatch, shape: tuple[int, ...]) -> Tensor:
         ids = ids[batch.attention_mask.flatten()]
     count = torch.Size(shape).numel()
     return ids.repeat(-(-count // ids.numel()))[:count].reshape(shape)
-
-
-def _whole(batch: Microbatch, ids: Tensor, positions: Tensor, segments: list[int], **more: Any) -> Microbatch:
-    return replace(
-        batch,
-        input_ids=ids,
-        position_ids=positions,
-        num_tokens=ids.numel(),
-        num_segments=len(segments),
-        sample_ids=torch.arange(len(segments)),
-        **more,
-    )

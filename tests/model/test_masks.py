@@ -151,8 +151,6 @@ def test_wrong_packed_input_is_refused(make_model, pack):
         model(torch.ones(3, 3, dtype=torch.long), cu_seqlens=run.cu_seqlens)
     with pytest.raises(ValueError, match="either input_ids or inputs_embeds"):
         model(cu_seqlens=run.cu_seqlens)
-    with pytest.raises(ValueError, match="rotary"):
-        make_model(rope=False)(**inputs)
 
 
 @pytest.mark.parametrize("boundaries", [[0, 5], [1, 9], [0, 6, 5, 9], [0, 5, 10]])

@@ -117,7 +117,7 @@ def test_rotary_positions_count_distances_only(make_model, pack, ratio):
     assert ratio(model(**running).logits, model(**run.inputs()).logits.double()) < 10 * HEALTHY
 
 
-@pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"rms_norm": False}])
+@pytest.mark.parametrize("changes", [{"hidden_act": "gelu"}, {"rms_norm": False}, {"rope": False}])
 def test_ablations_compute_the_same_packed_and_padded(make_model, pack, ratio, changes):
     model, run = make_model(**changes), pack((9, 4))
     packed = model(**run.inputs()).logits

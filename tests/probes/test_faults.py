@@ -108,12 +108,12 @@ def test_positions_not_reset_by_the_collator(verdict_on, monkeypatch):
 
 
 def test_positions_not_reset_by_the_model(verdict_on, monkeypatch):
-    sound = NeoBERT._run_blocks
+    sound = NeoBERT.run_blocks
 
     def running_on(self, x, position_ids, attend, keeps):
         return sound(self, x, torch.arange(x.shape[-2]), attend, keeps)
 
-    monkeypatch.setattr(NeoBERT, "_run_blocks", running_on)
+    monkeypatch.setattr(NeoBERT, "run_blocks", running_on)
     assert verdict_on()["NUM002"].status is Status.FAIL
 
 

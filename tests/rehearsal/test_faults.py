@@ -285,7 +285,9 @@ def labelled(text, tmp_path):
 def test_a_task_with_labels_of_texts_is_rehearsed_whole(rehearsal, labelled):
     found = rehearsal(**labelled)
     assert found.failed == set()
-    assert {answer.kind for answer in found.facts.answers} == {"different", "same", "close", "learned"}
+    assert {answer.kind for answer in found.facts.answers} == {
+        "isolation", "bidirectional", "equality", "positions", "different", "same", "learned",
+    }  # fmt: skip
     assert found.facts.accumulation.relative_difference < 1e-5
     assert found.facts.accumulation.num_targets[0] > found.facts.accumulation.num_targets[1] > 0
     assert found.facts.worst_case.num_targets == found.facts.worst_case.num_segments

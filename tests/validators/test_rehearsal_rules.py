@@ -462,22 +462,64 @@ def test_what_only_a_gpu_reads_is_not_missed_on_a_cpu():
         ("different", 9.999e-7, 1),
         ("same", 0.01, 0),
         ("same", 0.01001, 1),
-        ("close", 0.05, 0),
-        ("close", 0.0501, 1),
+        ("isolation", 0.0, 0),
+        ("isolation", 1e-9, 1),
+        ("bidirectional", 1.0, 0),
+        ("bidirectional", 0.99, 1),
+        ("causal", 0.0, 0),
+        ("causal", 1e-9, 1),
+        ("equality", 2.0, 0),
+        ("equality", 2.001, 1),
+        ("positions", 0.0, 0),
+        ("positions", 1.0, 1),
+        ("shift", 1e-6, 0),
+        ("shift", 0.0, 1),
         ("learned", 0.02, 0),
         ("learned", 0.0199, 1),
         ("same", None, 1),
     ],
 )
 def test_known_answers_at_their_limits(kind, value, count):
-    answers = (AnswerFacts(subject="a text", kind=kind, value=value),)
+    others = tuple(answer for answer in FOUND.answers if answer.kind != kind)
+    answers = (*others, AnswerFacts(subject="a text", kind=kind, value=value))
     messages = said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
     assert len(messages) == count
     assert all("a text" in message for message in messages)
 
 
-def test_answers_that_were_not_asked_for():
-    """Facts of an earlier version have none; a rehearsal that was cut short cannot have any."""
-    assert said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=()))) == []
+@pytest.mark.parametrize("kind", ["isolation", "bidirectional", "equality", "positions", "different", "same"])
+def test_a_test_that_every_task_must_have_is_unknown_without_it(kind):
+    answers = tuple(answer for answer in FOUND.answers if answer.kind != kind)
+    with pytest.raises(CannotTellError, match=rf"^not tested: {kind}$"):
+        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=answers)))
+
+
+def test_a_rehearsal_without_answers_is_unknown():
+    missing = "not tested: isolation, equality, positions, different, same, bidirectional"
+    with pytest.raises(CannotTellError, match=missing):
+        said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=())))
     with pytest.raises(CannotTellError, match="ran out of memory"):
         said("TSK006", replace(FACTS, rehearsal=replace(FOUND, answers=(), out_of_memory="no room")))
+
+
+def test_a_causal_model_needs_the_answer_of_a_causal_model(monkeypatch):
+    attention = replace(PLAN.shape.attention, direction="causal")
+    plan = replace(PLAN, shape=replace(PLAN.shape, attention=attention))
+    with pytest.raises(CannotTellError, match=r"^not tested: causal$"):
+        list(RULES["TSK006"].judge(RUN, plan, FACTS))
+
+
+def test_packed_learned_positions_are_proven_by_a_rehearsal():
+    run = overridden("model.rope=false")
+    plan = plan_run(run)
+    judged = RULES["MOD002"].judge
+    (warned,) = judged(run, plan, replace(FACTS, rehearsal=None))
+    assert warned.severity is Severity.WARN
+    assert warned.hint.startswith("run neobert-launch preflight --level rehearsal")
+    assert list(judged(run, plan, FACTS)) == []
+    leak = (AnswerFacts(subject="other documents", kind="isolation", value=0.1),)
+    (failed,) = judged(run, plan, replace(FACTS, rehearsal=replace(FOUND, answers=FOUND.answers + leak)))
+    assert failed.severity is None
+    assert "isolation: changing other documents changes the hidden states" in failed.message
+    with pytest.raises(CannotTellError, match="not tested: equality, isolation, positions"):
+        list(judged(run, plan, replace(FACTS, rehearsal=replace(FOUND, answers=()))))

@@ -13,11 +13,15 @@ from neobert.plan.vocabulary import TokenizerSize
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.known_answers import missed, unmeasured
+from validators.rule import CannotTellError, Violations, rule
 from validators.thresholds import MEMORY_SHARE
 
 PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5
+OF_PACKED_ROWS = ("isolation", "equality", "positions")
+"""Tests that prove the isolation of packed documents."""
+
 CHECKPOINTING = "trainer.gradient_checkpointing"
 
 
@@ -99,12 +103,12 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any size); that
     the vocabulary size is a multiple of 128 (a published checkpoint keeps its own size) and not below the
     number of tokens of the run's tokenizer; that `dataset.max_seq_length` does not exceed
-    `model.max_position_embeddings`; that the three length keys are equal; and that packing uses rotary
-    positions.
+    `model.max_position_embeddings`; and that the three length keys are equal. Packed documents with learned
+    positions have to be proven isolated by a rehearsal (TSK006); until then it warns.
 
     ## Why is this bad?
-    At best the run fails after the queue. At worst it does not: learned positions continue across packed
-    documents and the loss still falls.
+    At best the run fails after the queue. At worst it does not: with learned positions that continue across
+    packed documents, the loss still falls.
 
     ## Example
     ```yaml
@@ -123,7 +127,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
     yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
     yield from _vocabulary(run, plan.assumptions.tokenizer)
-    yield from _lengths(run.config, plan)
+    yield from _lengths(run.config, plan, facts)
 
 
 def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
@@ -173,7 +177,7 @@ def fitting_vocabulary(config: RunConfig) -> str:
     return "remove model.vocab_size: the default is the size of the tokenizer"
 
 
-def _lengths(config: RunConfig, plan: Plan) -> Violations:
+def _lengths(config: RunConfig, plan: Plan, facts: Facts) -> Violations:
     positions, max_length = plan.shape.max_positions, plan.max_length.value
     if max_length > positions:
         yield Violation(
@@ -193,11 +197,21 @@ def _lengths(config: RunConfig, plan: Plan) -> Violations:
             )
     is_packed = config.datacollator.pack_sequences and family_of(config).packs
     if is_packed and plan.shape.positions == "learned":
-        yield Violation(
-            "model.rope",
-            "learned positions continue across packed documents",
-            "set model.rope to true, or datacollator.pack_sequences to false",
-        )
+        yield from _packed_learned_positions(plan, facts)
+
+
+def _packed_learned_positions(plan: Plan, facts: Facts) -> Violations:
+    """Judge the rehearsal's tests of packed documents; without a rehearsal, warn that none was done."""
+    if facts.rehearsal is None:
+        message = "documents with learned positions are packed: a rehearsal has to prove their isolation"
+        hint = "run neobert-launch preflight --level rehearsal, or set datacollator.pack_sequences to false"
+        yield Violation("datacollator.pack_sequences", message, hint, Severity.WARN)
+        return
+    answers = facts.rehearsal.answers
+    yield from missed(answer for answer in answers if answer.kind in OF_PACKED_ROWS)
+    absent = set(unmeasured(answers, plan.shape.attention)) & set(OF_PACKED_ROWS)
+    if absent:
+        raise CannotTellError(f"packed learned positions: not tested: {', '.join(sorted(absent))}")
 
 
 @rule("MOD003", "checkpointing-against-memory", severity=Severity.WARN, level=Level.STATIC)

@@ -13,9 +13,11 @@ from torch import Tensor
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.export.weights import load_weights
+from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
+from neobert.kernels.plain_attention import plain_attention
 from neobert.model import (
     NeoBERTForSequenceClassification,
     NeoBERTForTokenClassification,
@@ -68,16 +70,18 @@ def build(
 
 def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> Backbone:
     """Return the backbone of a NeoBERT with any head."""
-    encoder, is_lm = model.base_model, isinstance(model, NeoBERTLMHead)
+    encoder, is_lm, config = model.base_model, isinstance(model, NeoBERTLMHead), model.config
+    heads = config.num_attention_heads
+    spec = AttentionSpec(heads=heads, kv_heads=heads, head_size=config.dim_head)
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
         states: Tensor = encoder(**inputs).last_hidden_state
         return states.flatten(0, -2)
 
     def plain(document: Tensor) -> Tensor:
+        x = encoder.get_input_embeddings()(document) * config.embedding_multiplier
         with torch.compiler.set_stance("force_eager"):
-            # With probabilities to return, attention is two products and a softmax.
-            states: Tensor = encoder(document[None], output_attentions=True).last_hidden_state[0]
+            states: Tensor = encoder.run_blocks(x, None, partial(plain_attention, spec=spec), False)[-1]
         return states
 
     ends = [encoder.encoder, *([model.decoder] if is_lm else [])]
@@ -90,7 +94,7 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
         attention=kernels.attention,
         attention_reason=kernels.reason,
         load=partial(load_weights, model, may_lack=() if is_lm else model.fresh_parts),
-        ends=() if is_lm and model.config.tie_word_embeddings else ends,
+        ends=() if is_lm and config.tie_word_embeddings else ends,
         head_parts=model.fresh_parts,
         token_objective=partial(KernelObjective, kernels=kernels) if kernels.replace_blocks else None,
         overlaps_exchange=exchange_overlaps(kernels.name),

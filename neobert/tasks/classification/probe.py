@@ -1,4 +1,4 @@
-"""Correctness probes of a classifier: attention, packed against padded logits, and planted labels."""
+"""Known-answer test of a classifier: planted labels of texts."""
 
 from __future__ import annotations
 
@@ -9,31 +9,17 @@ import torch
 from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch, filler_of
-from neobert.tasks.probes import TINY, attention_answers, in_rows, segments_of
+from neobert.probes.layout import Layout
 from neobert.training.loop.task import Answer, Examiner
 
+TINY = 1e-30
 MOST_CLASSES = 4
 """Limit of planted classes: each needs its own token and several texts that contain the token."""
 
 
 def classifier_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
-    """Yield the results: attention within texts, equal logits of padded and packed texts, planted labels."""
-    yield from attention_answers(examiner, batch, token_classes=None)
-    if batch.attention_mask is None:
-        yield layout_answer(examiner, batch)
+    """Yield whether planted labels are learned and belong to their texts."""
     yield planted_answer(examiner, batch)
-
-
-def layout_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Compare the logits of the same texts in a packed run and in padded rows.
-
-    The value is the largest difference, relative to the root mean square of the packed logits.
-    """
-    rows = in_rows(batch)
-    packed = examiner.score(batch).logits[: rows.num_segments]
-    difference = (examiner.score(rows).logits - packed).abs().max()
-    size = packed.square().mean().sqrt()
-    return Answer("texts in padded rows", "close", float(difference / size.clamp(min=TINY)))
 
 
 def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
@@ -68,7 +54,7 @@ def planted(batch: Microbatch, tokens: Tensor, values: Tensor, draw: torch.Gener
     """
     count = batch.num_segments
     chosen = (torch.arange(count) % len(values))[torch.randperm(count, generator=draw)]
-    segment, _ = segments_of(batch)
+    segment = Layout.of(batch).document.view_as(batch.input_ids)
     is_planted = batch.position_ids % 2 == 1
     labels = torch.full_like(batch.labels, filler_of(batch.labels.numpy()))
     labels[:count] = values[chosen]

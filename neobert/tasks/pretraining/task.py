@@ -22,7 +22,6 @@ from neobert.objectives.objective import most_targets
 from neobert.parallel import World
 from neobert.tasks.pretraining.masked_words import masked_words_of
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
-from neobert.tasks.probes import attention_answers
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.training.loop.task import Task
 
@@ -51,7 +50,6 @@ def build(
         objective=objective,
         metrics=partial(MaskedTokenMetrics, world.device),
         worst_case=partial(with_most_targets, objective, rates),
-        probe=partial(attention_answers, token_classes=vocab_size),
         targets_per_token=rates.training,
         guesser=None if prepared.eval is None else masked_words_of(prepared.eval, prepared.tokenizer),
     )

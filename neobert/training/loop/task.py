@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
 from neobert.objectives import Objective
 from neobert.parallel import World
+from neobert.runfiles.answer_kinds import AnswerKind
 from neobert.runfiles.samples import Guess, MaskedText
 from neobert.training.state.train_state import Progress
 from neobert.training.telemetry.stopwatch import Stopwatch
@@ -96,16 +97,11 @@ class Answer(NamedTuple):
 
     Attributes:
         subject: description of the tested property, for reports.
-        kind: meaning of `value`.
-            `different`: relative change of the loss, which must change.
-            `same`: change of the loss, which must not change, relative to a change that must occur.
-            `close`: relative difference of outputs that may differ by rounding only.
-            `learned`: share by which the loss with correct labels is below the loss with wrong labels, on new
-                examples.
+        kind: meaning of `value`, see `AnswerKind`.
     """
 
     subject: str
-    kind: Literal["different", "same", "close", "learned"]
+    kind: AnswerKind
     value: float
 
 
@@ -120,6 +116,11 @@ class Examiner(Protocol):
 
     def train(self, batch: Any) -> None:
         """Train a few steps on one microbatch at the peak learning rate."""
+
+
+def no_answers(_examiner: Examiner, _batch: Any) -> Iterator[Answer]:
+    """Yield nothing, for a task without tests of its own."""
+    yield from ()
 
 
 class Guesser(Protocol):
@@ -145,8 +146,8 @@ class Task:
         metrics: returns an empty accumulator for one evaluation.
         inputs: converts a microbatch to keyword arguments of the objective, on a device.
         worst_case: gives a microbatch the largest number of targets, to measure peak memory.
-        probe: tests the trained task on a microbatch of `worst_case`. It may change the weights, because
-            nothing runs after it.
+        probe: known-answer tests of its own, on a microbatch of `worst_case`, next to those of every task
+            (`neobert.rehearsal.answers`). It may train.
         describe: returns strings and arrays that identify a microbatch's samples.
         flops: returns the FLOPs of a microbatch, forward and backward, without padding.
         epoch: returns the passes over the data so far.
@@ -168,7 +169,6 @@ class Task:
     metrics: Callable[[], Metrics]
     inputs: Callable[[Any, torch.device], dict[str, Any]]
     worst_case: WorstCase
-    probe: Callable[[Examiner, Any], Iterator[Answer]]
     describe: Callable[[Any], dict[str, Any]]
     flops: Callable[[Any], int]
     epoch: Callable[[Progress], float]
@@ -177,6 +177,7 @@ class Task:
     identity: Mapping[str, str]
     num_classes: int
     targets_per_token: float
+    probe: Callable[[Examiner, Any], Iterator[Answer]] = no_answers
     step: Step | None = None
     read_retries: Callable[[], int | None] = lambda: None
     guesser: Guesser | None = None

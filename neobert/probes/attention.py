@@ -1,0 +1,149 @@
+"""Attention of a trained model against its spec: isolation, direction, equality with the formula, positions.
+
+The house derives these probes from `AttentionSpec` for every task. They compare final hidden states, on
+weights that let a fault show in the rounding of the run's precision.
+
+Shapes: T tokens of a microbatch, padding included; S tokens of one document; D hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.families.attention import AttentionSpec
+from neobert.probes.layout import Layout, with_edges, with_other_tokens
+from neobert.training.loop.task import Answer
+
+TINY = 1e-30
+LONGEST_COMPARED = 512
+"""Tokens of the longest document that is compared with the formula, whose scores are in memory at once."""
+
+ROUNDING = 5e-7
+"""Rounding error of fp32, relative to the largest value: the least that an error is compared with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """A model as the probes see it.
+
+    Attributes:
+        hidden: returns the final hidden states [T, D] of a microbatch, computed as in training, without
+            dropout.
+        plain: returns the final hidden states [S, D] of one document [S] by plain attention, as exactly as
+            the weights allow.
+        rounded: the same in the run's precision.
+        positions: returns the position ids [T] that the model received for a microbatch; None if it received
+            none.
+        spec: attention that the model declares.
+    """
+
+    hidden: Callable[[Microbatch], Tensor]
+    plain: Callable[[Tensor], Tensor]
+    rounded: Callable[[Tensor], Tensor]
+    positions: Callable[[Microbatch], Tensor | None]
+    spec: AttentionSpec
+
+
+def attention_answers(probed: Probed, batch: Microbatch) -> Iterator[Answer]:
+    """Yield the answers of all probes on a microbatch that is full of text.
+
+    A probe that cannot be carried out, such as isolation with one document, yields no answer.
+    """
+    window = probed.spec.window
+    batch = with_edges(batch, EDGE_REACH if window is None else window.reach)
+    layout = Layout.of(batch)
+    before = probed.hidden(batch)
+    noise = _moved(probed.hidden(batch), before).max()
+
+    def moved(is_other: Tensor) -> Tensor:
+        """Return the change of each token's hidden state beyond that of an equal pass."""
+        after = probed.hidden(with_other_tokens(batch, is_other))
+        return (_moved(after, before) - noise).clamp(min=0)
+
+    is_even = layout.document % 2 == 0
+    halves, wholes = is_even & layout.is_token & layout.is_late, ~is_even
+    by_halves, by_wholes = moved(halves), moved(wholes)
+    yield from _isolation(by_halves, by_wholes, is_even, layout)
+    yield from _direction(by_halves, is_even & layout.is_token, layout, probed.spec)
+    yield equality(probed, batch, layout, before)
+    positions = probed.positions(batch)
+    if positions is not None:
+        is_misplaced = (positions.flatten().cpu() != layout.place) & layout.is_token
+        yield Answer("documents", "positions", int(is_misplaced.sum()))
+
+
+EDGE_REACH = 3
+"""Stands for the reach of a window in a model that has none: a document of 5 tokens."""
+
+
+def _moved(after: Tensor, before: Tensor) -> Tensor:
+    """Return the largest change of each token's hidden state [T], on the CPU."""
+    return (after - before).abs().amax(-1).float().cpu()
+
+
+def _isolation(by_halves: Tensor, by_wholes: Tensor, is_even: Tensor, layout: Layout) -> Iterator[Answer]:
+    """Compare tokens of documents that were not changed: of the odd ones, then of the even ones."""
+    odd, even = ~is_even & layout.is_token, is_even & layout.is_token
+    if not odd.any() and layout.is_token.all():
+        return
+    unchanged = torch.cat([by_halves[odd], by_wholes[even]])
+    effect = torch.cat([by_halves, by_wholes]).max().clamp(min=TINY)
+    yield Answer("other documents and padding", "isolation", float(unchanged.max() / effect))
+
+
+def _direction(moved: Tensor, is_changed: Tensor, layout: Layout, spec: AttentionSpec) -> Iterator[Answer]:
+    """Compare early tokens of documents whose second half was changed."""
+    is_early = is_changed & ~layout.is_late
+    if not is_early.any():
+        return
+    if spec.is_causal:
+        effect = moved[is_changed].max().clamp(min=TINY)
+        yield Answer("later tokens", "causal", float(moved[is_early].max() / effect))
+        return
+    # The last of the early tokens is within any window of the first late one.
+    is_last = is_early & (layout.place == layout.length // 2 - 1)
+    yield Answer("later tokens", "bidirectional", float((moved[is_last] > 0).float().mean()))
+
+
+def equality(probed: Probed, batch: Microbatch, layout: Layout, hidden: Tensor) -> Answer:
+    """Compare documents of the microbatch with the formula for each alone.
+
+    The value is the largest root mean square error of a token, relative to that of the formula in the run's
+    precision.
+    """
+    error, unit = 0.0, 0.0
+    ids = batch.input_ids.flatten().to(hidden.device)
+    for tokens in layout.documents():
+        if 0 < len(tokens) <= LONGEST_COMPARED:
+            places = tokens.to(hidden.device)
+            truth = probed.plain(ids[places])
+            error = max(error, _rms(hidden[places] - truth))
+            least = ROUNDING * float(truth.abs().max())
+            unit = max(unit, least, _rms(probed.rounded(ids[places]) - truth))
+    return Answer("documents", "equality", error / max(unit, TINY))
+
+
+def _rms(error: Tensor) -> float:
+    """Return the largest root mean square of a token's error."""
+    return float(error.float().square().mean(-1).sqrt().max())
+
+
+@torch.no_grad()
+def draw_weights(model: nn.Module, seed: int = 0) -> None:
+    """Draw weights that keep activations at unit scale: with smaller ones, rounding would hide a fault."""
+    draws: dict[torch.device, torch.Generator] = {}
+    for name, weight in model.named_parameters():
+        if weight.device not in draws:
+            draws[weight.device] = torch.Generator(weight.device).manual_seed(seed)
+        draw = draws[weight.device]
+        if weight.dim() == 1:
+            weight.normal_(1.0 if name.endswith("weight") else 0.0, 0.1, generator=draw)
+        elif isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding):
+            weight.normal_(generator=draw)
+        else:
+            weight.normal_(0.0, weight[0].numel() ** -0.5, generator=draw)

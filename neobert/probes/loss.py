@@ -1,0 +1,89 @@
+"""Loss of a trained task against the attention of its model, in the step that trains it.
+
+The probes of `neobert.probes.attention` see the model alone. These see what a task makes of it: a compiled
+step, an objective that calls the model in its own way, a shift of its targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
+from neobert.data.batches.targets import IGNORED
+from neobert.families.attention import AttentionSpec
+from neobert.probes.layout import Layout, with_other_tokens
+from neobert.training.loop.task import Answer, Examiner
+
+TINY = 1e-30
+
+
+def loss_answers(
+    examiner: Examiner, batch: Microbatch, spec: AttentionSpec, num_classes: int
+) -> Iterator[Answer]:
+    """Yield whether the loss of a text depends on its own tokens, and on nothing else.
+
+    Args:
+        batch: full of text; every second text is labelled and its loss observed.
+        num_classes: number of classes of a token's label; not used where texts are labelled.
+    """
+    batch = batch if batch.attention_mask is None else with_padding(batch)
+    layout = Layout.of(batch)
+    is_own = layout.is_token & (layout.document % 2 == 0)
+    labels_tokens = batch.labels.shape == batch.input_ids.shape
+    early = is_own & ~layout.is_late
+    labelled = with_labels_at(batch, early, num_classes) if labels_tokens else with_half_of_labels(batch)
+    before = examiner.loss(labelled)
+
+    def change(is_other: Tensor) -> float:
+        return abs(examiner.loss(with_other_tokens(labelled, is_other)) - before)
+
+    looks_back = spec.is_causal and labels_tokens
+    own = early if looks_back else is_own & layout.is_late
+    effect = change(own)
+    which = "earlier" if looks_back else "later"
+    yield Answer(f"the {which} tokens of a text", "different", effect / max(abs(before), TINY))
+    yield Answer("other texts and padding", "same", change(~is_own) / max(effect, TINY))
+    if looks_back:
+        yield Answer(
+            "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
+        )
+        yield _shift(examiner, batch, early & (layout.place == layout.length // 2 - 1), num_classes)
+
+
+def _shift(examiner: Examiner, batch: Microbatch, is_last: Tensor, num_classes: int) -> Answer:
+    """Change the last token that a target may see, which is at the target's own position."""
+    labelled = with_labels_at(batch, is_last, num_classes)
+    before = examiner.loss(labelled)
+    effect = abs(examiner.loss(with_other_tokens(labelled, is_last)) - before)
+    return Answer("the token at the position of a target", "shift", effect / max(abs(before), TINY))
+
+
+def with_padding(batch: Microbatch) -> Microbatch:
+    """Mask the last quarter of every row as padding, without changing its tokens."""
+    assert batch.attention_mask is not None
+    width = batch.input_ids.shape[1]
+    mask = batch.attention_mask.clone()
+    mask[:, width - width // 4 :] = False
+    return replace(batch, attention_mask=mask, num_tokens=int(mask.sum()))
+
+
+def with_labels_at(batch: Microbatch, is_labelled: Tensor, num_classes: int) -> Microbatch:
+    """Label the tokens of a flat mask by their ids modulo `num_classes`.
+
+    At most as many tokens are labelled as the batch has targets.
+    """
+    places = is_labelled.nonzero().squeeze(1)[: batch.num_targets]
+    labels = torch.full_like(batch.labels, IGNORED)
+    labels.view(-1)[places] = batch.input_ids.flatten()[places] % num_classes
+    return replace(batch, labels=labels, num_targets=len(places))
+
+
+def with_half_of_labels(batch: Microbatch) -> Microbatch:
+    """Keep the labels of every second text, and ignore those of the others."""
+    labels = batch.labels.clone()
+    labels[1::2] = filler_of(labels.numpy())
+    return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))

@@ -1,0 +1,150 @@
+"""Attention of a task is tested by its rehearsal: planted faults are seen by name, whatever the task is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from neobert.families.neobert.spec import NEOBERT, read_shape
+from neobert.families.table import FAMILIES
+from neobert.model import attention as kernels
+from neobert.objectives import TokenObjective
+from neobert.tasks.pretraining.task import PretrainingData
+from neobert.tasks.table import TASKS
+from tests.rehearsal import toy_decoder
+
+PADDED = {"datacollator": {"pack_sequences": False}}
+LEARNED = {"model": {"rope": False}}
+
+
+@pytest.mark.parametrize("sections", [PADDED, LEARNED], ids=["padded rows", "learned positions"])
+def test_a_sound_model_passes(rehearsal, sections):
+    found = rehearsal(**sections)
+    assert found.failed == set()
+    assert {answer.kind for answer in found.facts.answers} == {
+        "isolation", "bidirectional", "equality", "positions", "different", "same",
+    }  # fmt: skip
+
+
+def two_merged(monkeypatch):
+    real = kernels.segment_lengths
+
+    def merged(*arguments):
+        first, second, *others = real(*arguments)
+        return [first + second, *others]
+
+    monkeypatch.setattr(kernels, "segment_lengths", merged)
+
+
+def positions_that_run_on(monkeypatch):
+    inputs = PretrainingData.inputs
+
+    def running_on(self, batch, device):
+        given = inputs(self, batch, device)
+        return given | {"position_ids": torch.arange(given["input_ids"].numel()) % 32}
+
+    monkeypatch.setattr(PretrainingData, "inputs", running_on)
+
+
+def look_back_only(monkeypatch):
+    attend = F.scaled_dot_product_attention
+    monkeypatch.setattr(
+        F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, is_causal=True)
+    )
+
+
+def another_scale(monkeypatch):
+    attend = F.scaled_dot_product_attention
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, **_: attend(q, k, v, scale=0.2))
+
+
+@pytest.mark.parametrize(
+    ("fault", "sections", "messages"),
+    [
+        (two_merged, {}, ["isolation: ", "equality: ", "isolation of the loss: "]),
+        (positions_that_run_on, {}, ["positions: "]),
+        (positions_that_run_on, LEARNED, ["positions: ", "equality: "]),
+        (look_back_only, {}, ["direction: ", "equality: "]),
+        (another_scale, {}, ["equality: "]),
+    ],
+)
+def test_a_fault_of_an_encoder_is_named(rehearsal, monkeypatch, fault, sections, messages):
+    fault(monkeypatch)
+    found = rehearsal(**sections)
+    assert "TSK006" in found.failed
+    for message in messages:
+        assert message in found.message("TSK006")
+
+
+@pytest.fixture
+def causal(rehearsal, monkeypatch):
+    """Rehearse a causal task over a causal model."""
+    spec = replace(
+        TASKS["pretrain"],
+        module="tests.rehearsal.toy_causal",
+        examples="tests.rehearsal.toy_causal",
+        auto_class="AutoModelForCausalLM",
+    )
+    monkeypatch.setitem(TASKS, "pretrain", spec)
+    family = replace(
+        NEOBERT,
+        module="tests.rehearsal.toy_decoder",
+        read_shape=lambda section, *sizes: replace(
+            read_shape(section, *sizes), attention=toy_decoder.spec_of(section)
+        ),
+    )
+    monkeypatch.setitem(FAMILIES, "neobert", family)
+    return lambda: rehearsal(model={"kernel_backend": "torch", "num_attention_heads": 4})
+
+
+def test_a_sound_causal_task_passes(causal):
+    found = causal()
+    assert found.failed == {"CFG004"}  # it reads no masking keys
+    assert {answer.kind for answer in found.facts.answers} == {
+        "isolation", "causal", "equality", "positions", "different", "same", "shift",
+    }  # fmt: skip
+
+
+def test_a_causal_task_whose_documents_are_merged_fails_by_name(causal, monkeypatch):
+    """Without position ids, transformers takes the row as one document."""
+    monkeypatch.setattr(toy_decoder, "positions_received", lambda positions: torch.arange(len(positions)))
+    found = causal()
+    assert found.checks["TSK006"].status == "fail"
+    for message in ("isolation: ", "equality: ", "positions: ", "isolation of the loss: "):
+        assert message in found.message("TSK006")
+
+
+def test_later_tokens_that_a_causal_model_sees(causal, monkeypatch):
+    attend = F.scaled_dot_product_attention
+
+    def in_both_directions(q, k, v, attn_mask=None, is_causal=False, **rest):
+        groups = attn_mask if attn_mask is None else attn_mask | attn_mask.transpose(-1, -2)
+        return attend(q, k, v, attn_mask=groups, **rest)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", in_both_directions)
+    message = causal().message("TSK006")
+    for part in ("direction: changing later tokens", "equality: ", "the later tokens of a text"):
+        assert part in message
+
+
+def test_key_heads_in_another_order(causal, monkeypatch):
+    from transformers.integrations import sdpa_attention
+
+    monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", lambda *_: False)
+    monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda x, times: x.repeat(1, times, 1, 1))
+    assert "equality: " in causal().message("TSK006")
+
+
+def test_a_shift_that_is_done_twice(causal, monkeypatch):
+    decoded = TokenObjective._decoded_loss
+
+    def shifted_again(self, hidden, labels, num_rows):
+        return decoded(self, hidden[:-1], labels[1:], min(num_rows, len(labels) - 1))
+
+    monkeypatch.setattr(TokenObjective, "_decoded_loss", shifted_again)
+    message = causal().message("TSK006")
+    assert "shift: changing the token at the position of a target" in message
+    assert "equality" not in message

@@ -1,0 +1,119 @@
+"""Tests with known answers: limits of each kind, and the kinds that a run must have. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import ge, le
+from typing import TYPE_CHECKING, NamedTuple
+
+from validators.finding import Violation
+
+if TYPE_CHECKING:
+    from neobert.families.attention import AttentionSpec
+    from validators.facts_rehearsal import AnswerFacts
+    from validators.rule import Violations
+
+
+class Limit(NamedTuple):
+    """Limit of one kind of test: comparison, value, and message and hint of the finding."""
+
+    holds: Callable[[float, float], bool]
+    value: float
+    problem: str
+    hint: str
+
+    def is_missed(self, answer: AnswerFacts) -> bool:
+        """Return whether an answer of this kind is wrong, or not a number."""
+        return answer.value is None or not self.holds(answer.value, self.value)
+
+
+BOUNDS = (
+    "pass the bounds of the documents (cu_seqlens) to the attention, or set datacollator.pack_sequences to "
+    "false"
+)
+LIMITS = {
+    "isolation": Limit(
+        le,
+        0.0,
+        "isolation: changing {} changes the hidden states of a document, by {:.2g} of the effect of its own "
+        "tokens (must be {:g})",
+        BOUNDS,
+    ),
+    "bidirectional": Limit(
+        ge,
+        1.0,
+        "direction: changing {} changes earlier hidden states in {:.0%} of the documents of a bidirectional "
+        "model (must be {:.0%})",
+        "remove the causal mask from the attention, or declare the model causal",
+    ),
+    "causal": Limit(
+        le,
+        0.0,
+        "direction: changing {} changes earlier hidden states of a causal model, by {:.2g} of the effect on "
+        "their own (must be {:g})",
+        "pass a causal mask to the attention",
+    ),
+    "equality": Limit(
+        le,
+        2.0,
+        "equality: the hidden states of packed {} differ from plain attention over each alone by {:.3g} "
+        "times the rounding error (at most {:g})",
+        "compare bounds, windows, scale and the order of key heads in the model with its AttentionSpec",
+    ),
+    "positions": Limit(
+        le,
+        0,
+        "positions: in the {}, {} tokens have position ids that do not count from 0 in each (must be {:g})",
+        "pass position_ids that restart in each document",
+    ),
+    "different": Limit(
+        ge,
+        1e-6,
+        "changing {} changes the loss by a relative {:.2g} (at least {:.2g})",
+        "check the attention mask and the labels: a text's loss has to depend on its own tokens",
+    ),
+    "same": Limit(
+        le,
+        0.01,
+        "isolation of the loss: changing {} changes the loss of a text by {:.2g} of the effect of its own "
+        "tokens (at most {:.2g})",
+        BOUNDS,
+    ),
+    "shift": Limit(
+        ge,
+        1e-6,
+        "shift: changing {} changes its loss by a relative {:.2g} (at least {:.2g})",
+        "shift the labels once: in the target rule, or in the loss",
+    ),
+    "learned": Limit(
+        ge,
+        0.02,
+        "after ten steps on {}, correct labels of new texts have a loss {:.2g} below that of wrong labels "
+        "(relative; at least {:.2g})",
+        "raise optimizer.lr; if this does not help, report a bug: labels are assigned to wrong texts",
+    ),
+}
+"""Rounding in bf16 is a tenth of the limit of `same`; one token of another text is more than that limit."""
+
+OF_EVERY_TASK = ("isolation", "equality", "positions", "different", "same")
+
+
+def missed(answers: Iterable[AnswerFacts]) -> Violations:
+    """Yield a violation for each wrong answer."""
+    for answer in answers:
+        limit = LIMITS[answer.kind]
+        if answer.value is None:
+            message = (
+                f"the loss or a hidden state is not finite in the {answer.kind} test of {answer.subject}"
+            )
+            yield Violation("task", message, "lower optimizer.lr, or raise scheduler.warmup_steps")
+        elif limit.is_missed(answer):
+            yield Violation(
+                "task", limit.problem.format(answer.subject, answer.value, limit.value), limit.hint
+            )
+
+
+def unmeasured(answers: Iterable[AnswerFacts], attention: AttentionSpec) -> list[str]:
+    """Return the kinds that every task must have and that were not measured, given the model's attention."""
+    measured = {answer.kind for answer in answers}
+    return [kind for kind in (*OF_EVERY_TASK, attention.direction) if kind not in measured]
