@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from validators.facts_rehearsal import AnswerFacts
+
 ProbeName = Literal["isolation", "padding", "direction", "parity", "rotation", "repeats"]
 
 
@@ -144,6 +146,8 @@ class NumericsFacts:
         is_full: whether every installed backend was probed, not only the resolved one.
         uniform_loss: logarithm of the vocabulary size, the loss of an untrained model.
         unavailable: backends that cannot run here, each with the reason.
+        attention: attention kernel of a model that has no paths, and `answers` of its probes, see
+            `AnswerFacts`; empty for NeoBERT, whose paths are probed one by one.
     """
 
     device: str
@@ -157,6 +161,8 @@ class NumericsFacts:
     initial_loss: float
     paths: tuple[PathFacts, ...]
     unavailable: dict[str, str]
+    attention: str = ""
+    answers: tuple[AnswerFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

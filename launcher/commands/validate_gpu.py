@@ -22,7 +22,6 @@ from launcher.terminal import console
 from launcher.terminal.activity import activity, announce
 from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, ProjectError
-from neobert.families.table import family_of
 from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.core import judge
@@ -109,12 +108,7 @@ def measure(resolved: ResolvedRun, *, every: bool) -> Facts:
         every: measure all installed attention backends, not only the backend of the run.
     """
     needs_gpu = resolved.device == "cuda"
-    family = family_of(resolved.config)
-    probes = [Probe("software", probe_software)]
-    if family.has_numerics_probes:
-        probes.append(numerics_probe(needs_gpu=needs_gpu, every=every))
-    elif not needs_gpu:
-        raise _nothing_to_validate(f"the probes do not support models of type {family.name}")
+    probes = [Probe("software", probe_software), numerics_probe(needs_gpu=needs_gpu, every=every)]
     if needs_gpu:
         probes += [
             Probe("gpus", lambda _: probe_gpus()),

@@ -46,8 +46,15 @@ def _numerics(numerics: NumericsFacts, *, verbose: bool) -> str:
     segments = f"{counted(len(lengths), 'segment')} of {min(lengths):,} to {max(lengths):,}"
     head = printable(f"{numerics.device}, {numerics.dtype}: {numerics.num_tokens:,} tokens, {segments}")
     rows = [HEAD, *(_path(path) for path in numerics.paths)]
+    if numerics.attention:
+        rows = [["test", "kernel", "result"]]
+        rows += [[each.kind, numerics.attention, _value(each.value)] for each in numerics.answers]
     notes = [printable(f"  not available: {name}: {reason}") for name, reason in numerics.unavailable.items()]
     return "\n".join([head, columns(rows, indent="  "), *(notes if verbose else ())])
+
+
+def _value(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.3g}"
 
 
 def _path(path: PathFacts) -> list[str]:

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 
 from neobert.errors import ProjectError, write_error_file
-from neobert.probes.numerics.suite import ParallelPaths, probe_named, run_suite
+from neobert.families.table import family_of
+from neobert.probes.attention_suite import probe_attention
+from neobert.probes.numerics.suite import ParallelPaths, compute_as_in_training, probe_named, run_suite
 from neobert.train import leave, read_config
 
 
@@ -55,6 +57,9 @@ def answer(path: Path, device: str | None, *, every: bool, label: str | None = N
     if device == "cuda" and not has_cuda:
         return {"unsupported": f"torch {torch.__version__} finds no CUDA device"}
     config, device_type = read_config(path), device or ("cuda" if has_cuda else "cpu")
+    if not family_of(config).has_numerics_probes:
+        compute_as_in_training(config, device_type)
+        return {"unsupported": "", "numerics": probe_attention(config)}
     if label is not None:
         return probe_named(config, device_type, label)
     probe = ParallelPaths(path) if every else None

@@ -54,8 +54,7 @@ def attention_answers(probed: Probed, batch: Microbatch) -> Iterator[Answer]:
 
     A probe that cannot be carried out, such as isolation with one document, yields no answer.
     """
-    window = probed.spec.window
-    batch = with_edges(batch, EDGE_REACH if window is None else window.reach)
+    batch = with_edges(batch, reach_of(probed.spec))
     layout = Layout.of(batch)
     before = probed.hidden(batch)
     noise = _moved(probed.hidden(batch), before).max()
@@ -77,8 +76,9 @@ def attention_answers(probed: Probed, batch: Microbatch) -> Iterator[Answer]:
         yield Answer("documents", "positions", int(is_misplaced.sum()))
 
 
-EDGE_REACH = 3
-"""Stands for the reach of a window in a model that has none: a document of 5 tokens."""
+def reach_of(spec: AttentionSpec) -> int:
+    """Return the reach of the model's windows, or of an imaginary one in a model that has none."""
+    return 3 if spec.window is None else spec.window.reach
 
 
 def _moved(after: Tensor, before: Tensor) -> Tensor:

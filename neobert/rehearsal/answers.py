@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from neobert.families.attention import AttentionSpec
 from neobert.families.table import shape_of
-from neobert.objectives import TokenObjective
-from neobert.probes.attention import Probed, attention_answers, draw_weights
+from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
+from neobert.probes.probed_model import probed_model
 from neobert.rehearsal.trials import aside, score, train_on
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
-from neobert.training.loop.task import Answer, Task
+from neobert.training.loop.task import Answer
 from neobert.training.state.trainer import Trainer
 
 
@@ -58,69 +53,6 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     task.objective.eval()
     with world.whole(trainer.module):
         draw_weights(task.model)
-        yield from attention_answers(probed(trainer, spec), batch)
+        model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
+        yield from attention_answers(model, batch)
     task.objective.train()
-
-
-def probed(trainer: Trainer, spec: AttentionSpec) -> Probed:
-    """Return the run's model as the probes see it: in the run's precision, with the kernels of its step."""
-    task, world = trainer.task, trainer.world
-
-    def hidden(batch: Any) -> Tensor:
-        # With gradients: without them, other kernels may run.
-        with world.autocast():
-            return hidden_states(task, task.inputs(batch, world.device)).detach()
-
-    @torch.no_grad()
-    def plain(document: Tensor) -> Tensor:
-        with exact_products(), torch.autocast(world.device.type, enabled=False):
-            return task.backbone.plain(document)
-
-    @torch.no_grad()
-    def rounded(document: Tensor) -> Tensor:
-        with world.autocast():
-            return task.backbone.plain(document)
-
-    def positions(batch: Any) -> Tensor | None:
-        given = task.inputs(batch, world.device).get("position_ids")
-        with torch.compiler.set_stance("force_eager"), recorded_positions(task.model.base_model) as received:
-            hidden(batch)
-        # Blocks that this project's kernels replace are called without the model around them.
-        return received[0] if received else given
-
-    return Probed(hidden=hidden, plain=plain, rounded=rounded, positions=positions, spec=spec)
-
-
-def hidden_states(task: Task, inputs: dict[str, Any]) -> Tensor:
-    """Return the final hidden states [T, D] of a microbatch, by the kernels that train the task."""
-    inputs = {name: value for name, value in inputs.items() if name not in ("labels", "num_targets")}
-    objective = task.objective
-    if isinstance(objective, TokenObjective):
-        return objective.final_states(objective.encode(inputs))
-    return task.backbone.hidden(inputs)
-
-
-@contextmanager
-def recorded_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
-    """Record the position ids of each call of the model inside the `with` block."""
-    received: list[Tensor | None] = []
-
-    def note(_model: nn.Module, _arguments: Any, named: dict[str, Any]) -> None:
-        received.append(named.get("position_ids"))
-
-    handle = model.register_forward_pre_hook(note, with_kwargs=True)
-    try:
-        yield received
-    finally:
-        handle.remove()
-
-
-@contextmanager
-def exact_products() -> Iterator[None]:
-    """Compute matrix products of fp32 in fp32 inside the `with` block, without TF32."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

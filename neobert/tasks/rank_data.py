@@ -72,16 +72,7 @@ class RankData(ABC):
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
         """Return the arguments of the objective's forward on `device`."""
-        on_device = batch.to(device)
-        return {
-            "num_targets": batch.num_targets,
-            "labels": on_device.labels,
-            "input_ids": on_device.input_ids,
-            "position_ids": on_device.position_ids,
-            "attention_mask": on_device.attention_mask,
-            "cu_seqlens": on_device.cu_seqlens,
-            "max_seqlen": batch.max_seqlen,
-        }
+        return inputs_of(batch, device)
 
     def read_retries(self) -> int | None:
         """Return the number of retried reads of the training stream; None for prepared text."""
@@ -122,6 +113,20 @@ def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
         num_classes=1 if backbone.head is None else backbone.head.linear.out_features,
         **own,
     )
+
+
+def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:
+    """Return the arguments of an objective's forward on `device`."""
+    on_device = batch.to(device)
+    return {
+        "num_targets": batch.num_targets,
+        "labels": on_device.labels,
+        "input_ids": on_device.input_ids,
+        "position_ids": on_device.position_ids,
+        "attention_mask": on_device.attention_mask,
+        "cu_seqlens": on_device.cu_seqlens,
+        "max_seqlen": batch.max_seqlen,
+    }
 
 
 def segment_lengths(batch: Microbatch) -> torch.Tensor:

@@ -11,10 +11,12 @@ from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
+from validators.known_answers import missed
 from validators.numerics_faults import FAULTS, is_killed
 from validators.rule import CannotTellError, Violations, needed, rule
 
 if TYPE_CHECKING:
+    from neobert.runfiles.answer_kinds import AnswerKind
     from validators.facts_num import NumericsFacts, PathFacts, ProbeFacts, ProbeName
 
 PATH = "model.attn_backend"
@@ -23,9 +25,9 @@ OF_A_COMPILED_PATH: tuple[ProbeName, ...] = ("isolation", "parity", "repeats")
 OTHER_BACKEND = "set model.attn_backend or model.kernel_backend to a path that passes"
 
 
-def _has_no_probes(run: ResolvedRun, plan: Plan) -> str:
+def _is_not_repeated(run: ResolvedRun, plan: Plan) -> str:
     family = family_of(run.config)
-    return "" if family.has_numerics_probes else f"the probes do not support models of type {family.name}"
+    return "" if family.has_numerics_probes else f"steps of type {family.name} are not repeated"
 
 
 @dataclass(slots=True)
@@ -42,9 +44,18 @@ class _Judged:
             raise CannotTellError("; ".join(self.unknowns))
 
 
-def _judge(plan: Plan, facts: Facts, names: tuple[ProbeName, ...]) -> _Judged:
-    judged = _Judged()
-    paths = needed(facts.numerics).paths
+def _judge(
+    plan: Plan, facts: Facts, names: tuple[ProbeName, ...], kinds: tuple[AnswerKind, ...] = ()
+) -> _Judged:
+    """Judge the probes `names` of each path, or the answers of these kinds for a model without paths."""
+    judged, numerics = _Judged(), needed(facts.numerics)
+    paths = numerics.paths
+    if numerics.attention:
+        answers = [answer for answer in numerics.answers if answer.kind in kinds]
+        judged.faults += [f"{numerics.attention}: {each.message}" for each in missed(answers)]
+        absent = {*kinds} - {answer.kind for answer in answers}
+        judged.unknowns += [f"{numerics.attention}: not tested: {kind}" for kind in sorted(absent)]
+        return judged
     for path in paths:
         if path.error:
             judged.unknowns.append(f"{path.label}: the probes stopped: {path.error}")
@@ -92,7 +103,6 @@ def _is_unstable(probes: ProbeFacts) -> bool:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
-    inapplicable=_has_no_probes,
 )
 def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Attention that leaks between documents, or from padding.
@@ -116,7 +126,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     a backend that passes `neobert-launch validate-gpu --full`
     ```
     """
-    judged = _judge(plan, facts, ("isolation", "padding"))
+    judged = _judge(plan, facts, ("isolation", "padding"), ("isolation",))
     for path in needed(facts.numerics).paths:
         if (path.dispatched or not path.error) and path.dispatched != path.attention:
             ran = path.dispatched or "an unreported kernel"
@@ -131,7 +141,6 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
-    inapplicable=_has_no_probes,
 )
 def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A packed step that differs from a step on its documents one by one.
@@ -155,7 +164,7 @@ def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     angles in fp32; a backend that validate-gpu passes
     ```
     """
-    judged = _judge(plan, facts, ("parity", "rotation"))
+    judged = _judge(plan, facts, ("parity", "rotation"), ("equality", "positions"))
     judged.faults += _of_the_model(needed(facts.numerics))
     yield from judged.conclude(OTHER_BACKEND)
 
@@ -178,7 +187,6 @@ def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
-    inapplicable=_has_no_probes,
 )
 def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An encoder that does not attend to later tokens, or a decoder that does.
@@ -202,7 +210,8 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     attention in the direction that the model declares
     ```
     """
-    yield from _judge(plan, facts, ("direction",)).conclude(OTHER_BACKEND)
+    direction = plan.shape.attention.direction
+    yield from _judge(plan, facts, ("direction",), (direction,)).conclude(OTHER_BACKEND)
 
 
 @rule(
@@ -212,7 +221,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     level=Level.GPU,
     needs=("numerics",),
     any_device=True,
-    inapplicable=_has_no_probes,
+    inapplicable=_is_not_repeated,
 )
 def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Two identical steps with different results.

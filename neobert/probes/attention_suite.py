@@ -1,0 +1,94 @@
+"""Attention of any family's model on this machine, without a run: the same probes as in a rehearsal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, cast
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.windows import Cursor
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.families.backbone import build_backbone
+from neobert.families.table import longest_row, shape_of
+from neobert.objectives import build_objective
+from neobert.parallel import World
+from neobert.plan.vocabulary import vocabulary_rows
+from neobert.probes.attention import attention_answers, draw_weights, reach_of
+from neobert.probes.layout import Layout, with_edges
+from neobert.probes.probed_model import probed_model
+from neobert.tasks.rank_data import inputs_of
+
+MOST_TOKENS = 8192
+FIRST_ID = 8
+SHORTEST = 8
+"""Mean tokens of a document, which bounds the number of documents in a packed row."""
+
+
+class Markers:
+    """Ids of special tokens, which is all that a model's construction needs of a tokenizer."""
+
+    pad_id, cls_id, sep_id = 0, 1, 2
+
+
+def probe_attention(config: RunConfig) -> dict[str, Any]:
+    """Build the model of a config with random weights, and probe it on random text; return JSON values.
+
+    Raises `ProjectError` as the construction of the model does.
+    """
+    world, vocab_size = World(config.trainer.mixed_precision), vocabulary_rows(config)
+    tokenizer = cast(TokenizerBundle, Markers())
+    backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
+    objective = build_objective(config, backbone, world.device.type)
+    objective.to(world.device).eval()
+    spec = shape_of(config, vocab_size).attention
+    batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))
+    with torch.no_grad(), world.autocast():
+        loss = objective(**inputs_of(batch, world.device)) / batch.num_targets
+    draw_weights(backbone.model)
+    model = probed_model(backbone, objective, world, inputs_of, spec)
+    answers = [answer._asdict() for answer in attention_answers(model, batch)]
+    is_on_gpu = world.is_on_gpu
+    return {
+        "device": torch.cuda.get_device_name() if is_on_gpu else "cpu",
+        "torch": torch.__version__,
+        "is_full": False,
+        "dtype": str(world.compute_dtype).removeprefix("torch."),
+        "vocab_size": vocab_size,
+        "num_tokens": batch.num_tokens,
+        "segment_lengths": [len(tokens) for tokens in Layout.of(batch).documents()],
+        "uniform_loss": math.log(vocab_size),
+        "paths": [],
+        "initial_loss": float(loss),
+        "unavailable": {},
+        "attention": backbone.attention,
+        "answers": answers,
+    }
+
+
+def full_of_random_text(config: RunConfig, vocab_size: int) -> Microbatch:
+    """Return a microbatch without padding in the run's layout, of at most `MOST_TOKENS` tokens or one row."""
+    longest = longest_row(config)
+    rows = max(1, min(config.trainer.per_device_train_batch_size, MOST_TOKENS // longest))
+    draw = torch.Generator().manual_seed(config.seed)
+    ids, labels = (torch.randint(FIRST_ID, vocab_size, (rows, longest), generator=draw) for _ in range(2))
+    positions = torch.arange(longest).expand(rows, longest).contiguous()
+    is_packed, total = config.datacollator.pack_sequences, rows * longest
+    slots = total // SHORTEST + rows
+    bounds = torch.full((slots + 1,), total, dtype=torch.int32)
+    bounds[: rows + 1] = torch.arange(rows + 1) * longest
+    return Microbatch(
+        input_ids=ids.flatten() if is_packed else ids,
+        labels=labels.flatten() if is_packed else labels,
+        position_ids=positions.flatten() if is_packed else positions,
+        cu_seqlens=bounds if is_packed else None,
+        attention_mask=None if is_packed else torch.ones_like(ids, dtype=torch.bool),
+        max_seqlen=longest,
+        num_tokens=total,
+        num_targets=total,
+        num_segments=rows,
+        sample_ids=torch.arange(rows),
+        cursor=Cursor(),
+    )

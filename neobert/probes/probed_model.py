@@ -1,0 +1,93 @@
+"""A backbone as the probes of attention see it: in the run's precision, with the kernels of its step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neobert.families.attention import AttentionSpec
+from neobert.families.backbone import Backbone
+from neobert.objectives import Objective, TokenObjective
+from neobert.parallel import World
+from neobert.probes.attention import Probed
+
+OF_THE_LOSS = ("labels", "num_targets")
+"""Arguments of an objective that its model does not take."""
+
+
+def probed_model(
+    backbone: Backbone,
+    objective: Objective,
+    world: World,
+    inputs: Callable[[Any, torch.device], dict[str, Any]],
+    spec: AttentionSpec,
+) -> Probed:
+    """Return the model of an objective for `attention_answers`.
+
+    Args:
+        objective: on the device, without dropout (`eval`).
+        inputs: converts a microbatch to arguments of the objective, see `Task.inputs`.
+        spec: attention that the shape of the model declares.
+    """
+
+    def hidden(batch: Any) -> Tensor:
+        # With gradients: without them, other kernels may run.
+        with world.autocast():
+            return hidden_states(backbone, objective, inputs(batch, world.device)).detach()
+
+    @torch.no_grad()
+    def plain(document: Tensor) -> Tensor:
+        with exact_products(), torch.autocast(world.device.type, enabled=False):
+            return backbone.plain(document)
+
+    @torch.no_grad()
+    def rounded(document: Tensor) -> Tensor:
+        with world.autocast():
+            return backbone.plain(document)
+
+    def positions(batch: Any) -> Tensor | None:
+        given: Tensor | None = inputs(batch, world.device).get("position_ids")
+        with torch.compiler.set_stance("force_eager"), recorded_positions(backbone.model.base_model) as seen:
+            hidden(batch)
+        # Blocks that this project's kernels replace are called without the model around them.
+        return seen[0] if seen else given
+
+    return Probed(hidden=hidden, plain=plain, rounded=rounded, positions=positions, spec=spec)
+
+
+def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, Any]) -> Tensor:
+    """Return the final hidden states [T, D] of a microbatch, by the kernels that train."""
+    inputs = {name: value for name, value in inputs.items() if name not in OF_THE_LOSS}
+    if isinstance(objective, TokenObjective):
+        return objective.final_states(objective.encode(inputs))
+    return backbone.hidden(inputs)
+
+
+@contextmanager
+def recorded_positions(model: nn.Module) -> Iterator[list[Tensor | None]]:
+    """Record the position ids of each call of the model inside the `with` block."""
+    received: list[Tensor | None] = []
+
+    def note(_model: nn.Module, _arguments: Any, named: dict[str, Any]) -> None:
+        received.append(named.get("position_ids"))
+
+    handle = model.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield received
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Compute matrix products of fp32 in fp32 inside the `with` block, without TF32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
