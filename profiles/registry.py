@@ -257,7 +257,10 @@ def _read(layers: Layers) -> tuple[About, tuple[Document, ...], Resolution, RunC
     """Return `about`, the documents, what they are for pretraining, and what they are otherwise."""
     about = _about(layers)
     documents = (*layers.documents, with_profile_name(layers, about.name))
-    return about, documents, resolve(with_recipe(documents)), resolve(without_recipe(documents)).config
+    for_pretraining, plain = with_recipe(documents), without_recipe(documents)
+    resolution = resolve(for_pretraining)
+    otherwise = resolution.config if plain == for_pretraining else resolve(plain).config
+    return about, documents, resolution, otherwise
 
 
 def _digest(about: About, config: RunConfig, otherwise: RunConfig) -> str:

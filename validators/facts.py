@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         ResumeFacts,
         SchedulerFacts,
         SoftwareFacts,
-        TextFacts,
         TrackerFacts,
     )
     from validators.facts_num import DeviceFacts, NumericsFacts
     from validators.facts_rehearsal import RehearsalFacts
     from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
+    from validators.facts_text import TextFacts
 
 
 SCHEMA_VERSION = 1

@@ -11,10 +11,11 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from validators import facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run
+from validators import facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run, facts_text
 from validators.facts import SCHEMA_VERSION, Facts
 
-GROUPS = vars(facts_gpu) | vars(facts_host) | vars(facts_num) | vars(facts_rehearsal) | vars(facts_run)
+MODULES = (facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run, facts_text)
+GROUPS = {name: kind for module in MODULES for name, kind in vars(module).items()}
 """Names that the annotations of `Facts` refer to."""
 UNREADABLE = "unreadable-facts"
 

@@ -14,7 +14,7 @@ from validators.facts import Facts, ProbeRecord
 from validators.finding import CheckResult, Finding, Level
 
 if TYPE_CHECKING:
-    from validators.facts_host import TextFacts
+    from validators.facts_text import TextFacts
 
 GROUP = "text"
 

@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
 from neobert.plan.normalization import Normalization, normalization_of
 from neobert.tasks import spec_of
-from validators.facts_host import LeftOutFacts, TextFacts
+from validators.facts_text import LeftOutFacts, TextFacts
 
 if TYPE_CHECKING:  # `lint` needs no child processes
     from launcher.probes.probe import Subject

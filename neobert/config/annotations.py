@@ -45,6 +45,7 @@ def is_union(annotation: Any) -> bool:
     return get_origin(annotation) in (Union, types.UnionType)
 
 
+@cache
 def members_of(annotation: Any) -> tuple[type[Any], ...]:
     """Return the dataclasses of a section's annotation, the default first; empty for a key's annotation."""
     bare, _ = unwrap(annotation)
@@ -92,6 +93,7 @@ def hints_of(section: Any) -> dict[str, Any]:
     return hints | {TAG: Literal[tuple(tags)]} if tags else hints
 
 
+@cache
 def fields_of(section: Any) -> Iterable[Field[Any]]:
     """Return the dataclass fields of a section.
 

@@ -16,7 +16,7 @@ from tests.validators.judging import (
     with_prepared,
 )
 from validators.facts import Facts
-from validators.facts_host import TextFacts
+from validators.facts_text import TextFacts
 from validators.finding import Severity
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from neobert.config import digest, from_dict, to_dict
+from neobert.config import to_dict
+from neobert.config.document import Document
 from neobert.config.keys import keys_affecting
+from neobert.config.resolution import resolve
 from neobert.config.variables import keys_reached
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
@@ -117,8 +119,8 @@ def unstable_config(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     neobert-launch train --profile a100-prod --set trainer.save_steps=500
     ```
     """
-    reread = from_dict(to_dict(run.config))
-    if reread != run.config or digest(reread) != run.digest:
+    reread = resolve([Document.from_mapping(to_dict(run.config))])
+    if reread.config != run.config or reread.digest != run.digest:
         yield Violation(
             "",
             "the resolved config changes when it is written and read back",
@@ -152,11 +154,10 @@ def production_override(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
       save_steps: 500
     ```
     """
-    per_launch = keys_affecting("reporting", "loading", "start")
     for path in sorted({override.path for override in run.overrides}):
         section, _, name = path.partition(".")
         reached = keys_reached(name, run.references) if section == VARIABLES else (path,)
-        if per_launch.issuperset(reached):
+        if keys_affecting("reporting", "loading", "start").issuperset(reached):
             continue
         into = f", and is used by {', '.join(reached)}" if section == VARIABLES else ""
         yield Violation(
