@@ -27,7 +27,8 @@ def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
     """Merge a layer over the layers below.
 
     A key of `over` that replaces other keys removes them from `base`, unless `over` sets them too. If `over`
-    changes the `type` of a section, keys that the new type lacks are removed from `base`.
+    changes the `type` of a section, keys that the new type lacks are removed from `base`, and all that a
+    profile set: they are the sizes of another model.
     """
     for section, types in discriminated_sections(schema).items():
         base = _of_type(base, _type_in(over, section), section, types)
@@ -40,14 +41,15 @@ def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
 
 
 def _of_type(base: Node, chosen: str, section: str, types: Mapping[str, frozenset[str]]) -> Node:
-    """Remove keys that the type `chosen` lacks from a section of `base`, if `base` has another type."""
+    """Remove keys of a profile, or that the type `chosen` lacks, if a section of `base` has another type."""
     below = _type_in(base, section) or next(iter(types))
     held = find(base, (section,))
     if chosen not in types or below == chosen or held is None or not isinstance(held.value, dict):
         return base
     others = frozenset[str]().union(*types.values()) - types[chosen]
-    for name in others.intersection(held.value):
-        base = put(base, (section, name), None)
+    for name, node in held.value.items():
+        if name in others or node.origin.kind == "profile":
+            base = put(base, (section, name), None)
     return base
 
 

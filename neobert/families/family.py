@@ -35,9 +35,9 @@ class Family:
         requested_rows: returns the number of embedding rows of the section; None: the tokenizer decides.
         requested_kernels: returns the section's kernels of blocks and of packed attention, or auto.
         with_kernels: returns a copy of the section with the given kernels for the blocks.
+        attention_hint: edit after which attention does not run in a loop.
         modules: description of the block implementation, if the section has no key for kernels; else empty.
         padded_attention: returns the attention kernel of padded rows.
-        packs: documents can be packed and stay isolated from each other.
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
     """
@@ -48,8 +48,8 @@ class Family:
     requested_rows: Callable[[Any], int | None]
     requested_kernels: Callable[[Any], tuple[str, str]]
     with_kernels: Callable[[Any, str], Any]
+    attention_hint: str = "set model.attn_backend to auto"
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
-    packs: bool = True
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all

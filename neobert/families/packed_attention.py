@@ -22,7 +22,12 @@ from neobert.model.attention import packed_attention as packed_in_both_direction
 
 
 def packed_attention(
-    kernel: str, cu_seqlens: Tensor, max_seqlen: int, num_tokens: int, spec: AttentionSpec
+    kernel: str,
+    cu_seqlens: Tensor,
+    max_seqlen: int,
+    num_tokens: int,
+    spec: AttentionSpec,
+    dropout: float = 0.0,
 ) -> Attend:
     """Return the `attend` of one block within documents: q [T, N, H], k and v [T, K, H] to [T, N, H].
 
@@ -31,11 +36,13 @@ def packed_attention(
         cu_seqlens: bounds of the documents, int32 [documents + 1], from 0 to T; empty documents included.
         max_seqlen: upper bound of their lengths.
         spec: attention of the block (`AttentionSpec.of_layer`).
+        dropout: of attention probabilities; only `sdpa` has it.
     """
-    if not spec.features:
+    assert kernel == "sdpa" or not dropout, f"{kernel} has no dropout"
+    if not spec.features and not dropout:
         return packed_in_both_directions(kernel, cu_seqlens, max_seqlen, num_tokens)
     if kernel == "sdpa":
-        return _by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec)
+        return _by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec, dropout)
     attend = packed_in_both_directions(
         kernel, cu_seqlens, max_seqlen, num_tokens, **varlen_options(kernel, spec)
     )
@@ -51,7 +58,7 @@ def _with_repeated_heads(attend: Attend, spec: AttentionSpec) -> Attend:
     return repeated if spec.heads != spec.kv_heads else attend
 
 
-def _by_document(lengths: list[int], spec: AttentionSpec) -> Attend:
+def _by_document(lengths: list[int], spec: AttentionSpec, dropout: float) -> Attend:
     """Return an `attend` that calls SDPA once per document."""
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -61,9 +68,10 @@ def _by_document(lengths: list[int], spec: AttentionSpec) -> Attend:
         return torch.cat(outs, dim=2)[0].transpose(0, 1)
 
     def one_document(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mask, is_grouped = attended(q.shape[2], spec, q.device), spec.heads != spec.kv_heads
+        mask = None if spec.reach == (None, None) else attended(q.shape[2], spec, q.device)
+        is_grouped = spec.heads != spec.kv_heads
         return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=spec.scale, enable_gqa=is_grouped
+            q, k, v, attn_mask=mask, dropout_p=dropout, scale=spec.scale, enable_gqa=is_grouped
         )
 
     return attend

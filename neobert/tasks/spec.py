@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
@@ -140,6 +140,7 @@ class TaskSpec:
         module: dotted name of the module with the function `build`, see `neobert.tasks.build`.
         examples: dotted name of the data layer with `build_examples`, see `neobert.data.examples`.
         auto_class: the transformers class that loads checkpoints of the task.
+        predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
         metrics: metrics that an evaluation may report; `reports` selects from them.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
@@ -157,6 +158,7 @@ class TaskSpec:
     module: str
     examples: str
     auto_class: str
+    predicts: Literal["masked", "next", "labels", "pairs"]
     metrics: tuple[Metric, ...]
     head: Callable[[RunConfig, ModelShape], Head]
     rows: Callable[[RunConfig], RowFormat]

@@ -24,6 +24,7 @@ from neobert.config.layers import lay_over
 from neobert.config.overrides import as_layer, parse_overrides
 from neobert.config.resolution import build, sources_of
 from neobert.config.schema import STRICT, NonNegativeInt, PositiveInt, key, section
+from profiles.registry import resolve_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,3 +241,10 @@ def test_the_json_schema_takes_either_type_and_not_their_mixture() -> None:
     assert validator.is_valid({"shape": {"type": "circle", "radius": 1}})
     assert not validator.is_valid({"shape": {"type": "circle", "side": 1}})
     assert not validator.is_valid({"shape": {"type": "hexagon"}})
+
+
+def test_a_profile_of_another_model_leaves_no_sizes() -> None:
+    """The sizes of a NeoBERT would change the shape of a transformers model silently."""
+    overrides = ("model.type=hf", "model.architecture=bert", "model.num_hidden_layers=2")
+    model = resolve_run("cpu", overrides=overrides).config.model
+    assert (model.hidden_size, model.num_hidden_layers) == (None, 2)

@@ -100,6 +100,17 @@ def test_a_bare_tokenizer_json_is_known_by_its_special_tokens(tokenizer_dir, tmp
     assert load(tmp_path / "tokenizer.json").digest == found.digest
 
 
+def test_padding_of_somebodys_last_call_is_no_part_of_a_tokenizer(tokenizer_dir, tmp_path):
+    """As in the tokenizer.json of sentence encoders."""
+    backend = Tokenizer.from_file(str(tokenizer_dir / "tokenizer.json"))
+    backend.enable_padding(length=16)
+    backend.enable_truncation(4)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    padded, plain = load(tmp_path / "tokenizer.json"), load(tokenizer_dir / "tokenizer.json")
+    assert padded.digest == plain.digest
+    assert padded.tokenizer("a b c d e f").input_ids == plain.tokenizer("a b c d e f").input_ids
+
+
 def test_a_path_beats_a_name(tokenizer_dir):
     config = TokenizerConfig(path=str(tokenizer_dir), name="nobody/nothing")
     assert load_tokenizer(config).vocab_size == 128

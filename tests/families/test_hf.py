@@ -53,11 +53,12 @@ def section(request, modernbert):
 
 @pytest.fixture
 def hf_run(make_run, section, monkeypatch):
-    """Write a run with the section alone, and with dropout where the architecture has it."""
+    """Write a run with the section alone: padded with dropout for BERT, packed for ModernBERT."""
     monkeypatch.setitem(TINY, "model", section)
+    rows = {"pack_sequences": section is not BERT}
 
     def write(name="run", **trainer):
-        return make_run(name, datacollator=PADDED, trainer=SAVED_OFTEN | trainer)
+        return make_run(name, datacollator=rows, trainer=SAVED_OFTEN | trainer)
 
     return write
 
@@ -242,7 +243,12 @@ def test_an_index_names_files_of_its_folder(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"datacollator": {"pack_sequences": True}}, "datacollator.pack_sequences"),
+        (
+            {"datacollator": {"pack_sequences": True}, "model": BERT | {"attention": "eager"}},
+            "model.attention",
+        ),
+        ({"task": "classification"}, "classification.pooling"),
+        ({"task": "classification", "adapter": {"type": "lora"}}, "classification.pooling"),
         ({"optimizer": {"name": "muonclip"}}, "optimizer.name"),
         ({"trainer": {"torch_compile": True}}, "trainer.torch_compile"),
     ],

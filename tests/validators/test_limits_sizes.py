@@ -17,8 +17,7 @@ from tests.validators.judging import (
     with_facts,
     with_part,
 )
-from validators.core import judge
-from validators.planning import assumptions_of, plan_run
+from validators.planning import assumptions_of
 from validators.rules.mod import _heads, _most_shrunk
 
 
@@ -181,12 +180,3 @@ def test_the_attention_of_transformers_takes_any_head_size() -> None:
     (finding,) = found("MOD002", run_of(*sizes))
     assert "head size 20 is not supported" in finding.message
     assert found("MOD002", run_of("model.type=hf", "model.architecture=bert", *sizes)) == []
-
-
-def test_a_model_that_cannot_be_packed_has_one_finding_for_packing() -> None:
-    run = run_of("model.type=hf", "model.architecture=bert")
-    findings, _ = judge(run, plan_run(run))
-    packing = [finding for finding in findings if "packed" in finding.message]
-    assert [(finding.code, finding.path) for finding in packing] == [
-        ("MOD005", "datacollator.pack_sequences")
-    ]

@@ -54,7 +54,6 @@ def test_a_file_of_a_mixture_is_not_empty(mixture: str, keys: list[str]) -> None
     ("overrides", "num_tokens", "hint"),
     [
         (("datacollator.pack_sequences=false",), 10**9, "set datacollator.pack_sequences to true"),
-        (("model.type=hf", "model.architecture=bert"), 10**9, "lower dataset.max_seq_length"),
         ((), 10**9, "raise trainer.per_device_train_batch_size"),
         ((), 100, "use more text, or lower trainer.per_device_train_batch_size"),
     ],

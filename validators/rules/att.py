@@ -86,19 +86,12 @@ def packing_without_isolation(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         yield Violation(PATH, obstacles[0].message, obstacles[0].hint)
 
 
-def cannot_pack(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules for packed attention do not apply; empty if the model supports packing."""
-    family = family_of(run.config)
-    return "" if family.packs else f"model.type {family.name} cannot be packed (MOD005)"
-
-
 @rule(
     "ATT004",
     "flash-off",
     severity=Severity.FAIL,
     level=Level.STATIC,
     production_only=True,
-    inapplicable=cannot_pack,
 )
 def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A production run on GPUs without a flash attention kernel.
@@ -130,7 +123,7 @@ def flash_off(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     is_loop = all(kernel.program == "loop" for kernel in attention_named(named))
     if _device(run) == "cuda" and is_packed and is_loop:
         message = f"{named} runs packed documents one call at a time, without flash attention"
-        yield Violation(PATH, message, "set model.attn_backend to auto")
+        yield Violation(PATH, message, family_of(run.config).attention_hint)
 
 
 def _runs_anywhere(run: ResolvedRun, plan: Plan) -> str:

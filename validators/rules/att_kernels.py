@@ -22,7 +22,6 @@ from validators.rules.att import (
     BLOCKS_PATH,
     PATH,
     attention_obstacle,
-    cannot_pack,
     installation,
     installed_environment,
     is_missing,
@@ -88,7 +87,6 @@ def kernels_of_another_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Viol
     severity=Severity.FAIL,
     level=Level.STATIC,
     waivable=False,
-    inapplicable=cannot_pack,
 )
 def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """torch.compile with packed SDPA, which loops over documents.

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from neobert.config.corpora import BUILTIN, corpora_of
-from neobert.families.table import family_of, requested_rows
+from neobert.families.table import requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.tasks import spec_of
@@ -249,8 +249,6 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
     """Return key and hint for microbatches that are partly padding."""
     config, packing, rows = run.config, "datacollator.pack_sequences", "trainer.per_device_train_batch_size"
-    if not family_of(config).packs:
-        return packing, "lower dataset.max_seq_length towards the length of the documents"
     if not config.datacollator.pack_sequences:
         return packing, f"set {packing} to true"
     few = FEW_MICROBATCHES * plan.tokens_per_microbatch.value

@@ -195,8 +195,7 @@ def _lengths(config: RunConfig, plan: Plan, facts: Facts) -> Violations:
                 f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
                 f"remove {path}: the default is dataset.max_seq_length",
             )
-    is_packed = config.datacollator.pack_sequences and family_of(config).packs
-    if is_packed and plan.shape.positions == "learned":
+    if config.datacollator.pack_sequences and plan.shape.positions == "learned":
         yield from _packed_learned_positions(plan, facts)
 
 
@@ -274,19 +273,19 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     Compares the run with what the family of `model.type` supports. A transformers encoder (`type: hf`)
-    trains on padded rows, with an optimizer that does not split fused matrices, and is not compiled.
+    packs with `attention: sdpa` only, pools as the classifier of its architecture does, and has no adapters,
+    no optimizer that splits fused matrices, and no `torch_compile`.
     NeoBERT's `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
 
     ## Why is this bad?
-    transformers has no boundaries between packed documents: each would attend to its neighbours, the loss
-    would still fall, and the model would be worse. The trainer refuses the other keys too, but only after the
-    data is prepared.
+    The trainer refuses these keys too, but only after the data is prepared.
 
     ## Example
     ```yaml
     model:
       type: hf
       architecture: bert
+      attention: eager
     datacollator:
       pack_sequences: true
     ```
@@ -296,8 +295,9 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     model:
       type: hf
       architecture: bert
+      attention: sdpa
     datacollator:
-      pack_sequences: false
+      pack_sequences: true
     ```
     """
     for key, problem, hint in family_of(run.config).unsupported(run.config):

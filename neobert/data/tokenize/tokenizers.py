@@ -103,6 +103,9 @@ def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Pre
         raise ProjectError(
             "TOK003", "is not a fast tokenizer", "save the tokenizer with a tokenizer.json", place
         )
+    # A tokenizer.json may hold the lengths of somebody's last call.
+    tokenizer.backend_tokenizer.no_padding()
+    tokenizer.backend_tokenizer.no_truncation()
     _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
     _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
     return tokenizer

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -25,12 +24,15 @@ from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
+from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
+from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
 from neobert.families.hf.parts import CLASSIFIER_POOLING, MASKED, blocks_of, head_of
 from neobert.families.hf.settings import CODE, read_settings, reason_of
 from neobert.families.hf.spec import max_positions, section_of, unsupported
-from neobert.families.table import longest_row
+from neobert.families.table import longest_row, shape_of
 from neobert.model.attention import enter_layer, note_kernel
+from neobert.model.backends import Backend
 from neobert.parallel import World
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -39,13 +41,15 @@ log = logging.getLogger(__name__)
 
 LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path")
 """Keys of a config.json that name code to run, or describe the file and not the model."""
+TOKENS = ("input_ids", "inputs_embeds", "position_ids")
+"""Inputs of a model with one value per token."""
 
 
 def build(
     config: RunConfig,
     tokenizer: TokenizerBundle,
     vocab_size: int,
-    world: World,  # noqa: ARG001
+    world: World,
     auto_class: str,
     settings: Mapping[str, Any],
 ) -> Backbone:
@@ -59,25 +63,41 @@ def build(
     model = _auto(auto_class).from_config(configuration, dtype=torch.float32).train()
     if config.trainer.gradient_checkpointing:
         _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
-    backbone = backbone_of(model, auto_class)
-    log.info("model: transformers %s, attention: %s", configuration.model_type, backbone.attention)
+    spec = shape_of(config, vocab_size).attention
+    kernel = choose_kernel(config, world, spec) if config.datacollator.pack_sequences else None
+    backbone = backbone_of(model, auto_class, spec, kernel)
+    name, reason = backbone.attention, backbone.attention_reason
+    log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
     return backbone
 
 
-def backbone_of(model: PreTrainedModel, auto_class: str) -> Backbone:
-    """Return the backbone of a transformers encoder with the head of an auto class."""
-    blocks, attention = blocks_of(model), str(model.config._attn_implementation)
+def backbone_of(
+    model: PreTrainedModel, auto_class: str, spec: AttentionSpec, kernel: Backend | None = None
+) -> Backbone:
+    """Return the backbone of a transformers encoder with the head of an auto class.
+
+    `kernel`: of attention over packed rows; None: rows are padded.
+    """
+    blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     for number, block in enumerate(blocks):
-        block.register_forward_pre_hook(partial(_note, number, attention))
+        block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
+    if kernel is not None:
+        model.config._attn_implementation = PACKED
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
-        names = ("input_ids", "attention_mask", "position_ids")
-        states: Tensor = model.base_model(**{name: inputs[name] for name in names}).last_hidden_state
-        return states.flatten(0, -2)
+        tokens = {name: each for name in TOKENS if (each := inputs.get(name)) is not None}
+        if (cu_seqlens := inputs.get("cu_seqlens")) is None:
+            with attending(model, padded):
+                states: Tensor = encoder(**tokens, attention_mask=inputs["attention_mask"]).last_hidden_state
+            return states.flatten(0, -2)
+        assert kernel is not None, "built for padded rows"
+        bounds = {"cu_seq_lens_q": cu_seqlens, "max_length_q": inputs["max_seqlen"], "kernel": kernel.name}
+        states = encoder(**{name: each[None] for name, each in tokens.items()}, **bounds).last_hidden_state
+        return states[0]
 
     def plain(document: Tensor) -> Tensor:
-        with torch.compiler.set_stance("force_eager"), attending(model, "eager"):
-            states: Tensor = model.base_model(document[None]).last_hidden_state[0]
+        with torch.compiler.set_stance("force_eager"), attending(model, PLAIN):
+            states: Tensor = encoder(document[None], spec=spec).last_hidden_state[0]
         return states
 
     return Backbone(
@@ -86,7 +106,8 @@ def backbone_of(model: PreTrainedModel, auto_class: str) -> Backbone:
         hidden=hidden,
         plain=plain,
         head=head_of(model, auto_class),
-        attention=attention,
+        attention=padded if kernel is None else kernel.name,
+        attention_reason="padded rows" if kernel is None else kernel.reason,
         load=partial(load_weights, model, auto_class),
         identity={"model configuration": digest_of(model.config)},
     )
@@ -95,17 +116,6 @@ def backbone_of(model: PreTrainedModel, auto_class: str) -> Backbone:
 def _note(number: int, attention: str, _block: nn.Module, _arguments: Any) -> None:
     enter_layer(number)
     note_kernel(attention)
-
-
-@contextmanager
-def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
-    """Run the `with` block with another of transformers' implementations of attention."""
-    settings = model.config
-    own, settings._attn_implementation = settings._attn_implementation, implementation
-    try:
-        yield
-    finally:
-        settings._attn_implementation = own
 
 
 def build_config(

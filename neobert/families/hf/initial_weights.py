@@ -18,6 +18,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.runfiles.weights_header import Shape, tensor_shapes
+from neobert.tasks.table import spec_of
 
 CODE = "EXP005"
 HEADS = ("cls.", "head.")
@@ -61,6 +62,8 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     folder = folder_of_weights(path)
     found = {name.removeprefix(prefix): size for name, size in tensor_shapes(folder).items()}
     wanted = dict(expected(shape))
+    if spec_of(config).predicts == "labels":  # whose head may be new
+        wanted = {name: size for name, size in wanted.items() if not name.startswith(HEADS)}
     absent = [name for name in wanted if name not in found]
     other = [name for name, size in wanted.items() if found.get(name, size) != size]
     if absent:

@@ -13,8 +13,13 @@ from neobert.families.attention import AttentionSpec, Window
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.shape import Kept, ModelShape, ParameterCount
+from neobert.tasks.table import spec_of
 
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
+ATTENTION_DROPOUT = {"bert": ("attention_probs_dropout_prob", 0.1), "modernbert": ("attention_dropout", 0.0)}
+"""Setting of the dropout of attention, which only SDPA has, and transformers' default, by architecture."""
+POOLINGS = {"bert": ("cls",), "modernbert": ("avg", "cls")}
+"""Poolings of transformers' sequence classifiers, by architecture."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
@@ -151,15 +156,28 @@ def requested_rows(section: HfModelConfig) -> int | None:
     return read_settings(section).size("vocab_size", 1)
 
 
+def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
+    """Return the kernels of blocks and of packed attention: sdpa if attention has dropout, else auto."""
+    settings = read_settings(section)
+    name, default = ATTENTION_DROPOUT.get(settings.text("model_type", ""), ("", 0.0))
+    return "torch", "sdpa" if settings.number(name, default) > 0 else "auto"
+
+
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     """Yield the config keys that this project does not support for transformers models."""
-    if config.task != "pretrain":
-        problem = f"a transformers encoder supports task pretrain only, not {config.task}"
-        yield Unsupported("task", problem, "set task to pretrain, or model.type to neobert")
-    if config.datacollator.pack_sequences:
-        key = "datacollator.pack_sequences"
-        problem = "transformers models attend across packed documents"
-        yield Unsupported(key, problem, f"set {key} to false")
+    section, settings = section_of(config), read_settings(section_of(config))
+    if config.datacollator.pack_sequences and section.attention != "sdpa":
+        problem = f"attention {section.attention} is for padded rows"
+        yield Unsupported("model.attention", problem, "set model.attention to sdpa")
+    poolings = POOLINGS.get(settings.text("model_type", ""), ())
+    pooling = spec_of(config).model_settings(config).get("pooling")
+    if pooling is not None and pooling not in poolings:
+        key, known = "classification.pooling", " or ".join(poolings)
+        problem = f"transformers' classifier of this architecture pools by {known}, not {pooling}"
+        yield Unsupported(key, problem, f"set {key} to {known}")
+    if config.adapter.type is not None:
+        problem = "adapters are for NeoBERT"
+        yield Unsupported("adapter.type", problem, "remove the section adapter")
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
         problem = f"{config.optimizer.name} splits NeoBERT's fused matrices, which transformers models lack"
         yield Unsupported("optimizer.name", problem, "set optimizer.name to adamw")
@@ -175,10 +193,10 @@ HF = Family(
     module="neobert.families.hf.build",
     read_shape=read_shape,
     requested_rows=requested_rows,
-    requested_kernels=lambda _section: ("torch", "sdpa"),
+    requested_kernels=requested_kernels,
     padded_attention=lambda section: section.attention,
+    attention_hint="set the dropout of attention to 0 in the config.json that model.config names",
     modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
-    packs=False,
     unsupported=unsupported,
 )

@@ -76,6 +76,7 @@ CLASSIFICATION = TaskSpec(
     module="neobert.tasks.classification.task",
     examples="neobert.tasks.classification.examples",
     auto_class="AutoModelForSequenceClassification",
+    predicts="labels",
     metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
     head=classifier,
     model_settings=model_settings,

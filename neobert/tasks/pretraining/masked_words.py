@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from neobert.data.batches.stateless_random import hashed, stream_key
 from neobert.data.store.token_store import TokenStore
 from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.families.backbone import Backbone
 from neobert.printable import printable
 from neobert.runfiles.samples import LONGEST, Guess, MaskedText
 
@@ -53,13 +54,15 @@ class MaskedWords:
     word_ids: Tensor
 
     @torch.no_grad()
-    def guesses(self, model: PreTrainedModel, device: torch.device) -> list[list[Guess]]:
+    def guesses(self, backbone: Backbone, device: torch.device) -> list[list[Guess]]:
         """Return the most probable tokens at each masked word; none if the logits are not finite."""
         # A compiled block would be compiled again for this shape.
         with torch.compiler.set_stance("force_eager"):
-            logits = model(input_ids=self.ids.to(device)).logits
+            hidden = backbone.hidden({"input_ids": self.ids.to(device), "attention_mask": None})
+        assert backbone.head is not None
+        rows = hidden.unflatten(0, self.ids.shape)[torch.arange(len(self.places)), self.places]
         word_ids = self.word_ids.to(device)
-        rows = logits[torch.arange(len(self.places)), self.places][:, word_ids].float()
+        rows = backbone.head(rows)[:, word_ids].float()
         found = rows.softmax(-1).topk(min(NUM_GUESSES, rows.shape[-1]))
         return [
             [

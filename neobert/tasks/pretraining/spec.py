@@ -35,6 +35,7 @@ PRETRAINING = TaskSpec(
     module="neobert.tasks.pretraining.task",
     examples="neobert.tasks.pretraining.examples",
     auto_class="AutoModelForMaskedLM",
+    predicts="masked",
     metrics=(LOSS, ACCURACY_OF_WORDS, PERPLEXITY),
     head=masked_lm_head,
     rows=lambda config: text_rows(config.dataset),

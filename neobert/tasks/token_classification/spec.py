@@ -77,6 +77,7 @@ TOKEN_CLASSIFICATION = TaskSpec(
     module="neobert.tasks.token_classification.task",
     examples="neobert.tasks.token_classification.examples",
     auto_class="AutoModelForTokenClassification",
+    predicts="labels",
     metrics=(LOSS, ACCURACY, *OF_ENTITIES),
     head=classifier,
     model_settings=model_settings,

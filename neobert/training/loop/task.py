@@ -130,7 +130,7 @@ class Guesser(Protocol):
     def texts(self) -> list[MaskedText]:
         """Return the texts, the same in all sessions of a run."""
 
-    def guesses(self, model: PreTrainedModel, device: torch.device) -> list[list[Guess]]:
+    def guesses(self, backbone: Backbone, device: torch.device) -> list[list[Guess]]:
         """Return the best guesses of the model, in evaluation mode, for each text."""
 
 

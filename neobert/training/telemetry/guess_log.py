@@ -34,7 +34,7 @@ class GuessLog:
         objective.eval()
         try:
             with world.whole(trainer.module), world.autocast():
-                guesses = self._guesser.guesses(trainer.task.model, world.device)
+                guesses = self._guesser.guesses(trainer.task.backbone, world.device)
         finally:
             objective.train()
         if world.is_main:

@@ -1,0 +1,112 @@
+"""Attention of transformers' models by this project: over packed documents, and as a formula. Needs torch.
+
+Both functions are in transformers' registry, by the names `PACKED` and `PLAIN`. A model passes them the
+arguments of its own forward, and its blocks their windows and scales; registered names have no masks.
+
+Shapes: T packed tokens, N query heads, K heads of keys and values, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
+from neobert.families.attention import AttentionSpec, Window
+from neobert.families.packed_attention import packed_attention
+from neobert.families.table import requested_kernels
+from neobert.kernels.plain_attention import plain_attention
+from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
+from neobert.parallel import World
+
+PACKED, PLAIN = "neobert_packed", "neobert_plain"
+
+
+def attend_packed(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001
+    *,
+    cu_seq_lens_q: Tensor,
+    max_length_q: int,
+    kernel: str,
+    dropout: float = 0.0,
+    **own: Any,
+) -> tuple[Tensor, None]:
+    """Attend within the documents of one row: [1, N, T, H] to [1, T, N, H]."""
+    q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    spec = spec_of_call(module, q, k, **own)
+    attend = packed_attention(kernel, cu_seq_lens_q, max_length_q, len(q), spec, dropout)
+    return attend(q, k, v)[None], None
+
+
+def spec_of_call(
+    module: nn.Module,
+    q: Tensor,
+    k: Tensor,
+    *,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **_: Any,
+) -> AttentionSpec:
+    """Return the attention of a block from the arguments that it passes; q [T, N, H], k [T, K, H]."""
+    size = q.shape[-1]
+    # transformers counts the token itself in a window.
+    window = None if sliding_window is None else Window((0,), sliding_window - 1)
+    return AttentionSpec(
+        heads=q.shape[1],
+        kv_heads=k.shape[1],
+        head_size=size,
+        direction="causal" if getattr(module, "is_causal", False) else "bidirectional",
+        window=window,
+        scale=None if scaling in (None, size**-0.5) else scaling,
+        softcap=softcap,
+    )
+
+
+def attend_plainly(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,  # noqa: ARG001
+    *,
+    spec: AttentionSpec,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """Attend within one document by the formula of the model's shape, without dropout."""
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    return plain_attention(q, k, v, spec.of_layer(cast("int", module.layer_idx))), None
+
+
+AttentionInterface.register(PACKED, attend_packed)
+AttentionInterface.register(PLAIN, attend_plainly)
+
+
+@contextmanager
+def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
+    """Run the `with` block with another implementation of attention."""
+    settings = model.config
+    own, settings._attn_implementation = settings._attn_implementation, implementation
+    try:
+        yield
+    finally:
+        settings._attn_implementation = own
+
+
+def choose_kernel(config: RunConfig, world: World, spec: AttentionSpec) -> Backend:
+    """Choose the kernel of packed attention. Raises `ProjectError` ATT001 if none can run."""
+    environment = this_environment(world.device.type, world.compute_dtype, spec.head_size, spec.features)
+    _, requested = requested_kernels(config)
+    try:
+        return choose_backend(requested, environment)
+    except BackendError as error:
+        raise ProjectError("ATT001", error.message, error.hint, "model.config") from error

@@ -1,0 +1,161 @@
+"""Packed documents of transformers' encoders: each has the hidden states that it has alone."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+
+from neobert.config import from_dict
+from neobert.errors import ProjectError
+from neobert.export.folder import write_hf_folder
+from neobert.families.backbone import build_backbone
+from neobert.objectives import TokenObjective
+from neobert.objectives.labelled import LabelledObjective
+
+WINDOW = 16
+LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
+SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
+TOKENIZER = SimpleNamespace(pad_id=0, cls_id=2, sep_id=3)
+WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
+HEADS = ("AutoModelForMaskedLM", "AutoModelForSequenceClassification", "AutoModelForTokenClassification")
+
+
+@pytest.fixture(params=["bert", "modernbert"])
+def backbone(request, tmp_path):
+    return build(request.param, tmp_path)
+
+
+def build(architecture, folder, auto_class=HEADS[0], settings=None, **sections):
+    folder.joinpath("config.json").write_text(
+        f'{{"model_type": "{architecture}", "local_attention": {2 * WINDOW}, "initializer_range": 0.1}}'
+    )
+    values = {"model": {"type": "hf", "config": str(folder), "max_position_embeddings": 130, **SIZES}}
+    values |= {"dataset": {"max_seq_length": 130}, "datacollator": {"pack_sequences": True}}
+    values |= {"trainer": {"mixed_precision": "no", "torch_compile": False}, **sections}
+    torch.manual_seed(3)
+    return build_backbone(from_dict(values), TOKENIZER, 128, WORLD, auto_class, settings or {})
+
+
+def packed(lengths=LENGTHS, seed=0):
+    total, draw = sum(lengths), torch.Generator().manual_seed(seed)
+    bounds = [0, *torch.tensor(lengths).cumsum(0).tolist(), total]  # the last document is empty
+    return {
+        "input_ids": torch.randint(5, 128, (total,), generator=draw),
+        "position_ids": torch.cat([torch.arange(length) for length in lengths]),
+        "attention_mask": None,
+        "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
+        "max_seqlen": max(lengths),
+    }
+
+
+@torch.no_grad()
+def test_a_packed_document_is_the_document_alone(backbone):
+    backbone.model.eval()
+    row = packed()
+    together = backbone.hidden(row).split(LENGTHS)
+    for ids, states in zip(row["input_ids"].split(LENGTHS), together, strict=True):
+        size = states.abs().max()
+        alone = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
+        padded = backbone.hidden(alone | {"attention_mask": torch.ones_like(alone["input_ids"])})
+        assert (states - padded).abs().max() <= 1e-6 * size
+        assert (states - backbone.plain(ids)).abs().max() <= 1e-6 * size
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_window_of_another_size_is_not_the_plain_one(tmp_path, change):
+    backbone = build("modernbert", tmp_path)
+    backbone.model.eval()
+    for block in backbone.blocks:
+        if block.attn.sliding_window is not None:
+            block.attn.sliding_window += change
+    ids = packed((WINDOW + 2,))
+    difference = (backbone.hidden(ids) - backbone.plain(ids["input_ids"])).abs().max()
+    assert difference > 1e-4
+
+
+@torch.no_grad()
+def test_another_document_and_other_positions_change_what_they_should(backbone):
+    backbone.model.eval()
+    row = packed()
+    states = backbone.hidden(row)
+    others = row["input_ids"].clone()
+    others[: LENGTHS[0] + LENGTHS[1]] = 7
+    changed = backbone.hidden(row | {"input_ids": others})
+    assert torch.equal(changed[sum(LENGTHS[:2]) :], states[sum(LENGTHS[:2]) :])
+    merged = row["cu_seqlens"].clone()
+    merged[1] = merged[2]
+    assert not torch.allclose(backbone.hidden(row | {"cu_seqlens": merged, "max_seqlen": 131}), states)
+
+
+def test_a_step_records_the_kernel_and_has_gradients_of_the_documents_alone(backbone):
+    backbone.model.eval()
+    objective, row = TokenObjective(backbone, targets_only=True), packed()
+    labels = torch.where(torch.arange(len(row["input_ids"])) % 3 == 0, row["input_ids"], -100)
+    objective(int((labels >= 0).sum()), labels, **row).backward()
+    assert objective.attention_ran == dict.fromkeys(range(3), "sdpa")
+    packed_gradients = [each.grad.clone() for each in backbone.model.parameters() if each.grad is not None]
+    backbone.model.zero_grad()
+    for ids, wanted in zip(row["input_ids"].split(LENGTHS), labels.split(LENGTHS), strict=True):
+        rows = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
+        mask = torch.ones_like(ids[None])
+        objective(int((wanted >= 0).sum()), wanted[None], **rows, attention_mask=mask).backward()
+    alone = [each.grad for each in backbone.model.parameters() if each.grad is not None]
+    for one, other in zip(packed_gradients, alone, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+def test_dropout_of_attention_acts_in_packed_rows(tmp_path):
+    backbone, row = build("bert", tmp_path), packed()
+    for module in backbone.model.modules():
+        if isinstance(module, torch.nn.Dropout) and not hasattr(module, "is_attention"):
+            module.p = 0.0
+    still = backbone.hidden(row)
+    for block in backbone.blocks:
+        block.attention.self.dropout.p = 0.5
+    assert not torch.allclose(backbone.hidden(row), still)
+
+
+POOLED = {"pooling": "cls", "num_labels": 3, "classifier_dropout": 0.0}
+TAGGED = {"num_labels": 3, "classifier_dropout": 0.0, "id2label": {0: "O", 1: "B", 2: "I"}}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("auto_class", "settings"), [(HEADS[1], POOLED), (HEADS[2], TAGGED)])
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_labelled_logits_are_those_of_the_saved_model_in_transformers(
+    architecture, auto_class, settings, tmp_path
+):
+    backbone = build(architecture, tmp_path, auto_class, settings)
+    objective, row = LabelledObjective(backbone).eval(), packed()
+    write_hf_folder(backbone.model, None, tmp_path / "saved")
+    saved, report = getattr(transformers, auto_class).from_pretrained(
+        tmp_path / "saved", output_loading_info=True
+    )
+    assert not any(report.values())
+    logits = objective.logits(row)
+    for number, ids in enumerate(row["input_ids"].split(LENGTHS)):
+        start = sum(LENGTHS[:number])
+        ours = logits[number] if auto_class == HEADS[1] else logits[start : start + len(ids)]
+        torch.testing.assert_close(ours, saved(ids[None]).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+def test_a_new_head_on_an_encoder_is_reported(architecture, tmp_path):
+    source = build(architecture, tmp_path)
+    source.model.base_model.save_pretrained(tmp_path / "encoder")
+    source.model.save_pretrained(tmp_path / "masked")
+    folder = tmp_path / "other"
+    folder.mkdir()
+    started = build(architecture, folder, HEADS[1], POOLED)
+    for name in ("encoder", "masked"):
+        report = started.load(tmp_path / name)
+        assert {"classifier.weight", "classifier.bias"} <= {*report.initialized}
+        assert not any(each.startswith(("bert.encoder", "model.layers")) for each in report.initialized)
+        same = source.model.get_input_embeddings().weight == started.model.get_input_embeddings().weight
+        assert same.all()
+    with pytest.raises(ProjectError, match="lacks weights of the model"):
+        source.load(tmp_path / "encoder")
