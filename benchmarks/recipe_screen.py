@@ -184,7 +184,7 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
     object.__setattr__(trainer.task.batches.__self__, "config", config)
     initialize(trainer.task.model, trial)
     trainer.module.zero_grad(set_to_none=True)  # a run that diverged leaves the gradient of its last step
-    trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model)
+    trainer.optimizer = build_optimizer(config.optimizer, trainer.task.model, trainer.task.backbone.layouts)
     trainer.scheduler = build_scheduler(trainer.optimizer, config.scheduler, trial["steps"])
     trainer.guard = FiniteGuard(
         trainer.world.device,

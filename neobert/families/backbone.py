@@ -19,8 +19,10 @@ from transformers import PreTrainedModel
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
 from neobert.families.table import family_of
+from neobert.optim.fused_rows import Layout
 from neobert.parallel import World
 
 
@@ -61,6 +63,8 @@ class Backbone:
         load: loads the initial weights of a fresh run in place, strictly, and reports what was not loaded.
             Raises `ProjectError` if they do not fit.
         ends: modules outside the blocks that share no parameter with others; FSDP2 shards them as units.
+        matrix_layouts: layouts of a block's matrices by their names in the block, for Muon; empty: Muon is
+            refused.
         head_parts: name prefixes of the weights that a checkpoint of another task may lack.
         token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
         overlaps_exchange: ranks may exchange gradients during the backward pass.
@@ -76,6 +80,7 @@ class Backbone:
     load: Callable[[Path], LoadReport]
     attention_reason: str = ""
     ends: Sequence[nn.Module] = ()
+    matrix_layouts: Mapping[str, Layout] = field(default_factory=dict)
     head_parts: tuple[str, ...] = ()
     token_objective: Callable[..., Any] | None = None
     overlaps_exchange: bool = True
@@ -85,6 +90,27 @@ class Backbone:
     def units(self) -> list[nn.Module]:
         """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
         return [*self.blocks, *self.ends]
+
+    def layouts(self) -> dict[str, Layout]:
+        """Return the layouts of the trained matrices of the blocks by their names in the model.
+
+        Raises `ProjectError` MOD005 for a matrix without a layout; empty if none is declared.
+        """
+        if not self.matrix_layouts:
+            return {}
+        prefixes = {module: name for name, module in self.model.named_modules()}
+        found = {}
+        for block in self.blocks:
+            for name, parameter in block.named_parameters():
+                if parameter.ndim == 2 and parameter.requires_grad:
+                    found[f"{prefixes[block]}.{name}"] = self._layout_of(name)
+        return found
+
+    def _layout_of(self, name: str) -> Layout:
+        if name not in self.matrix_layouts:
+            message = f"no layout is declared for {name} in the blocks of a {type(self.model).__name__}"
+            raise ProjectError("MOD005", message, "set optimizer.name to adamw", "optimizer.name")
+        return self.matrix_layouts[name]
 
 
 def build_backbone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
 import torch
@@ -13,17 +14,22 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.config.schema import OptimizerConfig, SchedulerConfig
+from neobert.optim.fused_rows import Layout
 
 log = logging.getLogger(__name__)
 
 
-def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
+def build_optimizer(
+    config: OptimizerConfig, model: nn.Module, layouts: Callable[[], Mapping[str, Layout]] = dict
+) -> Optimizer:
     """Build the optimizer `optimizer.name` for the trainable parameters.
 
     The learning rate of the first parameter group is `optimizer.lr`; one LambdaLR scales all groups.
+    `layouts` returns the layouts of the blocks' matrices by name, for Muon, which is refused without them.
     """
-    build = import_module(f"neobert.optim.{OPTIMIZERS[config.name].module}").build
-    optimizer: Optimizer = build(config, model)
+    kind = OPTIMIZERS[config.name]
+    needed = (layouts,) if kind.matrices_by_muon else ()
+    optimizer: Optimizer = import_module(f"neobert.optim.{kind.module}").build(config, model, *needed)
     if not skips_on_device(optimizer):
         log.info(
             "optimizer %s cannot skip an update with NaN or a loss spike on the device: on a GPU, the host "

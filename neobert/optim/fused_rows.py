@@ -9,22 +9,41 @@ Shapes: D columns, N heads, H channels of a head.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
+PROJECTION, HEADS, STACKED_QKV = "projection", "heads", "stacked_qkv"
+BY_HEAD = {QKV: QKV_BY_HEAD, STACKED_QKV: QKV_BY_HEAD, PROJECTION: HEADS}
+"""Layouts with which each head is orthogonalized separately."""
+
+
+class Layout(NamedTuple):
+    """Layout of a weight.
+
+    Attributes:
+        name: of its matrices. whole; projection: q, k or v alone; qkv: the three of head 0, then of head 1;
+            stacked_qkv: the three one after the other; gate_up: two one after the other.
+        num_heads: heads of a projection, or of each of the three.
+    """
+
+    name: str
+    num_heads: int = 1
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:
     """Split fused weights [..., rows, D] into [..., matrices, rows per matrix, D].
 
-    The result is [..., 1, rows, D] for "whole", [..., 2, rows / 2, D] for "gate_up", [..., 3, N H, D] for
-    "qkv", and [..., 3 N, H, D] for "qkv_by_head". Rows of a qkv weight are grouped by head: Q, K and V of
-    head 0, then Q, K and V of head 1.
+    The result is [..., 1, rows, D] for "whole" and "projection", [..., 2, rows / 2, D] for "gate_up",
+    [..., N, H, D] for "heads", [..., 3, N H, D] for "qkv" and "stacked_qkv", and [..., 3 N, H, D] for
+    "qkv_by_head", which is either of these two. See `Layout` for the order of rows.
     """
     if layout == QKV:
         return weight.unflatten(-2, (num_heads, 3, -1)).transpose(-4, -3).flatten(-3, -2)
-    num_parts = {GATE_UP: 2, QKV_BY_HEAD: 3 * num_heads}.get(layout, 1)
+    parts = {GATE_UP: 2, STACKED_QKV: 3, HEADS: num_heads, QKV_BY_HEAD: 3 * num_heads}
+    num_parts = parts.get(layout, 1)
     return weight.unflatten(-2, (num_parts, -1))
 
 

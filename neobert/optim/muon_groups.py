@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
 
 from neobert.config.schema import OptimizerConfig
-from neobert.model.layers import EncoderBlock, SwiGLU
+from neobert.errors import ProjectError
 from neobert.optim.adamw import decay_groups
-from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
+from neobert.optim.fused_rows import BY_HEAD, Layout
 from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
 
-
-def build(config: OptimizerConfig, model: nn.Module) -> MuonWithAdamW:
-    """Build Muon with AdamW for the trainable parameters. The first group has the rate `optimizer.lr`."""
-    return MuonWithAdamW([*_adamw_groups(config, model), *_muon_groups(config, model)])
+Groups = Mapping[Layout, list[nn.Parameter]]
 
 
-def matrices(model: nn.Module) -> dict[str, list[nn.Parameter]]:
-    """Return the trainable matrices of the transformer blocks by layout, for Muon.
+def build(
+    config: OptimizerConfig, model: nn.Module, layouts: Callable[[], Mapping[str, Layout]]
+) -> MuonWithAdamW:
+    """Build Muon with AdamW for the trainable parameters. The first group has the rate `optimizer.lr`.
+
+    `layouts` returns the layouts of the blocks' matrices by name. Raises `ProjectError` MOD005 without any.
+    """
+    declared = layouts()
+    if not declared:
+        message = f"{config.name}: no layouts are declared for the matrices of a {type(model).__name__}"
+        raise ProjectError("MOD005", message, "set optimizer.name to adamw", "optimizer.name")
+    found = matrices(model, declared)
+    return MuonWithAdamW([*_adamw_groups(config, model, found), *_muon_groups(config, found)])
+
+
+def matrices(model: nn.Module, layouts: Mapping[str, Layout]) -> dict[Layout, list[nn.Parameter]]:
+    """Return the matrices with a layout, by layout in alphabetical order.
 
     Matrices outside the blocks (embedding, decoder, classifier) are left to AdamW, which trains them better.
     """
-    found: dict[str, list[nn.Parameter]] = {QKV: [], GATE_UP: [], WHOLE: []}
-    for block in _blocks(model):
-        layouts = {id(block.qkv.weight): QKV}
-        if isinstance(block.ffn, SwiGLU):
-            layouts[id(block.ffn.w12.weight)] = GATE_UP
-        for parameter in block.parameters():
-            if parameter.ndim == 2 and parameter.requires_grad:
-                found[layouts.get(id(parameter), WHOLE)].append(parameter)
+    found: dict[Layout, list[nn.Parameter]] = {layout: [] for layout in sorted({*layouts.values()})}
+    for name, parameter in model.named_parameters():
+        if name in layouts:
+            found[layouts[name]].append(parameter)
     return found
 
 
-def _blocks(model: nn.Module) -> list[EncoderBlock]:
-    return [module for module in model.modules() if isinstance(module, EncoderBlock)]
-
-
-def _adamw_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    taken = {id(each) for parameters in matrices(model).values() for each in parameters}
+def _adamw_groups(config: OptimizerConfig, model: nn.Module, found: Groups) -> list[dict[str, Any]]:
+    taken = {id(each) for parameters in found.values() for each in parameters}
     shared = {"rule": ADAMW, "lr": config.lr, "betas": config.betas, "eps": config.eps}
     groups = []
     for group in decay_groups(model, config.weight_decay):
@@ -49,8 +54,7 @@ def _adamw_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, A
     return groups
 
 
-def _muon_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, Any]]:
-    blocks = _blocks(model)
+def _muon_groups(config: OptimizerConfig, found: Groups) -> list[dict[str, Any]]:
     shared = {
         "rule": MUON,
         "lr": config.lr if config.muon_lr is None else config.muon_lr,
@@ -59,9 +63,9 @@ def _muon_groups(config: OptimizerConfig, model: nn.Module) -> list[dict[str, An
         "nesterov": config.muon_nesterov,
         "ns_steps": config.muon_ns_steps,
         "adjust_lr_fn": config.muon_adjust_lr_fn,
-        "num_heads": blocks[0].num_heads if blocks else 1,
     }
-    found = matrices(model)
-    if config.muon_split == "heads":
-        found[QKV_BY_HEAD] = found.pop(QKV)
-    return [shared | {"params": each, "layout": layout} for layout, each in found.items() if each]
+    names = BY_HEAD if config.muon_split == "heads" else {}
+    return [
+        shared | {"params": each, "layout": names.get(name, name), "num_heads": num_heads}
+        for (name, num_heads), each in found.items()
+    ]

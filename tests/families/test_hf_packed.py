@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +10,14 @@ import torch
 import transformers
 
 from neobert.config import from_dict
+from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
-from neobert.families.backbone import build_backbone
+from neobert.families.backbone import Backbone, build_backbone
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
+from neobert.optim import build_optimizer
+from neobert.optim.fused_rows import BY_HEAD, PROJECTION, STACKED_QKV, WHOLE, Layout, join_rows, split_rows
 
 WINDOW = 16
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
@@ -159,3 +163,70 @@ def test_a_new_head_on_an_encoder_is_reported(architecture, tmp_path):
         assert same.all()
     with pytest.raises(ProjectError, match="lacks weights of the model"):
         source.load(tmp_path / "encoder")
+
+
+def qwen2():
+    """A decoder with fewer heads of keys and values, as a family of its own would declare it."""
+    sizes = {"vocab_size": 64, "num_key_value_heads": 2, **SIZES}
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))
+    projections = {"q_proj": 4, "k_proj": 2, "v_proj": 2}
+    matrices = {f"self_attn.{name}.weight": Layout(PROJECTION, heads) for name, heads in projections.items()}
+    whole = ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+    return Backbone(
+        model=model,
+        blocks=list(model.model.layers),
+        hidden=lambda inputs: model.model(**inputs).last_hidden_state.flatten(0, -2),
+        plain=lambda ids: model.model(ids[None]).last_hidden_state[0],
+        head=None,
+        attention="sdpa",
+        load=lambda _: None,
+        matrix_layouts=matrices | {f"{name}.weight": Layout(WHOLE) for name in whole},
+    )
+
+
+@pytest.mark.parametrize("split", ["projections", "heads"])
+@pytest.mark.parametrize("architecture", ["bert", "modernbert", "qwen2"])
+def test_muon_trains_every_matrix_of_the_blocks(architecture, split, tmp_path):
+    backbone = qwen2() if architecture == "qwen2" else build(architecture, tmp_path)
+    config = OptimizerConfig(name="muon", muon_split=split, muon_adjust_lr_fn="original", weight_decay=0.0)
+    optimizer = build_optimizer(config, backbone.model, backbone.layouts)
+    names = {parameter: name for name, parameter in backbone.model.named_parameters()}
+    groups = [group for group in optimizer.param_groups if group["rule"] == "muon"]
+    by_muon = {names[each] for group in groups for each in group["params"]}
+    assert by_muon == {
+        name for each, name in names.items() if each.ndim == 2 and ("layer." in name or "layers." in name)
+    }
+    ids = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0))
+    rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    before = {name: each.detach().clone() for each, name in names.items()}
+    backbone.hidden(rows).square().mean().backward()
+    optimizer.step()
+    for each, name in names.items():
+        if name in by_muon:
+            assert not torch.equal(each, before[name]), name
+
+
+def test_stacked_projections_are_orthogonalized_as_three_matrices(tmp_path):
+    """The update of a ModernBERT's Wqkv is that of three matrices, one after the other."""
+    weight = torch.randn(3 * 32, 32, generator=torch.Generator().manual_seed(1))
+    parts = split_rows(weight, STACKED_QKV, 4)
+    assert torch.equal(parts, torch.stack(weight.chunk(3)))
+    assert torch.equal(join_rows(parts, STACKED_QKV, 4), weight)
+    heads = split_rows(weight, BY_HEAD[STACKED_QKV], 4)
+    assert torch.equal(heads[5], weight[40:48])
+
+
+def test_muon_refuses_a_model_without_layouts_by_name(tmp_path):
+    backbone = build("bert", tmp_path)
+    undeclared = replace(backbone, matrix_layouts={})
+    partly = replace(backbone, matrix_layouts={"output.dense.weight": Layout(WHOLE)})
+    for each, problem in (
+        (undeclared, "no layouts are declared for the matrices of a BertForMaskedLM"),
+        (
+            partly,
+            r"no layout is declared for attention\.self\.query\.weight in the blocks of a BertForMaskedLM",
+        ),
+    ):
+        with pytest.raises(ProjectError, match=problem) as caught:
+            build_optimizer(OptimizerConfig(name="muon"), each.model, each.layouts)
+        assert (caught.value.code, caught.value.place) == ("MOD005", "optimizer.name")

@@ -10,6 +10,7 @@ import torch
 from torch.optim import Muon
 
 from neobert.config.schema import OptimizerConfig
+from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer
 from neobert.optim.attention_logits import LogitMeter
@@ -42,7 +43,7 @@ def test_whole_matrices_are_updated_as_torch_muon_does(model):
     before = [each.detach().clone() for each in weights]
     theirs = [torch.nn.Parameter(each.clone()) for each in before]
     muon = Muon(theirs, lr=CONFIG.lr, weight_decay=CONFIG.weight_decay, adjust_lr_fn="match_rms_adamw")
-    ours = build_optimizer(CONFIG, model)
+    ours = build_optimizer(CONFIG, model, backbone_of(model).layouts)
     for seed in range(3):
         set_gradients(model, seed)
         for mine, other in zip(weights, theirs, strict=True):
@@ -57,7 +58,7 @@ def test_whole_matrices_are_updated_as_torch_muon_does(model):
 def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model, waiting_is_an_error):
     twin = copy.deepcopy(model)
     for each in (model, twin):
-        optimizer = build_optimizer(CONFIG, each)
+        optimizer = build_optimizer(CONFIG, each, backbone_of(each).layouts)
         optimizer.found_inf = torch.zeros((), device="cuda")
         torch.cuda.synchronize()
         with waiting_is_an_error():
@@ -68,7 +69,7 @@ def test_a_step_waits_for_nothing_and_repeats_to_the_last_bit(model, waiting_is_
 
 
 def test_a_bad_gradient_changes_nothing(model):
-    optimizer = build_optimizer(CONFIG, model)
+    optimizer = build_optimizer(CONFIG, model, backbone_of(model).layouts)
     set_gradients(model, 0)
     optimizer.step()
     before = copy.deepcopy(model)

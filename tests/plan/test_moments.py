@@ -6,6 +6,7 @@ import pytest
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
+from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.memory import optimizer_values
@@ -24,7 +25,7 @@ VOCAB_SIZE = 64
 def test_every_moment_is_counted(name):
     config = OptimizerConfig(name=name)
     model = NeoBERTLMHead(build_model_config(TINY, VOCAB_SIZE, 0, "sdpa", "torch"))
-    optimizer = build_optimizer(config, model)
+    optimizer = build_optimizer(config, model, backbone_of(model).layouts)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

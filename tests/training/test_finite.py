@@ -9,6 +9,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.optim import build_optimizer, step_unless
+from neobert.optim.fused_rows import WHOLE, Layout
 from neobert.training.guards.loss_guard import FiniteGuard
 
 GOOD, BAD = torch.tensor(1.0), torch.tensor(float("nan"))
@@ -69,7 +70,7 @@ def test_every_optimizer_leaves_weights_and_state_alone_in_a_bad_step(name):
 
     def build(model):
         if name in OPTIMIZERS:
-            return build_optimizer(config, model)
+            return build_optimizer(config, model, lambda: {"weight": Layout(WHOLE)})
         return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
     assert moved(build, torch.tensor(False))

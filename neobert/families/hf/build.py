@@ -27,7 +27,7 @@ from neobert.export.weights import LoadReport
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
-from neobert.families.hf.parts import CLASSIFIER_POOLING, MASKED, blocks_of, head_of
+from neobert.families.hf.parts import CLASSIFIER_POOLING, MASKED, blocks_of, head_of, layouts_of
 from neobert.families.hf.settings import CODE, read_settings, reason_of
 from neobert.families.hf.spec import max_positions, section_of, unsupported
 from neobert.families.table import longest_row, shape_of
@@ -109,6 +109,7 @@ def backbone_of(
         attention=padded if kernel is None else kernel.name,
         attention_reason="padded rows" if kernel is None else kernel.reason,
         load=partial(load_weights, model, auto_class),
+        matrix_layouts=layouts_of(model),
         identity={"model configuration": digest_of(model.config)},
     )
 

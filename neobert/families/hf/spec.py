@@ -178,9 +178,9 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     if config.adapter.type is not None:
         problem = "adapters are for NeoBERT"
         yield Unsupported("adapter.type", problem, "remove the section adapter")
-    if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
-        problem = f"{config.optimizer.name} splits NeoBERT's fused matrices, which transformers models lack"
-        yield Unsupported("optimizer.name", problem, "set optimizer.name to adamw")
+    if OPTIMIZERS[config.optimizer.name].clips_logits:
+        problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
+        yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")
     if config.trainer.torch_compile:
         key = "trainer.torch_compile"
         yield Unsupported(

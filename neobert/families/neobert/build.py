@@ -27,6 +27,7 @@ from neobert.model import (
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
+from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE, Layout
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 
@@ -37,6 +38,12 @@ MODELS: Mapping[str, type[NeoBERTPreTrainedModel]] = {
     "AutoModelForSequenceClassification": NeoBERTForSequenceClassification,
     "AutoModelForTokenClassification": NeoBERTForTokenClassification,
 }
+OTHER_MATRICES = {
+    "wo.weight": Layout(WHOLE),
+    "ffn.w12.weight": Layout(GATE_UP),
+    **{f"ffn.{name}.weight": Layout(WHOLE) for name in ("w3", "0", "2")},
+}
+"""Layouts of a block's matrices other than qkv, for both kinds of feed-forward."""
 PLAIN = StepKernels("torch", "sdpa", "sdpa", "")
 """Kernels that run everywhere."""
 
@@ -95,6 +102,7 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
         attention_reason=kernels.reason,
         load=partial(load_weights, model, may_lack=() if is_lm else model.fresh_parts),
         ends=() if is_lm and config.tie_word_embeddings else ends,
+        matrix_layouts={"qkv.weight": Layout(QKV, model.config.num_attention_heads)} | OTHER_MATRICES,
         head_parts=model.fresh_parts,
         token_objective=partial(KernelObjective, kernels=kernels) if kernels.replace_blocks else None,
         overlaps_exchange=exchange_overlaps(kernels.name),

@@ -118,7 +118,7 @@ def build_trainer(
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
     module = world.prepare(task.objective, overlaps_exchange=task.backbone.overlaps_exchange)
-    optimizer = build_optimizer(config.optimizer, task.model)
+    optimizer = build_optimizer(config.optimizer, task.model, task.backbone.layouts)
     limits, in_epochs = config.trainer, steps_of_epochs(config, task, world)
     max_steps = limits.max_steps if in_epochs is None else min(limits.max_steps, in_epochs)
     progress = _progress(start, run_dir, world.device)
