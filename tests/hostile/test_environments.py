@@ -178,16 +178,6 @@ def test_no_home_directory_is_one_sentence(tmp_path: Path) -> None:
     assert answer.stderr.count("\n") == 2
 
 
-@pytest.mark.e2e
-def test_python_m_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
-    for name in ("validators", "profiles", "yaml", "rich"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit('RAN')\n")
-    words = [sys.executable, "-m", "launcher", "plan", "-p", "cpu-demo"]
-    answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (answer.returncode, answer.stderr) == (0, "")
-
-
 def test_an_empty_output_dir_is_no_run_directory(command: Callable[..., Any], run_file: Any) -> None:
     answer = command("lint", run_file('profile: cpu-demo\ntrainer: {output_dir: ""}\n'))
     assert answer.code == 1

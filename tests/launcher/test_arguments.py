@@ -18,19 +18,6 @@ KEYS = st.from_regex(r"[a-z_]{1,8}\.[a-z_]{1,8}", fullmatch=True)
 VALUES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        ["--set", "trainer.max_steps=10"],
-        ["--trainer.max_steps", "10"],
-        ["--trainer.max_steps=10"],
-        ["trainer.max_steps=10"],
-    ],
-)
-def test_spellings_of_an_override_are_one(tokens: list[str]) -> None:
-    assert normalise(tokens, WITH_VALUE) == ["--set", "trainer.max_steps=10"]
-
-
 @pytest.mark.parametrize("tokens", [["@", "run.yaml"], ["@run.yaml"], ["--config", "run.yaml"]])
 def test_spellings_of_a_config_are_one(tokens: list[str]) -> None:
     assert normalise(tokens, WITH_VALUE) == ["--config", "run.yaml"]

@@ -254,21 +254,6 @@ def test_prepare_for_true(run_child: Callable[..., Any], tmp_path: Path) -> None
     assert json.loads(answer.out)["folder"] == str(tmp_path / "prepared")
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("rule", "--all"), ("rule", "CKP"), ("rule", "CKP001"), ("profiles", "list"),
-        ("profiles", "show", "cpu-demo"), ("profiles", "diff", "cpu-demo", "cpu-classify"),
-        ("explain", "trainer.max_steps"), ("plan", "-p", "cpu-demo"), ("lint", "-p", "cpu-demo"),
-        ("runs", "."), ("train", "-p", "cpu-demo", "--dry-run"),
-    ],
-)  # fmt: skip
-def test_every_json_result_states_the_version_of_its_schema(
-    command: Callable[..., Any], words: tuple[str, ...]
-) -> None:
-    assert command(*words, *JSON).json["schema_version"] == 1
-
-
 def test_commands_write_json_through_the_function_that_adds_the_version() -> None:
     """Results of long commands too: a command that calls `to_json` itself would lack the version."""
     files = sorted(Path(data.__file__).parent.glob("*.py"))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.e2e
 
 def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Callable[..., Any]) -> None:
     path = run_file("profile: cpu-demo\ntrainer:\n  save_step: 5\n")
-    for words, code in ((("rule", "--all"), 0), (("lint", path), 1)):
+    for words, code in ((("--help",), 0), (("rule", "--all"), 0), (("lint", path), 1)):
         read, write = os.pipe()
         os.close(read)
         child = start_child(*words, stdout=write)
@@ -43,8 +43,8 @@ def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Cal
 def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: Callable[..., Any]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         answer = run_child(*words, stdout=full)
-    assert answer.code not in (0, 120)
-    assert "No space left on device" in answer.err
+    assert answer.code == 1
+    assert "No space left on device [output-failed]" in answer.err
     assert "Traceback" not in answer.err
 
 
@@ -108,25 +108,6 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
     monkeypatch.setenv("NEOBERT_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         app.run(["schema"])
-
-
-def test_an_error_is_reported_in_the_format_that_was_asked_for(command: Callable[..., Any]) -> None:
-    answer = command("plan", "-p", "absent", "--output-format", "json")
-    assert answer.code == 2
-    assert answer.json["findings"][0]["message"].startswith("unknown profile 'absent'")
-    assert answer.err == ""
-
-
-def test_a_foreign_package_in_our_place_is_named(tmp_path: Path) -> None:
-    foreign = tmp_path / "validators"
-    foreign.mkdir()
-    (foreign / "__init__.py").touch()
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    words = [sys.executable, "-m", "launcher", "rule", "CKP001"]
-    answer = subprocess.run(words, env=environment, capture_output=True, text=True, cwd="/", check=False)
-    assert answer.returncode == 3
-    assert f"validators is imported from {foreign}" in answer.stderr
-    assert "Traceback" not in answer.stderr
 
 
 def test_project_errors_say_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,82 +73,6 @@ REPORT_SCHEMA = {
         },
     },
 }  # fmt: skip
-SARIF_SCHEMA = {
-    "type": "object",
-    "required": ["$schema", "version", "runs"],
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["tool", "results"],
-                "properties": {
-                    "tool": {
-                        "type": "object",
-                        "required": ["driver"],
-                        "properties": {
-                            "driver": {
-                                "type": "object",
-                                "required": ["name", "version", "rules"],
-                                "properties": {
-                                    "rules": {
-                                        "type": "array",
-                                        "items": {
-                                            "type": "object",
-                                            "required": ["id"],
-                                            "properties": {
-                                                "help": {"type": "object", "required": ["text", "markdown"]},
-                                                "shortDescription": {"type": "object", "required": ["text"]},
-                                                "defaultConfiguration": {
-                                                    "type": "object",
-                                                    "properties": {"level": {"enum": ["error", "warning"]}},
-                                                },
-                                            },
-                                        },
-                                    }
-                                },
-                            }
-                        },
-                    },
-                    "results": {
-                        "type": "array",
-                        "items": {
-                            "type": "object",
-                            "required": ["ruleId", "ruleIndex", "level", "message", "locations"],
-                            "properties": {
-                                "level": {"enum": ["error", "warning", "note", "none"]},
-                                "message": {"type": "object", "required": ["text"]},
-                                "locations": {
-                                    "type": "array",
-                                    "items": {
-                                        "type": "object",
-                                        "properties": {
-                                            "physicalLocation": {
-                                                "type": "object",
-                                                "required": ["artifactLocation", "region"],
-                                                "properties": {
-                                                    "region": {
-                                                        "type": "object",
-                                                        "properties": {
-                                                            "startLine": {"type": "integer", "minimum": 1},
-                                                            "startColumn": {"type": "integer", "minimum": 1},
-                                                        },
-                                                    }
-                                                },
-                                            }
-                                        },
-                                    },
-                                },
-                            },
-                        },
-                    },
-                },
-            },
-        },
-    },
-}
 
 ANY_TEXT = st.text(max_size=40)
 FINDINGS = st.builds(
@@ -193,9 +117,8 @@ def test_json_has_the_published_shape(report: Report) -> None:
 
 
 @given(REPORTS)
-def test_sarif_has_the_required_structure(report: Report) -> None:
+def test_sarif_results_name_their_rules(report: Report) -> None:
     sarif = json.loads(render(report, "sarif"))
-    jsonschema.validate(sarif, SARIF_SCHEMA)
     (run,) = sarif["runs"]
     rules = run["tool"]["driver"]["rules"]
     assert [rules[result["ruleIndex"]]["id"] for result in run["results"]] == [
@@ -262,13 +185,6 @@ def test_waived_findings_are_suppressed() -> None:
     assert render(report, "github").startswith("::notice ")
     assert json.loads(render(report, "sarif"))["runs"][0]["results"][0]["suppressions"]
     assert "1 waived" in render(report, "text")
-
-
-def test_a_caret_stands_under_the_value(command: Callable[..., Any], run_file: Callable[[str], Path]) -> None:
-    path = run_file("profile: a100-prod\ntrainer:\n  save_steps:  0\n")
-    lines = command("lint", path, "--select", "CKP001").out.splitlines()
-    assert lines[2] == " 3 |   save_steps:  0"
-    assert lines[3].index("^") - lines[2].index("0") == 0
 
 
 def test_every_format_writes_an_empty_report() -> None:

@@ -383,17 +383,6 @@ def test_the_order_does_not_depend_on_the_arguments(command: Callable[..., Any],
     assert command("lint", *paths).out == command("lint", *reversed(paths)).out
 
 
-def test_the_incident_fails_with_at_least_five_rules(command: Callable[..., Any], run_file: Any) -> None:
-    path = run_file(
-        PROD + "model:\n  hidden_size: 128\n  num_attention_heads: 4\n  attn_backend: sdpa\n"
-        "dataset:\n  max_seq_length: 128\n"
-        "trainer:\n  mixed_precision: fp32\n  max_steps: 50000\n  save_steps: 0\n"
-    )
-    report = command("lint", path, "--output-format", "json").json
-    assert report["exit_code"] == 1
-    assert len({found["code"] for found in report["findings"] if found["severity"] == "fail"}) >= 5
-
-
 UNTIDY = """\
 profile: cpu-demo   # the demo
 trainer:
@@ -734,11 +723,3 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any,
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
     assert "encoders of type bert and modernbert" in finding["message"]
     assert finding["hint"] == "set model.config to a model of type bert or modernbert"
-
-
-def test_the_incident_is_refused_under_a_development_profile(command: Any, run_file: Any) -> None:
-    """Its steps would take minutes on paper, so no limit of time stops it."""
-    toy = (Path(__file__).parents[2] / "examples" / "toy-on-a100.yaml").read_text(encoding="utf-8")
-    path = run_file(toy.replace("profile: a100-prod", "profile: gpu"))
-    findings = command("lint", path, "--set", "dataset.name=x/y", *AS_JSON).json["findings"]
-    assert {"PRE004", "CKP001"} <= {each["code"] for each in findings if each["severity"] == "fail"}

@@ -241,12 +241,6 @@ def test_a_refused_launch_starts_and_writes_nothing(launch: Callable[..., Any]) 
     assert not Path(".neobert").exists()
 
 
-def test_production_without_a_gpu_is_not_launched(launch: Callable[..., Any]) -> None:
-    answer = launch("train", "-p", "gpu-smoke", "--set", "trainer.output_dir=run", fake="finish")
-    assert answer.code == 3
-    assert not RUN.exists()
-
-
 def test_a_dry_run_prints_the_command_and_writes_nothing(launch: Callable[..., Any]) -> None:
     answer = launch("train", "-p", "cpu-demo", "--set", "trainer.output_dir=a run", "--dry-run", fake="")
     assert answer.code == 0

@@ -8,17 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from neobert.errors import ERROR_FILE_ENV, read_error_file
-from neobert.runfiles.checkpoint import folders
 from neobert.train import unexpected
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
-
-LONG = {"max_steps": 300, "save_steps": 23, "eval_steps": 50, "logging_steps": 10, "save_total_limit": 2}
 
 
 @pytest.fixture
@@ -57,34 +53,6 @@ def finish(start):
     return run_to_end
 
 
-def wait_for_step(child, run_dir, step):
-    """Wait until the metrics have reached a step; the child must still be at it."""
-    path = run_dir / "metrics.jsonl"
-    while child.poll() is None:
-        lines = path.read_bytes().splitlines()[:-1] if path.exists() else []
-        if lines and json.loads(lines[-1])["step"] >= step:
-            return
-        time.sleep(0.01)
-    pytest.fail(f"the run ended before step {step}: {(run_dir / 'log').read_text(encoding='utf-8')}")
-
-
-def test_stopped_killed_and_resumed_twice_it_is_the_run_that_was_never_stopped(
-    make_run, start, finish, exact, beats
-):
-    whole, broken = make_run("whole", trainer=LONG), make_run("broken", trainer=LONG)
-    assert finish(whole)[0] == 0
-    for number, step, code in ((signal.SIGTERM, 40, 75), (signal.SIGKILL, 120, -9)):
-        child = start(broken)
-        wait_for_step(child, broken, step)
-        child.send_signal(number)
-        assert child.wait(timeout=120) == code
-    assert finish(broken)[0] == 0
-    assert exact(broken) == exact(whole)
-    assert len(exact(broken)) == 31
-    seen = [beat["seq"] for beat in beats(broken)]
-    assert seen == sorted(set(seen))
-
-
 def test_two_ranks_are_one_with_twice_the_microbatches(make_run, run, finish, exact, metrics, beats):
     alone = make_run("alone", trainer={"gradient_accumulation_steps": 4})
     both = make_run("both", trainer={"gradient_accumulation_steps": 2}, distributed={"nproc_per_node": 2})
@@ -107,18 +75,6 @@ def test_two_ranks_are_one_with_twice_the_microbatches(make_run, run, finish, ex
     make_run("both", trainer={"gradient_accumulation_steps": 4, "max_steps": 14})
     run(both)
     assert metrics(both)[-1]["step"] == 14
-
-
-def test_a_stop_of_two_ranks_is_one_stop(make_run, start, outcome):
-    run_dir = make_run(trainer=LONG, distributed={"nproc_per_node": 2})
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-    child = start(run_dir, *torchrun)
-    wait_for_step(child, run_dir, 50)
-    child.send_signal(signal.SIGTERM)
-    child.wait(timeout=120)
-    ended = outcome(run_dir)
-    assert (ended["status"], ended["exit_code"]) == ("preempted", 75)
-    assert folders.find(run_dir / "checkpoints", "auto")[1].step == ended["step"]
 
 
 def test_of_two_ranks_the_one_that_failed_first_has_the_word(make_run, finish, outcome, tmp_path):
