@@ -196,7 +196,8 @@ class Peer:
     def _reset(self, seed: int) -> None:
         """Draw weights, and undo what an earlier Trainer left on the model."""
         torch._dynamo.reset()
-        for name in ("forward", "_original_forward"):
+        # A model that accelerate calls prepared would get no autocast: the next recipe would train in fp32.
+        for name in ("forward", "_original_forward", "_is_accelerate_prepared"):
             self.model.__dict__.pop(name, None)
         torch.manual_seed(seed)
         fresh = build(self.size)
