@@ -105,15 +105,6 @@ def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch() -> None:
     }
 
 
-@pytest.mark.child
-def test_resolving_a_run_loads_no_torch_and_no_pydantic() -> None:
-    statement = "from profiles.registry import resolve_run; resolve_run('a100-prod')"
-    modules = loaded_by(statement)
-    assert "yaml" in modules
-    assert not modules & {"pydantic", "pydantic_core"}
-    assert not modules & {"torch", "numpy", "transformers", "datasets", "accelerate"}
-
-
 def test_pydantic_is_imported_in_one_module() -> None:
     users = [
         path.relative_to(ROOT).as_posix()

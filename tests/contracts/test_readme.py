@@ -28,14 +28,6 @@ def test_every_make_target_exists() -> None:
     assert {each for each in targets if f"\n{each}:" not in makefile} == set()
 
 
-@pytest.mark.parametrize(
-    "command", sorted(set(re.findall(r"neobert-launch ([a-z][a-z-]*)", README + START + TOUR)))
-)
-def test_every_command_answers_for_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--help"]) == 0
-    assert "Usage" in capsys.readouterr().out
-
-
 def test_the_example_that_is_shown_is_refused_as_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,10 +102,6 @@ def test_explain_gives_the_reason_of_a_planned_value(command: Callable[..., Any]
     assert "steps between saves" in shown["reason"]
 
 
-def test_schema_is_json_schema(command: Callable[..., Any]) -> None:
-    assert "properties" in command("schema").json
-
-
 def test_plan_has_reasons(command: Callable[..., Any]) -> None:
     plan = command("plan", "-p", "a100-prod", *JSON).json["plan"]
     assert plan["world_size"]["value"] == 1
@@ -194,14 +190,6 @@ def test_a_tokenizer_goes_into_a_new_folder(command: Callable[..., Any], pretend
     assert "the folder is not empty" in answer.err
     answer = command("tokenizer", "train", "-p", "cpu-demo", "--output", "tok/tokenizer.json")
     assert (answer.code, "is a file, but" in answer.err) == (2, True)
-
-
-def test_a_tokenizer_is_not_trained_for_a_folder_that_cannot_be_written(
-    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("launcher.commands.data.ask", lambda *_, **__: pytest.fail("the text was read"))
-    answer = command("tokenizer", "train", "-p", "cpu-demo", "--output", "/proc/tok")
-    assert (answer.code, "[not-writable]" in answer.err) == (1, True), answer.err
 
 
 @pytest.mark.parametrize(

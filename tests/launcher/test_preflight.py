@@ -333,13 +333,6 @@ def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path)
     assert waiver == {"code": "CKP003", "reason": "a trial of the disk quota", "expires": str(day)}
 
 
-def test_a_place_that_takes_nothing(command: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    answer = command("preflight", "-p", "cpu-demo", "--output", "file/below")
-    assert answer.code == 1
-    assert "cannot be written" in answer.err
-
-
 def test_no_gpu_is_wanted_from_a_cpu_profile(command: Run) -> None:
     report = command("preflight", "-p", "cpu-demo", *JSON).json
     assert report["exit_code"] == 0

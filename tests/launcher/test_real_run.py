@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
@@ -211,57 +208,3 @@ def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(
 
     other = ("--set", "trainer.metric_for_best_model=eval/loss", "--set", "trainer.output_dir=other")
     assert run_child("train", "-c", "run.yaml", *other).code == 0
-
-
-CLOCKED = ("time/", "memory/", "perf/", "train/tokens_per_sec")
-
-
-def all_metrics(folder: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{name: row[name] for name in row if not name.startswith(CLOCKED)} for row in rows]
-
-
-def kill_all_in(folder: Path) -> None:
-    """Kill launcher and trainer at once, as a machine that goes down."""
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):
-            if process.pid != os.getpid() and process.cwd() == str(folder):
-                process.kill()
-
-
-def test_a_classifier_that_is_killed_ends_as_one_that_is_not(
-    start_child: Callable[..., Any],
-    run_child: Callable[..., Any],
-    command: Callable[..., Any],
-    tmp_path: Path,
-) -> None:
-    """Head dropout, best checkpoint and early stopping included; a finished run is left as it is."""
-    rows = [
-        {"text": f"text {n} is {('bad', 'good')[n % 3 == 0]} {n % 7}", "label": n % 3 == 0}
-        for n in range(240)
-    ]
-    Path("texts.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    Path("run.yaml").write_text(LABELLED, encoding="utf-8")
-    whole = run_child("train", "-c", "run.yaml", "--set", "trainer.output_dir=whole")
-    assert whole.code == 0, whole.out + whole.err
-
-    killed = start_child("train", "-c", "run.yaml")
-    deadline = time.monotonic() + 120
-    while not any(Path("run").glob("checkpoints/[0-9]*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    kill_all_in(tmp_path)
-    killed.communicate(timeout=120)
-    assert killed.returncode in (0, -signal.SIGKILL)
-
-    again = run_child("train", "-c", "run.yaml", "--resume", "auto")
-    assert again.code == 0, again.out + again.err
-    found, expected = all_metrics(Path("run")), all_metrics(Path("whole"))
-    assert found == expected
-    assert {"eval/mcc", "eval/f1", "eval/accuracy"} <= found[-1].keys()
-    assert found[-1]["step"] == 28, "stopped early, before the 29 steps of an epoch"
-    best = [(folder / "checkpoints" / "best").resolve().name for folder in (Path("run"), Path("whole"))]
-    assert best[0] == best[1]
-
-    done = command("train", "-c", "run.yaml", "--resume", "auto")
-    assert (done.code, done.out.splitlines()[0]) == (0, "this run is already finished")
-    assert all_metrics(Path("run")) == found

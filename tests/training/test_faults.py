@@ -17,7 +17,7 @@ from neobert.data.batches.streams import TrainStream
 from neobert.errors import ProjectError
 from neobert.objectives import TokenObjective
 from neobert.runfiles.checkpoint import folders
-from neobert.training.checkpoint import content, publish
+from neobert.training.checkpoint import publish
 from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
@@ -118,19 +118,6 @@ def test_a_save_that_the_kernel_refuses_leaves_the_old_checkpoints(make_run, run
     assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
     assert folders.find(run_dir / "checkpoints", "auto")[1].step == 5
     assert outcome(run_dir)["exit_code"] == 4
-
-
-def test_the_optimizers_file_may_be_what_does_not_fit(make_run, run, monkeypatch):
-    run_dir = make_run()
-
-    def full(tensors, path):
-        path.write_bytes(b"part")
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(content, "save_file", full)
-    with pytest.raises(ProjectError, match="No space left on device"):
-        run(run_dir)
-    assert list((run_dir / "checkpoints").iterdir()) == []
 
 
 def test_a_line_that_does_not_fit_on_the_disk_fails_the_run(make_run, run, monkeypatch, outcome):

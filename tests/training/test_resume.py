@@ -257,35 +257,6 @@ def test_a_torn_history_is_mended(make_run, run, struck_run, exact, uninterrupte
     assert exact(run_dir) == uninterrupted
 
 
-def test_another_number_of_threads_builds_the_same_batches(make_run, run, struck_run, exact, uninterrupted):
-    run_dir = make_run()
-    struck_run(run_dir, *STEP, 6, terminate)
-    make_run(dataset={"num_workers": 0})
-    run(run_dir)
-    assert exact(run_dir) == uninterrupted
-
-
-def test_auto_goes_on_from_the_newest_that_verifies(make_run, run, struck_run, exact, uninterrupted):
-    run_dir = make_run()
-    struck_run(run_dir, *STEP, 11, kill)
-    (run_dir / "checkpoints" / "10" / "model.safetensors").write_bytes(b"")
-    run(run_dir)
-    assert exact(run_dir) == uninterrupted
-    assert (run_dir / "checkpoints" / ".corrupt-10-0").exists()
-
-
-def test_auto_never_starts_afresh_over_broken_checkpoints(make_run, run):
-    run_dir = make_run()
-    run(run_dir)
-    history = (run_dir / "metrics.jsonl").read_bytes()
-    for step in (5, 10, 12):
-        (run_dir / "checkpoints" / str(step) / "checkpoint.json").unlink()
-    with pytest.raises(ProjectError, match="no checkpoint passes verification") as error:
-        run(run_dir)
-    assert error.value.code == "CKP007"
-    assert (run_dir / "metrics.jsonl").read_bytes() == history
-
-
 def test_an_earlier_step_may_be_named(make_run, run, exact, uninterrupted):
     run_dir = make_run()
     run(run_dir)
