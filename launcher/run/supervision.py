@@ -138,7 +138,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     outcome = outcome_of(launch, session)
     if outcome.get("exit_code") == EXIT_OK:
         return None
-    step = _trained_step(launch)
+    step = max(int(beat.get("step") or 0) for beat in launch.beats().values())
     if session.stall is not None:
         return of_stall(session.stall, step)
     if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
@@ -243,7 +243,3 @@ def _amend_outcome(launch: Launch, ending: Summary) -> None:
 
 def _was_stopped(forwarder: Forwarder) -> bool:
     return bool(forwarder.seen)
-
-
-def _trained_step(launch: Launch) -> int:
-    return max(int(beat.get("step") or 0) for beat in launch.beats().values())

@@ -32,7 +32,7 @@ def settings_begun_with(run: ResolvedRun, folder: Path) -> tuple[Difference, ...
         each.key: each
         for saved in _saved_configs(folder)
         for each in differences(saved, current)
-        if _determines_result(each.key) and not _is_same_path(each, start)
+        if (is_structural(each.key) or effect_of(each.key) == "numerics") and not _is_same_path(each, start)
     }
     return tuple(found.values())
 
@@ -55,10 +55,6 @@ def _steps(root: Path) -> list[int]:
         return checkpoint_steps(root)
     except OSError:
         return []
-
-
-def _determines_result(key: str) -> bool:
-    return is_structural(key) or effect_of(key) == "numerics"
 
 
 def _is_same_path(each: Difference, start: Any) -> bool:

@@ -225,11 +225,7 @@ def continues_run(run: ResolvedRun, folder: Path, resume: ResumeFacts | None) ->
     """
     if resume is not None and resume.target and not resume.is_continued:
         return not resume.is_elsewhere
-    return _may_resume(run) and _is_same_run(run, folder)
-
-
-def _may_resume(run: ResolvedRun) -> bool:
-    return run.config.trainer.resume_from_checkpoint != NEVER
+    return (run.config.trainer.resume_from_checkpoint != NEVER) and _is_same_run(run, folder)
 
 
 def _is_same_run(run: ResolvedRun, folder: Path) -> bool:

@@ -109,10 +109,3 @@ def test_text_in_memory_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> Non
     with never_blocking():
         console.write("a line")
     assert text.getvalue() == "a line\n"
-
-
-def test_colours_can_be_asked_for_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    assert console.paint("x", "red") == "\x1b[31mx\x1b[0m"
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert console.paint("x", "red") == "x"

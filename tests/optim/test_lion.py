@@ -33,13 +33,6 @@ def test_it_makes_the_published_update():
     torch.testing.assert_close(optimizer.state[weight]["exp_avg"], momentum, rtol=1e-12, atol=1e-12)
 
 
-def test_a_closure_is_called_with_gradients_on():
-    weight = torch.nn.Parameter(torch.ones(3))
-    optimizer = Lion([{"params": [weight]}], lr=0.1, betas=(0.9, 0.99))
-    assert optimizer.step(lambda: (weight.sum().backward(), 7)[1]) == 7
-    assert weight.tolist() == pytest.approx([0.9] * 3)
-
-
 def test_vectors_and_embeddings_do_not_decay():
     model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3))
     optimizer = build_optimizer(OptimizerConfig(name="lion", lr=0.1, weight_decay=0.5), model)
