@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 import torch.nn.functional as F
 from accelerate.state import AcceleratorState
 
 from neobert.config import to_dict
+from neobert.families import packed_attention
+from neobert.families.attention import Window
+from neobert.families.hf import attention
+from neobert.model import attention as in_both_directions
+from neobert.probes import attention_suite
 from neobert.probes.__main__ import answer
 from profiles.registry import resolve_run
 from validators.core import judge
@@ -47,13 +54,71 @@ def judged(tmp_path):
     return of
 
 
-@pytest.mark.parametrize("packs", ["false"])
+@pytest.mark.parametrize("packs", ["true", "false"])
 @pytest.mark.parametrize("architecture", ["bert", "modernbert"])
 def test_sound_transformers_models_pass(judged, architecture, packs):
     checks = judged(architecture, f"datacollator.pack_sequences={packs}")
     for code in ("NUM001", "NUM002", "NUM003"):
         assert checks[code].status == "pass", checks[code].message
     assert checks["NUM004"].status == "skip"
+
+
+def one_token_wider(monkeypatch):
+    real = attention.spec_of_call
+
+    def wider(*arguments, **own):
+        spec = real(*arguments, **own)
+        window = spec.window and Window(spec.window.layers, spec.window.reach + 1)
+        return replace(spec, window=window)
+
+    monkeypatch.setattr(attention, "spec_of_call", wider)
+
+
+def another_scale(monkeypatch):
+    real = attention.spec_of_call
+    monkeypatch.setattr(
+        attention, "spec_of_call", lambda *given, **own: replace(real(*given, **own), scale=0.2)
+    )
+
+
+def two_merged(monkeypatch):
+    real = packed_attention.segment_lengths
+
+    def merged(*given):
+        first, second, *others = real(*given)
+        return [first + second, *others]
+
+    for module in (packed_attention, in_both_directions):
+        monkeypatch.setattr(module, "segment_lengths", merged)
+
+
+def positions_that_run_on(monkeypatch):
+    real = attention_suite.inputs_of
+
+    def running_on(batch, device):
+        positions = torch.arange(batch.input_ids.numel()) % batch.max_seqlen
+        return real(batch, device) | {"position_ids": positions}
+
+    monkeypatch.setattr(attention_suite, "inputs_of", running_on)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fault", "messages"),
+    [
+        ("modernbert", one_token_wider, {"NUM002": "equality: "}),
+        ("modernbert", another_scale, {"NUM002": "equality: "}),
+        ("modernbert", two_merged, {"NUM001": "isolation: ", "NUM002": "equality: "}),
+        ("modernbert", positions_that_run_on, {"NUM002": "positions: "}),
+        ("bert", two_merged, {"NUM001": "isolation: ", "NUM002": "equality: "}),
+        ("bert", positions_that_run_on, {"NUM002": "equality: "}),
+    ],
+)
+@pytest.mark.parametrize("precision", ["no", "bf16"])
+def test_a_fault_of_packed_documents_is_named(judged, monkeypatch, architecture, fault, messages, precision):
+    fault(monkeypatch)
+    checks = judged(architecture, f"trainer.mixed_precision={precision}")
+    for code, message in messages.items():
+        assert message in checks[code].message
 
 
 def test_a_causal_mask_in_an_encoder_is_named(judged, monkeypatch):

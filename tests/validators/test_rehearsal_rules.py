@@ -515,7 +515,7 @@ def test_packed_learned_positions_are_proven_by_a_rehearsal():
     judged = RULES["MOD002"].judge
     (warned,) = judged(run, plan, replace(FACTS, rehearsal=None))
     assert warned.severity is Severity.WARN
-    assert warned.hint.startswith("run neobert-launch preflight --level rehearsal")
+    assert warned.hint.startswith("run neobert-launch preflight --level full")
     assert list(judged(run, plan, FACTS)) == []
     leak = (AnswerFacts(subject="other documents", kind="isolation", value=0.1),)
     (failed,) = judged(run, plan, replace(FACTS, rehearsal=replace(FOUND, answers=FOUND.answers + leak)))

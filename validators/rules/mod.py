@@ -203,7 +203,7 @@ def _packed_learned_positions(plan: Plan, facts: Facts) -> Violations:
     """Judge the rehearsal's tests of packed documents; without a rehearsal, warn that none was done."""
     if facts.rehearsal is None:
         message = "documents with learned positions are packed: a rehearsal has to prove their isolation"
-        hint = "run neobert-launch preflight --level rehearsal, or set datacollator.pack_sequences to false"
+        hint = "run neobert-launch preflight --level full, or set datacollator.pack_sequences to false"
         yield Violation("datacollator.pack_sequences", message, hint, Severity.WARN)
         return
     answers = facts.rehearsal.answers

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neobert.config import replace
 from neobert.config.schema import RunConfig
@@ -23,6 +23,7 @@ from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, TokenObjective, build_objective
+from neobert.probes.attention import draw_weights
 from neobert.probes.numerics.leak_batch import PAD_ID, LeakBatch
 
 NUM_LAYERS = 2
@@ -123,26 +124,12 @@ def build_path(
     with device:  # drawing 60 million weights on one core of the host takes seconds
         model = NeoBERTLMHead(shape)
         if not has_initial_weights:
-            scale_weights(model)
+            draw_weights(model, config.seed)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
     objective = build_objective(variant, backbone_of(model.to(device), kernels), device.type)
     return Path(config, kernels, objective, is_compiled, device, dtype)
-
-
-@torch.no_grad()
-def scale_weights(model: nn.Module) -> None:
-    """Draw weights that keep activations at unit scale: with smaller weights, rounding would hide a leak."""
-    for name, weight in model.named_parameters():
-        if "norm" in name and name.endswith("weight"):
-            weight.normal_(1.0, 0.1)
-        elif weight.dim() == 1:
-            weight.normal_(0.0, 0.1)
-        elif "embedding" in name or name == "model.encoder.weight":
-            weight.normal_()
-        else:
-            weight.normal_(0.0, weight.shape[1] ** -0.5)
 
 
 UNBOUNDED = 1e30
