@@ -5,19 +5,18 @@ Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor
 
 from neobert.config.schema import (
     DataCollatorConfig,
     DatasetConfig,
+    HfModelConfig,
     ModelConfig,
     RunConfig,
     TrainerConfig,
@@ -27,9 +26,12 @@ from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
+from neobert.families.hf.attention import choose_kernel
+from neobert.families.hf.build import backbone_of as transformers_backbone
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.families.hf.parts import MASKED, PARTS, head_of
+from neobert.families.hf.parts import MASKED, PARTS
 from neobert.families.hf.settings import reason_of
+from neobert.families.hf.spec import read_shape
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives.packed_encoder import KernelObjective
@@ -45,8 +47,8 @@ KERNEL_MULTIPLE = 128
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
-class InferenceModel(ABC):
-    """An encoder and its masked-language-model head, without gradients.
+class InferenceModel:
+    """An encoder over packed runs and its masked-language-model head, without gradients.
 
     Attributes:
         device: device that runs must be on.
@@ -57,45 +59,19 @@ class InferenceModel(ABC):
         multiple: the length of each run must be a multiple of this number of tokens.
     """
 
-    device: torch.device
-    hidden_size: int
-    max_length: int
-    num_rows: int
-    kernels: str
-    multiple: int = 1
-
-    @abstractmethod
-    def hidden(self, run: Run) -> Tensor:
-        """Return the final hidden states [T, D] of a run; those of filler tokens are undefined."""
-
-    @abstractmethod
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Decode final hidden states: [M, D] to [M, V]."""
-
-
-class PackedModel(InferenceModel):
-    """A NeoBERT with rotary positions, over packed runs."""
-
-    def __init__(self, model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> None:
-        settings = model.config
+    def __init__(
+        self, objective: TokenObjective, kernels: str, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        settings = objective.model.config
         self.device, self.hidden_size = device, settings.hidden_size
-        self.max_length, self.num_rows = settings.max_position_embeddings, settings.vocab_size
-        kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
-        settings.attn_backend = kernels.model_attention
+        self.max_length, self.num_rows = int(settings.max_position_embeddings), settings.vocab_size
         self.multiple = KERNEL_MULTIPLE if device.type == "cuda" else 1
-        model = model.to(device).eval()
-        backbone = backbone_of(model, kernels)
-        self._objective: TokenObjective = (
-            KernelObjective(backbone, kernels, capacity=KERNEL_MULTIPLE)
-            if kernels.replace_blocks
-            else TokenObjective(backbone, targets_only=True)
-        )
-        self.kernels = f"{kernels.name}, attention {kernels.attention}"
-        self._dtype = dtype
+        self.kernels = f"{kernels}, attention {objective.backbone.attention}"
+        self._objective, self._dtype = objective.to(device).eval(), dtype
 
     @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:
-        """Return the final hidden states [T, D]."""
+        """Return the final hidden states [T, D] of a run; those of filler tokens are undefined."""
         inputs = {
             "input_ids": run.input_ids,
             "position_ids": run.position_ids,
@@ -110,38 +86,6 @@ class PackedModel(InferenceModel):
         """Decode final hidden states: [M, D] to [M, V]."""
         with _computing_in(self._dtype, self.device):
             return self._objective.decode(hidden)
-
-
-class PaddedModel(InferenceModel):
-    """A transformers encoder, or a NeoBERT without rotary positions, over padded rows."""
-
-    def __init__(
-        self, model: Any, head: Any, max_length: int, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        self.device, self.hidden_size = device, model.config.hidden_size
-        self.max_length, self.num_rows = max_length, model.config.vocab_size
-        self.kernels = f"torch, attention {model.config._attn_implementation}, padded rows"
-        self._base: nn.Module = model.to(device).eval().base_model
-        self._head, self._dtype = head, dtype
-
-    @torch.no_grad()
-    def hidden(self, run: Run) -> Tensor:
-        """Return the final hidden states [T, D]; rows are padded to the longest sequence of the run."""
-        lengths = [*run.lengths, *([rest] if (rest := len(run.input_ids) - run.num_tokens) else [])]
-        rows = pad_sequence(list(run.input_ids.split(lengths)), batch_first=True)
-        sizes = torch.tensor(lengths, device=self.device)
-        is_real = torch.arange(rows.shape[1], device=self.device)[None] < sizes[:, None]
-        with _computing_in(self._dtype, self.device):
-            encoded = self._base(input_ids=rows, attention_mask=is_real.to(torch.int64))
-        states: Tensor = encoded.last_hidden_state
-        return states[is_real]
-
-    @torch.no_grad()
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Decode final hidden states: [M, D] to [M, V]."""
-        with _computing_in(self._dtype, self.device):
-            logits: Tensor = self._head(hidden)
-        return logits
 
 
 @contextmanager
@@ -170,10 +114,7 @@ def load_model(
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     refuse_other_settings(folder)
     if kind == NeoBERTConfig.model_type:
-        model = load_neobert(folder, needs_decoder=needs_decoder)
-        if model.config.rope:
-            return PackedModel(model, device, dtype)
-        return PaddedModel(model, model.decoder, model.config.max_position_embeddings, device, dtype)
+        return _with_kernels(load_neobert(folder, needs_decoder=needs_decoder), device, dtype)
     return _load_transformers(folder, device, dtype, needs_decoder=needs_decoder)
 
 
@@ -224,15 +165,29 @@ def _assign(model: NeoBERTLMHead, state: StateDict, folder: Path) -> None:
     model.tie_weights()
 
 
+def _with_kernels(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype) -> InferenceModel:
+    kernels = resolve_step_kernels(run_config(model.config, dtype), device.type, dtype)
+    model.config.attn_backend = kernels.model_attention
+    backbone = backbone_of(model, kernels)
+    objective = (
+        KernelObjective(backbone, kernels, capacity=KERNEL_MULTIPLE)
+        if kernels.replace_blocks
+        else TokenObjective(backbone, targets_only=True)
+    )
+    return InferenceModel(objective, kernels.name, device, dtype)
+
+
 def _load_transformers(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
-) -> PaddedModel:
+) -> InferenceModel:
     model, absent, _ = read_model(MASKED, folder, "pass a folder with model.safetensors")
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
-    limit = int(model.config.max_position_embeddings)
-    return PaddedModel(model, head_of(model, MASKED), limit, device, dtype)
+    spec = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1).attention
+    kernel = choose_kernel("auto", device.type, dtype, spec)
+    backbone = transformers_backbone(model, MASKED, spec, kernel)
+    return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
 
 
 def run_config(settings: NeoBERTConfig, dtype: torch.dtype) -> RunConfig:

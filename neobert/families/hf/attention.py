@@ -12,17 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
-from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.packed_attention import packed_attention
-from neobert.families.table import requested_kernels
 from neobert.kernels.plain_attention import plain_attention
 from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
-from neobert.parallel import World
 
 PACKED, PLAIN = "neobert_packed", "neobert_plain"
 
@@ -102,10 +100,9 @@ def attending(model: PreTrainedModel, implementation: str) -> Iterator[None]:
         settings._attn_implementation = own
 
 
-def choose_kernel(config: RunConfig, world: World, spec: AttentionSpec) -> Backend:
+def choose_kernel(requested: str, device_type: str, dtype: torch.dtype, spec: AttentionSpec) -> Backend:
     """Choose the kernel of packed attention. Raises `ProjectError` ATT001 if none can run."""
-    environment = this_environment(world.device.type, world.compute_dtype, spec.head_size, spec.features)
-    _, requested = requested_kernels(config)
+    environment = this_environment(device_type, dtype, spec.head_size, spec.features)
     try:
         return choose_backend(requested, environment)
     except BackendError as error:

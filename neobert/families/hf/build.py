@@ -30,7 +30,7 @@ from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kerne
 from neobert.families.hf.parts import CLASSIFIER_POOLING, MASKED, blocks_of, head_of, layouts_of
 from neobert.families.hf.settings import CODE, read_settings, reason_of
 from neobert.families.hf.spec import max_positions, section_of, unsupported
-from neobert.families.table import longest_row, shape_of
+from neobert.families.table import longest_row, requested_kernels, shape_of
 from neobert.model.attention import enter_layer, note_kernel
 from neobert.model.backends import Backend
 from neobert.parallel import World
@@ -64,7 +64,10 @@ def build(
     if config.trainer.gradient_checkpointing:
         _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
     spec = shape_of(config, vocab_size).attention
-    kernel = choose_kernel(config, world, spec) if config.datacollator.pack_sequences else None
+    kernel = None
+    if config.datacollator.pack_sequences:
+        requested = requested_kernels(config)[1]
+        kernel = choose_kernel(requested, world.device.type, world.compute_dtype, spec)
     backbone = backbone_of(model, auto_class, spec, kernel)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
