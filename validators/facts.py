@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         SoftwareFacts,
         TrackerFacts,
     )
-    from validators.facts_num import DeviceFacts, NumericsFacts
+    from validators.facts_numerics import DeviceFacts, NumericsFacts
     from validators.facts_rehearsal import RehearsalFacts
     from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
     from validators.facts_text import TextFacts

@@ -11,10 +11,10 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from validators import facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run, facts_text
+from validators import facts_gpu, facts_host, facts_numerics, facts_rehearsal, facts_run, facts_text
 from validators.facts import SCHEMA_VERSION, Facts
 
-MODULES = (facts_gpu, facts_host, facts_num, facts_rehearsal, facts_run, facts_text)
+MODULES = (facts_gpu, facts_host, facts_numerics, facts_rehearsal, facts_run, facts_text)
 GROUPS = {name: kind for module in MODULES for name, kind in vars(module).items()}
 """Names that the annotations of `Facts` refer to."""
 UNREADABLE = "unreadable-facts"

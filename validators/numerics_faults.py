@@ -11,7 +11,7 @@ from neobert.kernel_table import ATTENTION
 from neobert.plurals import counted
 
 if TYPE_CHECKING:
-    from validators.facts_num import (
+    from validators.facts_numerics import (
         IsolationFacts,
         MutantFacts,
         NumericsFacts,

@@ -24,7 +24,7 @@ from neobert.errors import ProjectError
 from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
 from validators.facts_io import record_of
-from validators.facts_num import DeviceFacts, NumericsFacts
+from validators.facts_numerics import DeviceFacts, NumericsFacts
 from validators.facts_run import CorpusFacts, ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
 
 PYTHON = (sys.executable, "-P", *RUN_MODULE)

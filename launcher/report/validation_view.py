@@ -11,7 +11,7 @@ from launcher.terminal.table import columns
 from neobert.plurals import counted
 from neobert.printable import printable
 from validators.facts import Facts
-from validators.facts_num import (
+from validators.facts_numerics import (
     DeviceFacts,
     IsolationFacts,
     NumericsFacts,

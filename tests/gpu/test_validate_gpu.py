@@ -26,7 +26,7 @@ from tests.gpu.obstacles import fused_obstacle  # noqa: F401  named by a skipif 
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
-from validators.facts_num import NumericsFacts
+from validators.facts_numerics import NumericsFacts
 from validators.finding import CheckResult, Level, Status
 from validators.numerics_faults import ATOMIC_GRADIENTS, count_killed
 from validators.planning import plan_run

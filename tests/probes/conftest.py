@@ -20,7 +20,7 @@ from profiles.registry import ResolvedRun, resolve_run
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
-from validators.facts_num import NumericsFacts
+from validators.facts_numerics import NumericsFacts
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
 

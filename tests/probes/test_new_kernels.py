@@ -12,7 +12,7 @@ from neobert.model import configuration_neobert
 from neobert.probes.numerics import suite
 from neobert.probes.numerics.suite import run_suite
 from validators.facts_io import record_of
-from validators.facts_num import NumericsFacts
+from validators.facts_numerics import NumericsFacts
 from validators.numerics_faults import FAULTS, count_killed
 
 

@@ -12,7 +12,7 @@ from profiles import inherit, lock
 from profiles.registry import list_profiles, load_profile, resolve_run
 from validators.facts import NO_FACTS
 from validators.planning import plan_run
-from validators.rules.cfg import unpinned_profile
+from validators.rules.config import unpinned_profile
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from validators.facts import Facts
 from validators.finding import Severity
 from validators.planning import plan_run
 from validators.rule import RULES, CannotTellError
-from validators.rules import prf
-from validators.rules.att import attention_obstacle
+from validators.rules import performance
+from validators.rules.attention import attention_obstacle
 
 LONG_ROWS = 2048
 AUTO = ("model.attn_backend=auto", "model.kernel_backend=auto")
@@ -358,7 +358,7 @@ def test_a_pace_is_held_to_what_the_profile_measured_of_the_same_work(
     ],
 )
 def test_a_pace_is_parted_in_the_middle(times_s: tuple[float, ...], halves: tuple[float, float]) -> None:
-    assert prf._halves(times_s) == halves
+    assert performance._halves(times_s) == halves
 
 
 def test_a_run_without_a_profile_has_no_pace_to_keep() -> None:

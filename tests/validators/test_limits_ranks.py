@@ -16,7 +16,7 @@ from tests.validators.judging import (
 )
 from validators.finding import Severity
 from validators.rule import RULES, CannotTellError
-from validators.rules.dst import _most_common
+from validators.rules.distributed import _most_common
 from validators.rules.gpu_speed import PCIE_LANE_BYTES_PER_S
 
 TWO = run_of("distributed.nproc_per_node=2")

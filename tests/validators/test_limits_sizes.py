@@ -18,7 +18,7 @@ from tests.validators.judging import (
     with_part,
 )
 from validators.planning import assumptions_of
-from validators.rules.mod import _heads, _most_shrunk
+from validators.rules.model import _heads, _most_shrunk
 
 
 @pytest.mark.parametrize(("ratio", "count"), [(0.5, 0), (0.499, 1), (1.5, 0), (1.501, 1)])

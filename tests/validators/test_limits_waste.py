@@ -11,7 +11,7 @@ from launcher.probes.host import recorded_environment
 from tests.validators.judging import FACTS, found, run_of, with_facts, with_prepared
 from validators.facts import NO_FACTS
 from validators.finding import Severity
-from validators.rules.hst_environment import DEBUGGING
+from validators.rules.host_environment import DEBUGGING
 
 STEP = {"tokens_per_second": 1e6, "step_time_s": 1.0}
 NO_LIMIT = "trainer.eval_max_batches=null"

@@ -9,7 +9,7 @@ import pytest
 from tests.validators.judging import FACTS, found, run_of, with_facts
 from validators.facts_host import AccelerateFileFacts
 from validators.finding import CheckResult, Finding, Level, Severity, Status
-from validators.rules.bud import _size_key
+from validators.rules.budget import _size_key
 
 MIXTURE = "dataset.mixture=[{path: a, weight: 1}, {path: b, weight: 2}]"
 

@@ -18,7 +18,7 @@ from validators.finding import Severity
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
 from validators.rule import RULES, CannotTellError
-from validators.rules.mem import predicted_mib
+from validators.rules.memory import predicted_mib
 
 FACTS = facts_from_json((Path(__file__).parent / "fixtures" / "facts.json").read_text(encoding="utf-8"))
 FOUND = FACTS.rehearsal

@@ -1,43 +1,7 @@
 """Rules, one module per topic. Importing this package registers all of them."""
 
-from validators.rules import (  # noqa: F401
-    att,
-    att_kernels,
-    bud,
-    cfg,
-    cfg_file,
-    cfg_idle,
-    ckp,
-    ckp_host,
-    ckp_resume,
-    ckp_trials,
-    dat,
-    dat_corpora,
-    dat_epochs,
-    dat_prepared,
-    dat_text,
-    dst,
-    gpu,
-    gpu_health,
-    gpu_speed,
-    hst,
-    hst_environment,
-    hst_machine,
-    mem,
-    mod,
-    num,
-    num_learning,
-    opt,
-    opt_coefficients,
-    opt_fine_tuning,
-    pre,
-    prf,
-    sch,
-    sch_counted,
-    tel,
-    tsk,
-    tsk_adapter,
-    tsk_answers,
-    tsk_labels,
-    tsk_words,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+for module in iter_modules(__path__):
+    import_module(f"{__name__}.{module.name}")

@@ -15,7 +15,7 @@ from validators.rule import CannotTellError, Violations, rule
 
 if TYPE_CHECKING:
     from validators.facts_gpu import GpuHealthFacts
-    from validators.facts_num import DeviceFacts
+    from validators.facts_numerics import DeviceFacts
 
 
 PATH = "distributed.nproc_per_node"

@@ -11,7 +11,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import FOREIGN_TREE, Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.rules.ckp_resume import start_from
+from validators.rules.checkpoint_resume import start_from
 
 if TYPE_CHECKING:
     from validators.facts_host import DiskFacts

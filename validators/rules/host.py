@@ -15,7 +15,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.remaining import remaining_of, subject_of
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.hst_machine import is_older, release
+from validators.rules.host_machine import is_older, release
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.remaining import MAX_EPOCHS, limiting_key, own_part_of
 from validators.rule import CannotTellError, Violations, rule
-from validators.rules.dat_prepared import is_short, prepared_of
+from validators.rules.data_prepared import is_short, prepared_of
 
 HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 

@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.dat_prepared import prepared_of
+from validators.rules.data_prepared import prepared_of
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""

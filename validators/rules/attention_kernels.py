@@ -18,7 +18,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.att import (
+from validators.rules.attention import (
     BLOCKS_PATH,
     PATH,
     attention_obstacle,

@@ -17,7 +17,7 @@ from validators.rule import CannotTellError, Violations, needed, rule
 
 if TYPE_CHECKING:
     from neobert.runfiles.answer_kinds import AnswerKind
-    from validators.facts_num import NumericsFacts, PathFacts, ProbeFacts, ProbeName
+    from validators.facts_numerics import NumericsFacts, PathFacts, ProbeFacts, ProbeName
 
 PATH = "model.attn_backend"
 INITIAL_LOSS_SHARE = 0.15

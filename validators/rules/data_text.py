@@ -11,7 +11,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
-from validators.rules.dat_corpora import MOST_SHARED
+from validators.rules.data_corpora import MOST_SHARED
 
 MOST_ALTERED = 0.02
 """Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""

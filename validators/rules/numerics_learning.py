@@ -13,7 +13,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
-from validators.rules.num import INITIAL_LOSS_SHARE
+from validators.rules.numerics import INITIAL_LOSS_SHARE
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import OverfitFacts

@@ -9,9 +9,9 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.dat import why_no_weights
-from validators.rules.opt_coefficients import FAR
-from validators.rules.tsk_labels import LABELLED
+from validators.rules.data import why_no_weights
+from validators.rules.optimizer_coefficients import FAR
+from validators.rules.task_labels import LABELLED
 
 ADAM = ("adamw", "adam")
 

@@ -15,7 +15,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
 from validators.rule import Violations, rule
-from validators.rules.mod import recomputation_hint
+from validators.rules.model import recomputation_hint
 from validators.thresholds import MEMORY_SHARE
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import Violations, rule
-from validators.rules.dat_epochs import HARMLESS_EPOCHS
-from validators.rules.dat_prepared import prepared_of
+from validators.rules.data_epochs import HARMLESS_EPOCHS
+from validators.rules.data_prepared import prepared_of
 
 MOST_HELD_OUT = 0.5
 MOST_SHARED = 0.05

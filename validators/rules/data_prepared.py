@@ -15,7 +15,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.mod import fitting_vocabulary
+from validators.rules.model import fitting_vocabulary
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts

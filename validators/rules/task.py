@@ -10,8 +10,8 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.dat_prepared import prepared_of
-from validators.rules.tsk_labels import LABELLED, WHOLE_TEXTS, labels_of
+from validators.rules.data_prepared import prepared_of
+from validators.rules.task_labels import LABELLED, WHOLE_TEXTS, labels_of
 
 CORRELATIONS = ("eval/pearson", "eval/spearman")
 

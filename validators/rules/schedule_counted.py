@@ -14,7 +14,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, needed, rule
-from validators.rules.ckp_resume import CONTINUE, RESUME, differing_key, keys_of, why_not_resumed
+from validators.rules.checkpoint_resume import CONTINUE, RESUME, differing_key, keys_of, why_not_resumed
 
 SAME_RATE = 1e-6
 SAME_RESUMED_RATE = 0.01

@@ -12,7 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.rules.dat_prepared import prepared_of
+from validators.rules.data_prepared import prepared_of
 
 TASKS = (TOKEN_CLASSIFICATION.name,)
 NAMES = "token_classification.label_names"
