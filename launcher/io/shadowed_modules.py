@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-PROJECT_ROOT = Path(__file__).resolve().parents[2]
-OWN_MODULES = ("neobert", "launcher", "profiles", "validators")
+# In a wheel, the other three are inside `neobert` (hatch_build.py).
+IS_CHECKOUT = __name__.startswith("launcher.")
+OWN_MODULES = ("neobert", "launcher", "profiles", "validators") if IS_CHECKOUT else ("neobert",)
+PROJECT_ROOT = Path(__file__).resolve().parents[__name__.count(".")]
 
 
 def find_shadowed(path: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from validators.facts_gpu import GpuFacts, GpuHealthFacts, GpuLogFacts, GpuProce
 TIMEOUT_S = 8.0
 FIELDS = ("index", "uuid", "name", "compute_cap", "memory.total", "memory.used", "driver_version")
 SMI = ("nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits")
-NVML = (sys.executable, "-P", "-m", "launcher.probes.nvml_child")
+NVML = (sys.executable, "-P", "-m", f"{__package__}.nvml_child")
 NO_GPU = "no NVIDIA GPU on this machine"
 NONE_VISIBLE = "no GPU is visible (see CUDA_VISIBLE_DEVICES)"
 NO_BINDINGS = "nvidia-ml-py is not installed: pip install nvidia-ml-py"

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 
-from launcher.io.shadowed_modules import PROJECT_ROOT
 from launcher.probes.accelerate_file import probe_accelerate_file
 from launcher.probes.probe import IncompleteError
 from neobert.units import BYTES_PER_MIB
@@ -45,7 +44,7 @@ RECORDED = (
     "VIRTUAL_ENV",
 )
 SECRET_WORDS = ("TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL")
-OWN_PACKAGE = PROJECT_ROOT / "launcher"
+OWN_PACKAGE = Path(__file__).parents[1]
 TIME_ERROR = 5
 """Returned by adjtimex(2) where the clock is not synchronized."""
 TIMEX_BYTES = 512

@@ -23,7 +23,7 @@ from neobert.errors import EXIT_INTERRUPTED
 from neobert.gc_policy import collect_rarely
 
 PR_SET_PDEATHSIG = 1
-THIS_MODULE = "launcher.process.child_start"
+THIS_MODULE = __spec__.name
 RUN_MODULE = ("-m", THIS_MODULE, "module")
 RUN_RANK = ("-m", THIS_MODULE, "rank")
 RUN_WAITING = ("-m", THIS_MODULE, "waiting")

@@ -44,8 +44,9 @@ def shadowed_package(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A module of another distribution that shadows one of this project's packages.
 
     ## What it does
-    Fails if `neobert`, `launcher`, `profiles` or `validators` would be imported from a file that does
-    not belong to the project. The names are common; the package index has another `validators`.
+    Fails if `neobert` would be imported from a file that does not belong to the project. In an editable
+    installation, also checks `launcher`, `profiles` and `validators`: the names are common, and the package
+    index has another `validators`. A wheel has them inside `neobert`.
 
     ## Why is this bad?
     The import succeeds, but runs somebody else's code, or a mix of both.

@@ -21,5 +21,5 @@ def render(report: Report, output_format: str) -> str:
     """Return the report in an output format, whose module is imported on use."""
     if output_format == "json":
         return to_json(report.as_json())
-    text: str = import_module(f"launcher.report.formats.{output_format}").render(report)
+    text: str = import_module(f"{__name__}.{output_format}").render(report)
     return text
