@@ -6,6 +6,7 @@ work for every model family.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -110,9 +111,16 @@ class ModelShape:
         per_weight = 4 if self.adapter_parameters else 6
         return per_weight * self.parameters.linear + 6 * self.adapter_parameters
 
-    def attended_pairs(self, length: int) -> int:
-        """Return the number of (query, key) pairs of a segment of `length` tokens, summed over all blocks."""
-        return sum(self.attention.of_layer(number).pairs(length) for number in range(self.num_layers))
+    def attended_pairs(self, lengths: Iterable[int]) -> int:
+        """Return the number of (query, key) pairs in segments of these lengths, summed over all blocks."""
+        # Counted while the GPU waits for the step: few blocks and few segments of a microbatch are distinct.
+        blocks = Counter(map(self.attention.of_layer, range(self.num_layers)))
+        segments = Counter(lengths)
+        return sum(
+            num_blocks * num_segments * attention.pairs(length)
+            for attention, num_blocks in blocks.items()
+            for length, num_segments in segments.items()
+        )
 
     def attention_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of attention, forward and backward, over segments of these lengths.
@@ -120,7 +128,7 @@ class ModelShape:
         12 per channel and attended pair: two products forward, four backward. Pairs outside a sliding window,
         recomputation and padding are not counted.
         """
-        return 12 * self.attention_width * sum(map(self.attended_pairs, lengths))
+        return 12 * self.attention_width * self.attended_pairs(lengths)
 
     def block_flops(self, lengths: Iterable[int]) -> int:
         """Count the FLOPs of all blocks, forward and backward, over segments of these lengths."""

@@ -82,18 +82,31 @@ def test_flops_are_those_that_torch_counts(tmp_path, architecture):
     assert counter.get_total_flops() == expected
 
 
-@given(st.integers(1, 60), st.integers(0, 70), st.sampled_from(["bidirectional", "causal"]))
-def test_a_window_counts_the_pairs_inside(length, reach, direction):
+@given(
+    st.lists(st.integers(1, 40), max_size=4), st.integers(0, 50), st.sampled_from(["bidirectional", "causal"])
+)
+def test_a_window_counts_the_pairs_inside(lengths, reach, direction):
     shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=3)), VOCAB_SIZE)
     attention = replace(shape.attention, direction=direction, window=Window((0, 2), reach))
     shape = replace(shape, attention=attention)
     near = sum(
         abs(query - key) <= reach and (key <= query or direction == "bidirectional")
+        for length in lengths
         for query in range(length)
         for key in range(length)
     )
-    whole = length * length if direction == "bidirectional" else length * (length + 1) // 2
-    assert shape.attended_pairs(length) == 2 * near + whole
+    whole = sum(
+        length * length if direction == "bidirectional" else length * (length + 1) // 2 for length in lengths
+    )
+    assert shape.attended_pairs(lengths) == 2 * near + whole
+
+
+def test_equal_segments_and_equal_blocks_are_counted_once(monkeypatch):
+    counted, pairs = [], AttentionSpec.pairs
+    monkeypatch.setattr(AttentionSpec, "pairs", lambda *of: counted.append(of) or pairs(*of))
+    shape = shape_of(RunConfig(model=ModelConfig(num_hidden_layers=12)), VOCAB_SIZE)
+    assert shape.attended_pairs([64] * 512 + [10]) == 12 * (512 * 64**2 + 10**2)
+    assert len(counted) == 2
 
 
 def kept_bytes(config, values, attention):
