@@ -49,6 +49,7 @@ OF_THE_LOOP = (
     _single("Throughput", "tokens/s", PACE),
     _single("MFU", PERCENT, "perf/mfu"),
     Panel("Step time", "ms", _times(("step", "data_wait"))),
+    _single("Share of steps that waited for the host", PERCENT, "perf/host_bound_share"),
 )
 AFTER_MEMORY = (
     Panel("Pauses between steps", "ms", _times(PAUSES)),

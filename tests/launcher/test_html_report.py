@@ -140,6 +140,7 @@ def run_dir(tmp_path: Path) -> Path:
 def row(step: int) -> dict[str, Any]:
     line: dict[str, Any] = {"step": step, "train/loss": 9 - step / 10, "train/tokens_total": 100 * step}
     line |= {"time/step_ms": 90_000.0, "train/tokens_per_sec": 1.5, "perf/mfu": None}
+    line["perf/host_bound_share"] = 0.0
     return line | ({"eval/loss": 8.0, "eval/mcc": step / 100} if step % 20 == 0 else {})
 
 
@@ -199,9 +200,9 @@ def test_the_page_shows_the_run(command: Callable[..., Any], run_dir: Path) -> N
     (run,) = page.data["runs"]
     titles = [panel["title"] for panel in page.data["panels"]]
     assert titles[:2] == ["Loss", "Evaluation: mcc"]
-    assert {"Throughput", "Step time", "GPU memory reserved, per rank", "Host memory (RSS), per rank"} <= set(
-        titles
-    )
+    waited = "Share of steps that waited for the host"
+    memory = {"GPU memory reserved, per rank", "Host memory (RSS), per rank"}
+    assert {"Throughput", "Step time", waited, *memory} <= set(titles)
     assert "MFU" not in titles
     assert run["series"]["memory/gpu_rank1"]["values"][0] == 41.0
     assert run["clock"]["tokens"][-1] == 4000
