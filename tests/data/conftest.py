@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -18,6 +17,7 @@ from neobert.data.batches.streams import Cursor, Microbatch, TrainStream
 from neobert.data.sources.rows import Row, RowFormat, text_rows
 from neobert.data.store.prepare import PreparedData, prepare
 from neobert.data.tokenize.trained import train_tokenizer
+from tests.jsonl import write_jsonl
 
 WORDS = [
     a + b for a in ("ba", "de", "fi", "go", "lu", "mer", "no", "pa") for b in ("", "la", "ren", "st", "to")
@@ -38,13 +38,6 @@ def sentences(count: int, seed: int = 0, longest: int = 40) -> list[str]:
     """Draw documents of 1 to `longest` words."""
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(count)]
-
-
-def write_jsonl(path: Path, texts: list[str], column: str = "text") -> Path:
-    """Write one object a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps({column: text}) + "\n" for text in texts), encoding="utf-8")
-    return path
 
 
 @pytest.fixture(scope="session")

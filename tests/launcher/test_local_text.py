@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.data.conftest import write_jsonl
+from tests.jsonl import write_jsonl
 
 TINY = "model: {hidden_size: 64, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 64}\n"
 
@@ -60,6 +60,7 @@ def test_lint_names_what_a_folder_holds_and_the_run_does_not_read(lint, tmp_path
     assert lint(None, mixture=[{"path": str(tmp_path / "mess")}, table])[0] == 0
 
 
+@pytest.mark.child  # git
 def test_files_that_are_not_read_are_in_the_order_of_their_number(command, lint, tmp_path):
     """lint sorted findings by their text, with 12 before 3, and preflight by the folder's listing."""
     folder = tmp_path / "text"
@@ -155,6 +156,7 @@ def test_a_file_without_suffix_is_named_with_its_command_and_a_fifo_as_a_fifo(li
     assert kinds == {"chapter": 1, "FIFO": 2, "hidden file": 1, "README.md": 1, "empty": 1}
 
 
+@pytest.mark.child  # git
 def test_an_empty_file_that_a_pattern_matches_does_not_fail_preflight(lint, command, tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwo\n")
     (tmp_path / "empty.txt").touch()
@@ -198,6 +200,7 @@ def test_a_pattern_and_a_list_are_read_and_a_line_can_be_a_document(lint, comman
     assert "2 x .txt, 2 documents" in command("plan", tmp_path / "run.yaml").out
 
 
+@pytest.mark.child  # git
 def test_plan_and_preflight_print_what_is_read(lint, command, tmp_path):
     lint(str(mess(tmp_path / "mess")))
     files = "mess: 1 x .txt, 1 x .jsonl, 1 x .csv, 1 x .md, 45 documents; not read: 1 x .csv (none of the"

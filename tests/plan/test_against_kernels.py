@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from neobert.config.schema import ModelConfig, RunConfig
-from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.plan import Plan, build_plan
 from neobert.plan.hardware import assumptions_for
@@ -20,6 +19,7 @@ torch = pytest.importorskip("torch")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402  only where torch is
 
+from neobert.families.neobert.build import backbone_of  # noqa: E402
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.objectives.packed_encoder import KernelObjective  # noqa: E402

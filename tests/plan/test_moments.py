@@ -6,14 +6,14 @@ import pytest
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import ModelConfig, OptimizerConfig, RunConfig
-from neobert.families.neobert.build import backbone_of
 from neobert.families.table import shape_of
 from neobert.plan import assumptions_for, build_plan
 from neobert.plan.memory import optimizer_values
 
 torch = pytest.importorskip("torch")
 
-from neobert.model import NeoBERTLMHead  # noqa: E402  only where torch is
+from neobert.families.neobert.build import backbone_of  # noqa: E402  only where torch is
+from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
 from neobert.optim import build_optimizer  # noqa: E402
 

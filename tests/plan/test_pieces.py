@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from neobert.bench.arm import of_whole_steps
 from neobert.config import from_dict
 from neobert.plan.pieces import piece_length, piece_length_at
 
@@ -36,14 +35,3 @@ def test_a_percentage_of_the_steps_is_cut():
 def test_nothing_is_cut_where_it_would_change_nothing(sections):
     config = from_dict(sections)
     assert piece_length(config) is piece_length_at(0, config, 100) is None
-
-
-def test_a_benchmark_measures_the_steps_after_the_warm_ups():
-    growing = {"gradient_accumulation_steps": 4, "batch_size_warmup_steps": 9}
-    config = of_whole_steps(from_dict({"trainer": WARMUP["trainer"] | growing}))
-    assert (config.trainer.batch_size_warmup_steps, config.trainer.gradient_accumulation_steps) == (0, 4)
-    assert [piece_length_at(step, config, 9) for step in (0, 1)] == [64, None]
-    assert piece_length(config) == 64  # its slots are those of the run
-    percent = of_whole_steps(from_dict({"trainer": {"sequence_length_warmup_percent": 25}}))
-    assert [piece_length_at(step, percent, 9) for step in (0, 1)] == [64, None]
-    assert of_whole_steps(from_dict({})) == from_dict({})

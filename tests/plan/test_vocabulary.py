@@ -21,7 +21,7 @@ torch = pytest.importorskip("torch")
 from neobert.data.tokenize.tokenizers import load_tokenizer  # noqa: E402  only where torch is
 from neobert.model import NeoBERTLMHead  # noqa: E402
 from neobert.model.build import build_model_config  # noqa: E402
-from neobert.tasks.pretraining.task import vocabulary_rows  # noqa: E402
+from neobert.tasks.weights import vocabulary_rows  # noqa: E402
 
 MARKERS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CLASS = {"tokenizer_class": "PreTrainedTokenizerFast"}
