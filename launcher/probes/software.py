@@ -16,9 +16,9 @@ from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_host import SoftwareFacts
 
 DISTRIBUTIONS = (
-    "accelerate", "annotated-types", "datasets", "kernels", "mlflow-skinny", "neobert-launch", "numpy",
-    "nvidia-ml-py", "peft", "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers",
-    "torch", "torchao", "trackio", "transformers", "typer", "wandb",
+    "accelerate", "datasets", "kernels", "mlflow-skinny", "neobert-launch", "numpy", "nvidia-ml-py", "peft",
+    "psutil", "pyarrow", "pydantic", "pyyaml", "rich", "safetensors", "tokenizers", "torch", "torchao",
+    "trackio", "transformers", "typer", "wandb",
     *(package.name for package in OPTIONAL_PACKAGES),
 )  # fmt: skip
 PROJECT, CONSTRAINTS = "neobert-launch", "constraints.txt"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,18 @@ from neobert.kernel_table import OPTIONAL_PACKAGES, install_line
 from neobert.trackers.table import TRACKERS
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-ROOMS = ("neobert", "launcher", "validators", "profiles", "docs")
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = PYPROJECT["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PACKAGES = ("neobert", "launcher", "validators", "profiles")
+ROOMS = (*PACKAGES, "docs")
 KERNELS = {package.extra: install_line(package) for package in OPTIONAL_PACKAGES if package.extra}
 EXPORTS = {name.removesuffix("-ready"): each.install for name, each in FORMATS.items() if each.requirements}
 TRACKED = {name: tracker.install for name, tracker in TRACKERS.items() if tracker.package}
 INSTALL = KERNELS | EXPORTS | TRACKED | {"mteb": MTEB, "lora": LORA}
+NAME = re.compile(r"[\w-]+")
+IMPORTED = re.compile(r"""^ *(?:from|import) (\w+)|(?:import_module|find_spec)\("(\w+)""", re.MULTILINE)
+PART_OF_TORCH = "triton"
 QUOTED = re.compile(r"'([a-z][a-z0-9-]*>=[^']+)'")
 
 
@@ -45,3 +53,30 @@ def test_no_hint_asks_an_index_for_this_project() -> None:
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_the_page_of_installing_names_each_extra(extra: str) -> None:
     assert f"`{extra}`" in (ROOT / "docs" / "install.md").read_text("utf-8")
+
+
+def distributions_imported_by(folders: Iterable[str]) -> set[str]:
+    """Return the installed distributions that own a module which a file below one of the folders imports."""
+    owners = packages_distributions()
+    files = [file.read_text("utf-8") for folder in folders for file in (ROOT / folder).rglob("*.py")]
+    modules = {first or second for text in files for first, second in IMPORTED.findall(text)}
+    found = {owner.lower().replace("_", "-") for module in modules for owner in owners.get(module, ())}
+    return found - {PROJECT["name"], PART_OF_TORCH}
+
+
+def names(requirements: Iterable[str]) -> set[str]:
+    return {NAME.match(each)[0].lower() for each in requirements}
+
+
+def test_what_is_imported_is_declared_and_what_is_required_is_imported() -> None:
+    imported = distributions_imported_by(PACKAGES)
+    required = names(PROJECT["dependencies"])
+    assert imported - required - names(each for extra in EXTRAS.values() for each in extra) == set()
+    assert required - imported == set()
+
+
+def test_what_the_tests_import_is_declared() -> None:
+    declared = [*PROJECT["dependencies"], *PYPROJECT["dependency-groups"]["dev"]]
+    optional = names(EXTRAS["mteb"])
+    imported = distributions_imported_by(["tests"])
+    assert imported - names(declared) - optional == set()
