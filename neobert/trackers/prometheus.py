@@ -19,6 +19,7 @@ from neobert.trackers.tracker import Settings, TrackedRun, Tracker
 FILE = "metrics.prom"
 PREFIX = "neobert_"
 FOREIGN = re.compile(r"[^a-zA-Z0-9_]+")
+HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 # Suffix of a metric's name: suffix of the exported name, and factor of the value.
 UNITS = (
@@ -101,12 +102,8 @@ def family_of(name: str) -> tuple[str, str, float]:
         return PREFIX + COUNTERS[name], "counter", 1.0
     for suffix, exported, factor in UNITS:
         if name.endswith(suffix):
-            return PREFIX + _legal(name.removesuffix(suffix) + exported), "gauge", factor
-    return PREFIX + _legal(name), "gauge", 1.0
-
-
-def _legal(name: str) -> str:
-    return FOREIGN.sub("_", name)
+            return PREFIX + FOREIGN.sub("_", name.removesuffix(suffix) + exported), "gauge", factor
+    return PREFIX + FOREIGN.sub("_", name), "gauge", 1.0
 
 
 def _gauges(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[str]:
@@ -116,12 +113,8 @@ def _gauges(values: Mapping[str, float], labels: Mapping[str, str]) -> Iterator[
 
 
 def _family(family: str, kind: str, name: str) -> Iterator[str]:
-    yield f"# HELP {family} {_escaped_help(name)} of metrics.jsonl"
+    yield f"# HELP {family} {name.translate(HELP_ESCAPES)} of metrics.jsonl"
     yield f"# TYPE {family} {kind}"
-
-
-def _escaped_help(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n")
 
 
 def _sample(family: str, value: float, labels: Mapping[str, str]) -> str:
