@@ -105,11 +105,6 @@ def ours(
     return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
 
 
-def options_of(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """Return settings as options of a program."""
-    return tuple(word for name, value in settings.items() for word in (f"--{name}", str(value)))
-
-
 def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return a name for files, which a run of another recipe, size or number of steps does not share."""
     asked = json.dumps([options, recipes], sort_keys=True)
