@@ -107,9 +107,13 @@ def _read(hint: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         return _tuple(arguments, value, path)
     if origin is dict:
-        return _mapping(arguments[1], value, path)
+        if not isinstance(value, dict):
+            raise _MismatchError(path, f"expected an object, got {value!r}")
+        return {name: _read(arguments[1], item, _join(path, name)) for name, item in value.items()}
     if origin is Literal:
-        return _one_of(arguments, value, path)
+        if value not in arguments:
+            raise _MismatchError(path, f"expected one of {', '.join(map(str, arguments))}, got {value!r}")
+        return value
     return _scalar(hint, value, path)
 
 
@@ -129,18 +133,6 @@ def _tuple(arguments: tuple[Any, ...], value: Any, path: str) -> tuple[Any, ...]
     return tuple(
         _read(hint, item, item_path) for hint, item, item_path in zip(hints, value, paths, strict=False)
     )
-
-
-def _mapping(hint: Any, value: Any, path: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _MismatchError(path, f"expected an object, got {value!r}")
-    return {name: _read(hint, item, _join(path, name)) for name, item in value.items()}
-
-
-def _one_of(choices: tuple[Any, ...], value: Any, path: str) -> Any:
-    if value not in choices:
-        raise _MismatchError(path, f"expected one of {', '.join(map(str, choices))}, got {value!r}")
-    return value
 
 
 def _scalar(hint: type, value: Any, path: str) -> Any:

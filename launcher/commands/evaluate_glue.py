@@ -108,19 +108,12 @@ def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
     suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
     for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
         suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}
-    _recover(suite)
-    return suite
-
-
-def _recover(suite: Suite) -> None:
-    """Read the results of finished runs that are not in glue.json.
-
-    It holds the tasks and seeds of one command only: another command with the same output replaces it.
-    """
+    # glue.json holds the tasks and seeds of one command only; other runs may be finished too
     for task, seed in suite.request.order():
         point = suite.point(task, seed)
         if suite.result(point) is None and read_outcome(point.folder).get("status") == "finished":
             _add_result(suite, point)
+    return suite
 
 
 def _has_gpu() -> bool:

@@ -195,7 +195,10 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
     """
     if finding.file in (str(path), COMMAND_LINE):
         return finding
-    line, column = _names_its_parent(resolved, path)
+    # the parent is named by `extends:` in a profile, and by `profile:` in a run file
+    extended = entries(load_document(path)).get(EXTENDS)
+    named = resolved.origin("profile") if extended is None else extended.origin
+    line, column = (named.line, named.column) if named.file == str(path) else (1, 1)
     parent = f"{Path(finding.file).stem}, line {finding.line}"
     return replace(
         finding,
@@ -207,16 +210,6 @@ def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding
         inherited_line=finding.line,
         inherited_column=finding.column,
     )
-
-
-def _names_its_parent(resolved: ResolvedRun, path: Path) -> tuple[int, int]:
-    """Return line and column of `profile: NAME` in a run file, or of `extends: NAME` in a profile.
-
-    Returns (1, 1) if the parent is not named in this file.
-    """
-    extended = entries(load_document(path)).get(EXTENDS)
-    named = resolved.origin("profile") if extended is None else extended.origin
-    return (named.line, named.column) if named.file == str(path) else (1, 1)
 
 
 def _is_parent(resolved: ResolvedRun) -> bool:

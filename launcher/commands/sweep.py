@@ -137,7 +137,9 @@ def check(request: train.Request, candidates: Sequence[Candidate], output_format
 
     With JSON output the points are printed only if none is trained: else the results are the one object.
     """
-    _refuse_several_nodes(candidates)
+    if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
+        message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
+        raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
     if output_format == "text":
         console.write("\n".join([_listing(candidates), *_notes_on_begun_otherwise(candidates)]))
     if note := _note_on_evaluation(candidates):
@@ -164,12 +166,6 @@ def candidate_of(selection: Selection, point: Point, base: Path) -> Candidate:
     folder = run_directory(resolved)
     is_over, begun_with = is_finished(resolved, folder), settings_begun_with(resolved, folder)
     return Candidate(point, chosen, resolved, plan_run(resolved), is_over, begun_with)
-
-
-def _refuse_several_nodes(candidates: Sequence[Candidate]) -> None:
-    if any(candidate.run.config.distributed.nnodes > 1 for candidate in candidates):
-        message = "distributed.nnodes exceeds 1, but a sweep runs on one node"
-        raise ProjectError("sweep", message, "launch the points one at a time", exit_code=EXIT_USAGE)
 
 
 def _refuse_unequal_tokens(candidates: Sequence[Candidate]) -> None:

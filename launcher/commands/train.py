@@ -137,7 +137,11 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
     resolved = request.selection.require()
     require_stages(request.stages, resolved.config.trainer.max_steps)
     keep_to_its_device(resolved)
-    topology = _topology(resolved, request.topology)
+    distributed = resolved.config.distributed
+    topology = with_node_rank(
+        replace(request.topology, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
+    )
+    require_rendezvous(topology)
     folder = run_directory(resolved)
     node = NodeLaunch(request, resolved, topology, folder, output_format, begun_s, forwarder)
     if is_finished(resolved, folder):
@@ -202,15 +206,6 @@ def _lead_once(node: NodeLaunch) -> int:
         watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
         return _deliver(_follow(launch, node.forwarder, view), node)
-
-
-def _topology(resolved: ResolvedRun, topology: Topology) -> Topology:
-    distributed = resolved.config.distributed
-    numbered = with_node_rank(
-        replace(topology, nproc_per_node=distributed.nproc_per_node, nnodes=distributed.nnodes)
-    )
-    require_rendezvous(numbered)
-    return numbered
 
 
 def _examine(

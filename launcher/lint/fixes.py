@@ -50,7 +50,11 @@ def fix_file(path: Path) -> Fixed:
     """Apply safe fixes in place, one after the other, until none is left."""
     source, before, done, left = _fixed(path)
     if done:
-        _write(path, source)
+        # an atomic replacement would drop the mode, and replace a symlink in place of its target
+        target = path.resolve()
+        mode = target.stat().st_mode
+        write_bytes(target, source.encode("utf-8"))
+        target.chmod(mode)
     return Fixed(tuple(_described(path, before, done)), len(done) + len(left), _value_in_force(path, done))
 
 
@@ -64,7 +68,7 @@ def _fixed(path: Path) -> tuple[str, Issues, dict[tuple[str, str], str], Issues]
     before = issues = _issues(path) or ()
     if not any(issue.code in FIXABLE for issue in issues):  # also a file that cannot be read
         return "", before, {}, before
-    source = _read(path)
+    source = path.read_bytes().decode("utf-8")
     done: dict[tuple[str, str], str] = {}
     refused: set[tuple[str, str]] = set()
     while len(done) < MOST_FIXES and (issue := _next(issues, path, refused)):
@@ -168,15 +172,3 @@ def _issues(path: Path) -> Issues | None:
     except ProjectError:
         return None
     return ()
-
-
-def _read(path: Path) -> str:
-    return path.read_bytes().decode("utf-8")
-
-
-def _write(path: Path, source: str) -> None:
-    """Replace the file atomically, and keep its mode; a symlink is kept, and its target replaced."""
-    target = path.resolve()
-    mode = target.stat().st_mode
-    write_bytes(target, source.encode("utf-8"))
-    target.chmod(mode)

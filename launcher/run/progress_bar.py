@@ -97,7 +97,7 @@ class ProgressView:
             "memory": show_mib(memory_mib(beat)),
             "save": since_save(beat),
         }
-        phase = _padded(phase_of(beat))
+        phase = printable(phase_of(beat)).ljust(PHASE_WIDTH)
         taken = len(phase) + 1 + (self.bar_width + 1 if self.bar_width else 0)
         room = self.progress.console.width - taken
         doing = cut_end(printable(beat.get("phase_doing") or ""), room, mark="")
@@ -118,7 +118,3 @@ def fitting_fields(values: Mapping[str, str], room: int) -> str:
             break
         shown.pop(name, None)
     return BETWEEN.join(shown.values())
-
-
-def _padded(phase: str) -> str:
-    return printable(phase).ljust(PHASE_WIDTH)

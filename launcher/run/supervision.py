@@ -189,7 +189,9 @@ def conclude_session(
     if launch.owns_run and is_missing:
         _write_verdict(launch, _known_outcome(launch, ending))
     elif launch.owns_run and ending.restarts:
-        _amend_outcome(launch, ending)
+        outcome = read_outcome(launch.location) or _known_outcome(launch, ending)
+        with tolerating_full_disk("the restarts to outcome.json"):
+            write_json(launch.location / OUTCOME, {**outcome, "restarts": ending.restarts})
     if launch.location != launch.folder and ending.exit_code != EXIT_OK:
         back = shlex.join(["mv", str(launch.location), str(launch.folder)])
         return replace(ending, next_command=f"{back} && {ending.next_command}")
@@ -233,12 +235,6 @@ def _known_outcome(launch: Launch, ending: Summary) -> Record:
         problem = {"message": error.message, "code": error.code, "hint": error.hint}
     known = {"status": ending.status, "exit_code": ending.exit_code, "step": ending.step}
     return {**known, **problem, "restarts": ending.restarts}
-
-
-def _amend_outcome(launch: Launch, ending: Summary) -> None:
-    outcome = read_outcome(launch.location) or _known_outcome(launch, ending)
-    with tolerating_full_disk("the restarts to outcome.json"):
-        write_json(launch.location / OUTCOME, {**outcome, "restarts": ending.restarts})
 
 
 def _was_stopped(forwarder: Forwarder) -> bool:

@@ -240,11 +240,8 @@ def yaml_text(value: Any) -> str:
     if (
         isinstance(value, str)
         and re.fullmatch(r"[A-Za-z_/][\w./-]*", value)
-        and not _is_a_word_of_yaml(value)
+        # YAML 1.1 reads these words as booleans or null
+        and value.lower() not in ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
     ):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-def _is_a_word_of_yaml(text: str) -> bool:
-    return text.lower() in ("true", "false", "null", "yes", "no", "on", "off", "y", "n")

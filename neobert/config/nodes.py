@@ -159,19 +159,15 @@ def scalar_flaw(value: object) -> tuple[str, str] | None:
     if isinstance(value, int) and abs(value) > LARGEST_INT:
         return "the integer does not fit in 64 bits", "write a smaller number"
     if isinstance(value, str) and not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
-        return _unicode_flaw()
+        # surrogates stand for argument bytes that Python could not decode
+        encoding = sys.getfilesystemencoding()
+        if encoding == "utf-8":
+            return "the text is not valid Unicode", "write the text in UTF-8"
+        return (
+            f"text cannot be decoded in the locale's encoding {encoding}",
+            "set PYTHONUTF8=1, or LC_ALL=C.UTF-8",
+        )
     return None
-
-
-def _unicode_flaw() -> tuple[str, str]:
-    """Return message and hint for text with surrogates: argument bytes that Python could not decode."""
-    encoding = sys.getfilesystemencoding()
-    if encoding == "utf-8":
-        return "the text is not valid Unicode", "write the text in UTF-8"
-    return (
-        f"text cannot be decoded in the locale's encoding {encoding}",
-        "set PYTHONUTF8=1, or LC_ALL=C.UTF-8",
-    )
 
 
 def build(value: object, locate: Locate, flaws: list[Flaw], path: Path = ()) -> Node:

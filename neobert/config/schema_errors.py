@@ -161,7 +161,9 @@ def _wrong(problem: Problem, root: Node, schema: type[Any]) -> Flaw:
     if hint.startswith(IN_QUOTES) and origin.kind == "override":
         hint = f"put the value in quotes, inside the shell's quotes: '{hint.removeprefix(IN_QUOTES)}'"
     if not hint and problem.kind == TOO_LARGE:
-        hint = _description(path, schema)
+        # the description of a key gives the reason for its bounds
+        info = describe_field(path, schema)
+        hint = info.description if info else ""
     return Flaw("CFG003", path, message, hint, origin)
 
 
@@ -173,12 +175,6 @@ def _hint_translated(path: Path, value: Any) -> str:
     return (
         f"write {yaml_text(meant.value)}" if meant.key == join(path) else f"write {meant.key}: {meant.value}"
     )
-
-
-def _description(path: Path, schema: type[Any]) -> str:
-    """Return the description of a key, which gives the reason for its bounds."""
-    info = describe_field(path, schema)
-    return info.description if info else ""
 
 
 def show(value: object) -> str:

@@ -88,7 +88,14 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
     _check_same(folders)
     load_mean(model, folders)
     if pooling is not None:
-        _declare_pooling(model, pooling, folders[0])
+        if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
+            raise ProjectError(
+                "EXP009",
+                "--pooling applies to NeoBERT encoders only, not to classifiers or transformers models",
+                "remove --pooling",
+                str(folders[0]),
+            )
+        model.config.pooling = pooling
     tokenizer = _tokenizer_of(folders[0], model)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
@@ -121,16 +128,12 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
     for folder in folders:
         load_weights(model, folder)
         for name, tensor in own_weights(model).items():
-            _require_finite(name, tensor, folder)
+            if not bool(tensor.isfinite().all()):
+                hint = "export a checkpoint from before the loss became NaN"
+                raise ProjectError("EXP004", f"{name} has NaN or infinite values", hint, str(folder))
             total[name] = total[name] + tensor.detach() if name in total else tensor.detach().clone()
     if len(folders) > 1:
         model.load_state_dict({name: tensor / len(folders) for name, tensor in total.items()}, strict=False)
-
-
-def _require_finite(name: str, tensor: Tensor, folder: Path) -> None:
-    if not bool(tensor.isfinite().all()):
-        hint = "export a checkpoint from before the loss became NaN"
-        raise ProjectError("EXP004", f"{name} has NaN or infinite values", hint, str(folder))
 
 
 def origin_of(folder: Path) -> dict[str, Any]:
@@ -199,17 +202,6 @@ def _check_same(folders: Sequence[Path]) -> None:
                 "average checkpoints of one run only",
                 str(folder),
             )
-
-
-def _declare_pooling(model: PreTrainedModel, pooling: str, folder: Path) -> None:
-    if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
-        raise ProjectError(
-            "EXP009",
-            "--pooling applies to NeoBERT encoders only, not to classifiers or transformers models",
-            "remove --pooling",
-            str(folder),
-        )
-    model.config.pooling = pooling
 
 
 def _files_of(tokenizer: PreTrainedTokenizerFast) -> dict[str, bytes]:

@@ -184,7 +184,8 @@ def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> 
       eval_steps: 1000
     ```
     """
-    tokens = _tokens(run.config, plan, facts)
+    known = None if facts.prepared is None else facts.prepared.num_eval_tokens
+    tokens = evaluation_tokens(run.config, plan.max_length.value, plan.fill.value, known)
     if tokens is None:
         return
     targets = tokens * masking_rates(run.config.datacollator).evaluation
@@ -212,11 +213,6 @@ def _of_the_time(run: ResolvedRun, plan: Plan, tokens: float) -> Violations:
         f"set trainer.eval_steps to {enough} or more; or {fewer}" if can_wait else fewer,
         None if share > ALL_TIME else Severity.WARN,
     )
-
-
-def _tokens(config: RunConfig, plan: Plan, facts: Facts) -> float | None:
-    known = None if facts.prepared is None else facts.prepared.num_eval_tokens
-    return evaluation_tokens(config, plan.max_length.value, plan.fill.value, known)
 
 
 def _size_key(config: RunConfig) -> str:

@@ -73,7 +73,11 @@ def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     ```
     """
     resume = needed(facts.resume)
-    yield from _weights_violations(facts, resume)
+    data = facts.data
+    if data is not None and data.weights_damage:
+        message = f"{data.weights}: {data.weights_damage}"
+        severity = Severity.WARN if resume.is_verified else None
+        yield Violation("model.pretrained_checkpoint", message, data.weights_hint, severity)
     if not why_not_resumed(run, plan):
         yield from _resume_violations(run, resume)
 
@@ -119,15 +123,6 @@ def differing_key(run: ResolvedRun, differences: Sequence[str], otherwise: str) 
     keys = [key.partition(" x ")[0] for key in keys_of(differences)]
     own = (key for key in keys if run.origin(key).kind not in NOT_BY_THE_USER)
     return next(own, next(iter(keys), otherwise))
-
-
-def _weights_violations(facts: Facts, resume: ResumeFacts) -> Violations:
-    """Yield the damage of the checkpoint whose weights the run starts from."""
-    data = facts.data
-    if data is not None and data.weights_damage:
-        message = f"{data.weights}: {data.weights_damage}"
-        severity = Severity.WARN if resume.is_verified else None
-        yield Violation("model.pretrained_checkpoint", message, data.weights_hint, severity)
 
 
 def _source_text_violations(resume: ResumeFacts, row_length: int) -> Violations:

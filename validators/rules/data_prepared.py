@@ -37,13 +37,6 @@ def prepared_of(facts: Facts) -> PreparedFacts:
     return inspection.prepared
 
 
-def _sampled(facts: Facts) -> PreparedFacts:
-    prepared = prepared_of(facts)
-    if not prepared.sampled_microbatches:
-        raise CannotTellError("one epoch has fewer microbatches than ranks, so none were compared")
-    return prepared
-
-
 @rule("DAT014", "unpreparable-text", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
 def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data that the trainer would fail to prepare.
@@ -173,7 +166,9 @@ def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     the project's own streams: rank i mod N reads microbatch i of the global order
     ```
     """
-    prepared = _sampled(facts)
+    prepared = prepared_of(facts)
+    if not prepared.sampled_microbatches:
+        raise CannotTellError("one epoch has fewer microbatches than ranks, so none were compared")
     scope = f"in {counted(prepared.sampled_microbatches, 'microbatch', 'microbatches')}"
     if prepared.repeated_samples:
         repeated = counted(prepared.repeated_samples, "sample")

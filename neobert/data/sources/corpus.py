@@ -100,17 +100,6 @@ def open_corpus(
 
 def _open_mixture(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Corpus:
     """Join the corpora of a mixture; each splits off its own evaluation documents."""
-    _check_mixture(config)
-    corpora = [
-        open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
-    ]
-    evaluations = tuple(each.evaluation for each in corpora if each.evaluation is not None)
-    train = Joined(tuple(each.train for each in corpora))
-    return Corpus(train, Joined(evaluations) if evaluations else None, config)
-
-
-def _check_mixture(config: DatasetConfig) -> None:
-    """Raise DAT013 if dataset.path or dataset.name is also set, DAT018 if the mixture is streamed."""
     if config.path is not None or config.name is not None:
         key = "dataset.path" if config.path is not None else "dataset.name"
         raise ProjectError(
@@ -119,6 +108,12 @@ def _check_mixture(config: DatasetConfig) -> None:
     if config.streaming:
         message, hint = "dataset.mixture cannot be streamed", "set dataset.streaming to false"
         raise ProjectError("DAT018", message, hint, "dataset.streaming")
+    corpora = [
+        open_corpus(each, rows.with_text_column(each.text_column), describe) for each in corpora_of(config)
+    ]
+    evaluations = tuple(each.evaluation for each in corpora if each.evaluation is not None)
+    train = Joined(tuple(each.train for each in corpora))
+    return Corpus(train, Joined(evaluations) if evaluations else None, config)
 
 
 def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> Splits:

@@ -9,7 +9,7 @@ import json
 import runpy
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -22,10 +22,7 @@ class NotInstalled:
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:  # noqa: ARG002
         """Raise ModuleNotFoundError for packages of this project; return None for all others."""
         if name.partition(".")[0] in PROJECT:
-            self._raise(name)
-
-    def _raise(self, name: str) -> NoReturn:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def main(reader: str, folder: str, work_dir: str) -> None:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -52,7 +52,7 @@ def seal(
     Args:
         metrics: evaluation metrics of this step, from which the best checkpoint is chosen.
     """
-    paths = sorted(_files(folder))
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / FILE_NAME)
     for path in paths:
         sync(path)
     files = {path.relative_to(folder).as_posix(): _describe(path) for path in paths}
@@ -166,10 +166,6 @@ def _summary(content: Mapping[str, Any]) -> Manifest:
         size_bytes=sum(each["size"] for each in content["files"].values()),
         metrics=content.get("metrics", {}),
     )
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file() and path != folder / FILE_NAME)
 
 
 def _describe(path: Path) -> dict[str, Any]:

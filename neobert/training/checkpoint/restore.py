@@ -91,15 +91,11 @@ def restore(trainer: Trainer, folder: Path, state: Mapping[str, Any], *, is_othe
     trainer.guard.resume(None if is_other_text else state.get("mean_loss"))  # earlier versions kept none
     generators = folder / STATE_DIR / rng_file(trainer.world.rank)
     if generators.exists():
-        _restore_generators(generators)
+        try:
+            restore_random_state(generators.read_bytes())
+        except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise broken(generators, f"the state of the random generators cannot be used: {error}") from error
     _warn_where_sums_may_round_differently(state, trainer.world.size)
-
-
-def _restore_generators(path: Path) -> None:
-    try:
-        restore_random_state(path.read_bytes())
-    except (SafetensorError, KeyError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-        raise broken(path, f"the state of the random generators cannot be used: {error}") from error
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state_dir: Path) -> None:

@@ -25,17 +25,13 @@ def tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
     `save_keep_every`. An `OSError` is logged, because the save itself has succeeded.
     """
     try:
-        _tidy(root, trainer, resumed_step)
+        protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}
+        for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
+            log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
+        for name in bound_superseded(root):
+            log.info("removed %s: only the newest superseded checkpoint is kept", name)
     except OSError as error:
         log.warning("no checkpoint was removed, because the folder could not be listed: %s", error)
-
-
-def _tidy(root: Path, trainer: TrainerConfig, resumed_step: int | None) -> None:
-    protected = {step for step in (resumed_step, link_best(root, trainer)) if step is not None}
-    for step in retain(root, trainer.save_total_limit, trainer.save_keep_every, frozenset(protected)):
-        log.info("removed checkpoint %d, beyond save_total_limit %d", step, trainer.save_total_limit)
-    for name in bound_superseded(root):
-        log.info("removed %s: only the newest superseded checkpoint is kept", name)
 
 
 def judge(root: Path, trainer: TrainerConfig, step: int, metrics: Mapping[str, float]) -> None:

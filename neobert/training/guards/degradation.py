@@ -62,24 +62,20 @@ class DegradationWatch:
     def enforce(self, trainer: Trainer, _report: StepReport) -> None:
         """Raise `StopRequested` on all ranks if a counter keeps growing and guard.on_degradation is stop."""
         if trainer.config.guard.on_degradation == "stop" and (growing := [*self._growing()]):
-            trainer.state.failure = _error(trainer.progress.step, growing)
+            trainer.state.failure = ProjectError(
+                code=CODE,
+                message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} log lines",
+                hint="fix the cause given in the log, or set guard.on_degradation to warn; then resume with "
+                "--resume auto",
+                place=f"step {trainer.progress.step}",
+                exit_code=EXIT_TRAINING_FAILED,
+            )
             raise StopRequested
 
     def _growing(self) -> Iterator[str]:
         for name in ENDS_THE_RUN:
             if sum(self._has_grown[name]) >= GROWN_LINES:
                 yield f"{name} grew to {self._totals[name]}"
-
-
-def _error(step: int, growing: list[str]) -> ProjectError:
-    return ProjectError(
-        code=CODE,
-        message=f"{' and '.join(growing)}, in {GROWN_LINES} of the last {WINDOW_LINES} log lines",
-        hint="fix the cause given in the log, or set guard.on_degradation to warn; then resume with "
-        "--resume auto",
-        place=f"step {step}",
-        exit_code=EXIT_TRAINING_FAILED,
-    )
 
 
 class Compilation(NamedTuple):

@@ -39,14 +39,11 @@ class GuessLog:
             objective.train()
         if world.is_main:
             self._samples = self._samples.followed_by(Evaluation(trainer.progress.step, guesses))
-            self._write(trainer.run_dir / FILE_NAME)
-
-    def _write(self, path: Path) -> None:
-        content = json.dumps(self._samples.as_json(), ensure_ascii=False)
-        try:
-            write_atomically(path, content.encode() + b"\n")
-        except OSError as error:
-            log.warning("%s: %s", FILE_NAME, write_problem(error))
+            content = json.dumps(self._samples.as_json(), ensure_ascii=False)
+            try:
+                write_atomically(trainer.run_dir / FILE_NAME, content.encode() + b"\n")
+            except OSError as error:
+                log.warning("%s: %s", FILE_NAME, write_problem(error))
 
 
 def _read(path: Path) -> Samples:
