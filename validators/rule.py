@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from neobert.plan import Plan
-from neobert.tasks import TASKS
+from neobert.tasks import TaskSpec
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -44,6 +44,11 @@ def always_applicable(run: ResolvedRun, plan: Plan) -> str:  # noqa: ARG001  the
     return ""
 
 
+def every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every predicate
+    """Return True: the rule applies to every task."""
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A published check.
@@ -54,7 +59,7 @@ class Rule:
         severity: severity of a violation.
         level: facts that must have been probed before the rule can be evaluated.
         needs: groups of `Facts`; if one is missing, the check is unknown, never a pass.
-        tasks: tasks that the rule applies to; empty for all.
+        tasks: returns whether the rule applies to a task; it asks what a task does, never its name.
         any_device: whether a rule of the GPU level also applies to a CPU that was probed.
         production_only: whether it applies only to production profiles and to runs without a profile.
         waivable: whether a waiver in the run file may accept its findings.
@@ -74,7 +79,7 @@ class Rule:
     inapplicable: Inapplicable
     raised_by: RaisedBy
     judge: Judge
-    tasks: tuple[str, ...] = ()
+    tasks: Callable[[TaskSpec], bool] = every_task
     any_device: bool = False
 
     @property
@@ -104,7 +109,7 @@ def rule(
     waivable: bool = True,
     inapplicable: Inapplicable = always_applicable,
     raised_by: RaisedBy = RaisedBy.JUDGE,
-    tasks: tuple[str, ...] = (),
+    tasks: Callable[[TaskSpec], bool] = every_task,
     any_device: bool = False,
 ) -> Callable[[Judge], Judge]:
     """Register a pure function `(run, plan, facts) -> violations` under a published code."""
@@ -112,7 +117,6 @@ def rule(
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code
         assert code not in RULES, f"{code} is already registered"
-        assert TASKS.keys() >= set(tasks), tasks
         RULES[code] = Rule(
             code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge,
             tasks, any_device,

@@ -22,6 +22,7 @@ from neobert.export.card import model_card
 from neobert.export.weights import WEIGHTS, own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.plan.vocabulary import INERT, TOKENIZER
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 
 OF_THIS_PROJECT = ("__init__.py", "build.py")
@@ -94,6 +95,20 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
     if SETTINGS in files:
         files[SETTINGS] = _with_the_class_for_all(files[SETTINGS])
     return files
+
+
+def without_inert(files: Mapping[str, bytes], num_rows: int) -> Mapping[str, bytes]:
+    """Return tokenizer files without the inert tokens for which a model of `num_rows` rows has no embedding.
+
+    Training pads every vocabulary; a tokenizer of pretrained weights goes with its own number of rows.
+    """
+    content = json.loads(files.get(TOKENIZER, b"{}"))
+    added = content.get("added_tokens", [])
+    kept = [token for token in added if token["id"] < num_rows or not INERT.fullmatch(token["content"])]
+    if len(kept) == len(added):
+        return files
+    text = json.dumps(content | {"added_tokens": kept}, indent=2, ensure_ascii=False)
+    return {**files, TOKENIZER: text.encode()}
 
 
 def _with_the_class_for_all(content: bytes) -> bytes:

@@ -38,7 +38,7 @@ def epoch_size(config: RunConfig) -> EpochSize | None:
 
     Lines are counted only if `trainer.max_epochs` is set and each of them is one labelled text.
     """
-    if config.task == "pretrain":
+    if spec_of(config).reads_text:
         return _size_of_text(config)
     num_texts = _training_texts(config.dataset) if _rows_are_texts(config) else 0
     if num_texts < 1:

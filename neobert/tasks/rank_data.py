@@ -16,7 +16,7 @@ from neobert.data.batches.streams import EvalStream, TrainStream, count_microbat
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
-from neobert.export.folder import read_tokenizer_files
+from neobert.export.folder import read_tokenizer_files, without_inert
 from neobert.families.backbone import Backbone
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
@@ -104,7 +104,9 @@ def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
         epoch=data.epoch,
         microbatches_per_epoch=data.microbatches_per_epoch,
         read_retries=data.read_retries,
-        tokenizer_files=read_tokenizer_files(prepared.tokenizer_dir),
+        tokenizer_files=without_inert(
+            read_tokenizer_files(prepared.tokenizer_dir), backbone.model.config.vocab_size
+        ),
         identity={
             DATA_FINGERPRINT: prepared.fingerprint,
             TOKENIZER_DIGEST: prepared.tokenizer.digest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
@@ -28,19 +28,21 @@ PIECE_KEYS = (
 )
 
 
-def unread_with_labels(unmasked: str) -> dict[str, str]:
-    """Return the keys that tasks with labels ignore, each with the reason.
-
-    `unmasked` is the reason for the masking keys.
-    """
-    return {
-        **dict.fromkeys(MASKING_KEYS, unmasked),
+NO_MASKS = dict.fromkeys(MASKING_KEYS, "no token is masked")
+UNREAD: Mapping[str, Mapping[str, str]] = {
+    "masked": {},
+    "next": NO_MASKS,
+    "labels": {
+        **NO_MASKS,
         "trainer.z_loss": "its loss does not use vocabulary logits",
         **dict.fromkeys(PIECE_KEYS, "labelled texts are not cut"),
         "trainer.cuda_graphs": "the shapes of its rows vary",
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
-    }
+    },
+    "pairs": NO_MASKS,
+}
+"""Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
@@ -149,7 +151,6 @@ class TaskSpec:
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         own_sections: config sections that are read only by tasks that list them here; setting one in a run
             file of another task is an error.
-        unread: keys of other sections that the task does not read, with the reason.
         reports: returns whether a run with this config reports a metric.
     """
 
@@ -165,6 +166,15 @@ class TaskSpec:
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
     own_sections: frozenset[str] = frozenset()
-    unread: Mapping[str, str] = field(default_factory=dict)
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Return the keys of shared sections that the task does not read, with the reason."""
+        return UNREAD[self.predicts]
+
+    @property
+    def reads_text(self) -> bool:
+        """Return whether the targets are tokens of the text, which needs no labels."""
+        return self.predicts in ("masked", "next")

@@ -23,10 +23,12 @@ from transformers import (
     AutoTokenizer,
 )
 
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.export.card import POOLED
-from neobert.export.folder import MODELING_FILES, read_tokenizer_files
+from neobert.export.folder import MODELING_FILES, read_tokenizer_files, without_inert
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 
@@ -247,6 +249,19 @@ def test_the_card_names_all_layers_that_an_adapter_has_to_keep(make_model, tmp_p
     _, info = AutoModelForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     fresh = sorted({key.split(".")[0] for key in info["missing_keys"]}, reverse=True)
     assert f"modules_to_save={json.dumps(fresh)}" in (tmp_path / "README.md").read_text()
+
+
+def test_a_tokenizer_has_no_tokens_without_a_row_in_the_model(tokenizer_dir, tmp_path):
+    """Training pads every vocabulary to a multiple of 128; pretrained weights have their own rows."""
+    bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
+    bundle.save(tmp_path / "padded")
+    padded = read_tokenizer_files(tmp_path / "padded")
+    assert without_inert(padded, bundle.vocab_size) is padded
+    for name, content in without_inert(padded, bundle.num_tokens).items():
+        (tmp_path / "padded" / name).write_bytes(content)
+    ours, theirs = (AutoTokenizer.from_pretrained(each) for each in (tmp_path / "padded", tokenizer_dir))
+    assert bundle.vocab_size > len(ours) == len(theirs) == bundle.num_tokens
+    assert ours.get_vocab() == theirs.get_vocab()
 
 
 def test_a_folder_without_a_tokenizer_is_named(tmp_path):

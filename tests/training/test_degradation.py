@@ -27,7 +27,7 @@ def observe():
         trainer = SimpleNamespace(
             config=SimpleNamespace(guard=GuardConfig(on_degradation=on_degradation)),
             task=SimpleNamespace(
-                attention_kernel="sdpa",
+                backbone=SimpleNamespace(attention="sdpa"),
                 attention_ran={0: "sdpa"},
                 read_retries=lambda: trainer.state.read_retries,
             ),

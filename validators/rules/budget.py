@@ -14,6 +14,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.remaining import limiting_key, remaining_of, subject_of
 from validators.rule import Violations, rule
+from validators.tasks import of_text
 
 COMPUTE_OPTIMAL_TOKENS = 20
 LEAST_TOKENS = COMPUTE_OPTIMAL_TOKENS / 2
@@ -21,7 +22,7 @@ FEWEST_TARGETS = 1000
 """The loss of single tokens has a standard deviation of about 2.5 nats: the error of 1,000 is 0.08."""
 
 
-@rule("BUD001", "budget-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)
+@rule("BUD001", "budget-out-of-band", tasks=of_text, severity=Severity.FAIL, level=Level.STATIC)
 def budget_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that exceeds its time limit, or trains on too few tokens for its size.
 
@@ -152,7 +153,7 @@ MOST_TIME, ALL_TIME = 0.2, 1.0
     severity=Severity.FAIL,
     level=Level.STATIC,
     production_only=True,
-    tasks=("pretrain",),
+    tasks=of_text,
 )
 def evaluation_out_of_proportion(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An evaluation that takes too much of the run's time, or is too small to be meaningful.

@@ -14,6 +14,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.planning import download_hint
 from validators.rule import Violations, needed, rule
+from validators.tasks import masking
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
@@ -303,7 +304,7 @@ def ambiguous_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(path, describe_builder(corpus.name), USE_PATH)
 
 
-@rule("DAT016", "masked-share-out-of-band", tasks=("pretrain",), severity=Severity.FAIL, level=Level.STATIC)
+@rule("DAT016", "masked-share-out-of-band", tasks=masking, severity=Severity.FAIL, level=Level.STATIC)
 def masked_share_out_of_band(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A masking rate that leaves almost no text to read, or almost nothing to predict.
 

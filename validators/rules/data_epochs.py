@@ -10,6 +10,7 @@ from validators.finding import Level, Severity, Violation
 from validators.remaining import MAX_EPOCHS, limiting_key, own_part_of
 from validators.rule import CannotTellError, Violations, rule
 from validators.rules.data_prepared import is_short, prepared_of
+from validators.tasks import of_text
 
 HARMLESS_EPOCHS, MOST_EPOCHS = 4.0, 40.0
 
@@ -74,7 +75,7 @@ def _is_not_estimated(run: ResolvedRun, plan: Plan) -> str:
 @rule(
     "DAT025",
     "text-learned-by-heart",
-    tasks=("pretrain",),
+    tasks=of_text,
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_is_not_estimated,

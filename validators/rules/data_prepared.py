@@ -16,6 +16,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import CannotTellError, Violations, needed, rule
 from validators.rules.model import fitting_vocabulary
+from validators.tasks import masking
 
 if TYPE_CHECKING:
     from validators.facts_run import PreparedFacts
@@ -271,7 +272,7 @@ def _lengths(prepared: PreparedFacts) -> str:
 @rule(
     "NUM006",
     "wrong-targets",
-    tasks=("pretrain",),
+    tasks=masking,
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),

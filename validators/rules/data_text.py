@@ -12,6 +12,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
 from validators.rules.data_corpora import MOST_SHARED
+from validators.tasks import of_text
 
 MOST_ALTERED = 0.02
 """Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
@@ -109,7 +110,7 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 @rule(
     "DAT033",
     "evaluation-text-in-training",
-    tasks=("pretrain",),
+    tasks=of_text,
     severity=Severity.FAIL,
     level=Level.HOST,
     needs=("text",),

@@ -12,6 +12,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.tasks import of_text
 
 LEAST_SHARE, HOPELESS_SHARE = 0.5, 0.1
 """Of the learning rate: Adam's mean step."""
@@ -135,7 +136,7 @@ def _starts_from_weights(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_starts_from_weights,
-    tasks=("pretrain",),
+    tasks=of_text,
 )
 def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A peak learning rate far from all published rates for its optimizer.

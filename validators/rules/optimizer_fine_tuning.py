@@ -11,7 +11,7 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.data import why_no_weights
 from validators.rules.optimizer_coefficients import FAR
-from validators.rules.task_labels import LABELLED
+from validators.tasks import labelled
 
 ADAM = ("adamw", "adam")
 
@@ -41,7 +41,7 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_has_no_record,
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def fine_tuning_rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A peak learning rate of fine-tuning far from all published rates.

@@ -11,7 +11,8 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.data_prepared import prepared_of
-from validators.rules.task_labels import LABELLED, WHOLE_TEXTS, labels_of
+from validators.rules.task_labels import labels_of
+from validators.tasks import labelled, whole_texts
 
 CORRELATIONS = ("eval/pearson", "eval/spearman")
 
@@ -112,7 +113,7 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=WHOLE_TEXTS,
+    tasks=whole_texts,
 )
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A metric for the best checkpoint that has no value on the evaluation data.
@@ -160,7 +161,7 @@ def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_shows_the_machinery,
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def untrained_encoder(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Fine-tuning that starts from random weights.

@@ -8,18 +8,17 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
 from neobert.printable import printable
-from neobert.tasks import TASKS
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
+from validators.tasks import adapted
 
 MOST_SCALE = 64
 """Factor on the product; published adapters have 1 to 16."""
-ADAPTED = tuple(name for name, spec in TASKS.items() if "adapter" in spec.own_sections)
 
 
-@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
+@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=adapted)
 def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An adapter that the model's layers, the optimizer or the distributed mode do not support.
 
@@ -76,7 +75,7 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation("distributed.mode", message, "set distributed.mode to replicated")
 
 
-@rule("TSK009", "adapter-on-random-weights", severity=Severity.FAIL, level=Level.STATIC, tasks=ADAPTED)
+@rule("TSK009", "adapter-on-random-weights", severity=Severity.FAIL, level=Level.STATIC, tasks=adapted)
 def adapter_on_random_weights(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An adapter on an encoder with random weights.
 

@@ -6,13 +6,14 @@ from neobert.config.schema import ClassificationConfig, RunConfig
 from neobert.plan import Plan
 from neobert.plurals import listed, percent
 from neobert.printable import printable
-from neobert.tasks import TASKS, metrics_of, spec_of
+from neobert.tasks import metrics_of, spec_of
 from neobert.tasks.spec import Labels
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.data_prepared import prepared_of
+from validators.tasks import labelled, whole_texts
 
 FEW_COPIES, MANY_COPIES = 0.01, 0.1
 """Shares of evaluation texts with a copy in the training data, from which DAT022 warns and fails."""
@@ -23,9 +24,6 @@ FAR_MEAN = 10.0
 ONE_SIDED = 0.9
 FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 
-WHOLE_TEXTS = tuple(name for name, spec in TASKS.items() if spec.labels_texts)
-LABELLED = tuple(name for name, spec in TASKS.items() if spec.labels is not None)
-
 
 def labels_of(run: ResolvedRun) -> Labels:
     """Return the labels of the run's task, which must have labelled data."""
@@ -34,7 +32,7 @@ def labels_of(run: ResolvedRun) -> Labels:
     return labels(run.config)
 
 
-@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
+@rule("TSK001", "text-split-from-label", severity=Severity.FAIL, level=Level.STATIC, tasks=whole_texts)
 def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Long texts that would be split, although a label belongs to a whole text.
 
@@ -64,7 +62,7 @@ def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
 
 
-@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=WHOLE_TEXTS)
+@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=whole_texts)
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Label settings that contradict each other.
 
@@ -133,7 +131,7 @@ def _repeated_column(config: RunConfig) -> Violations:
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Training labels of a single class, or an evaluation with classes that training lacks.
@@ -183,7 +181,7 @@ def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=WHOLE_TEXTS,
+    tasks=whole_texts,
     inapplicable=why_no_scores,
 )
 def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
@@ -226,7 +224,7 @@ def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation texts that also occur in the training data.
@@ -266,7 +264,7 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     severity=Severity.WARN,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Classes of the head that do not occur in the training labels.
@@ -308,7 +306,7 @@ def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     severity=Severity.WARN,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=LABELLED,
+    tasks=labelled,
 )
 def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A best checkpoint selected by accuracy, although nearly all evaluation labels are of one class.

@@ -7,18 +7,18 @@ from collections.abc import Mapping
 
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.tasks.token_classification.spec import OUTSIDE, TOKEN_CLASSIFICATION, is_entity_tag
+from neobert.tasks.token_classification.spec import OUTSIDE, is_entity_tag
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.data_prepared import prepared_of
+from validators.tasks import of_words
 
-TASKS = (TOKEN_CLASSIFICATION.name,)
 NAMES = "token_classification.label_names"
 
 
-@rule("TSK007", "contradictory-word-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=TASKS)
+@rule("TSK007", "contradictory-word-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=of_words)
 def contradictory_word_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Labels of words that cannot be trained or scored.
 
@@ -63,7 +63,12 @@ def contradictory_word_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
 
 
 @rule(
-    "DAT024", "word-labels-lost", severity=Severity.WARN, level=Level.DATA, needs=("inspection",), tasks=TASKS
+    "DAT024",
+    "word-labels-lost",
+    severity=Severity.WARN,
+    level=Level.DATA,
+    needs=("inspection",),
+    tasks=of_words,
 )
 def word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Labelled words that are neither trained on nor scored.

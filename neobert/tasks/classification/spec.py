@@ -15,7 +15,6 @@ from neobert.tasks.spec import (
     Metric,
     TaskSpec,
     label_settings,
-    unread_with_labels,
 )
 
 OF_CLASSES = (
@@ -24,7 +23,6 @@ OF_CLASSES = (
     Metric("eval/mcc", is_higher_better=True),
 )
 OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
-NO_MASKS = "no token is masked: texts are labelled"
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
@@ -84,6 +82,5 @@ CLASSIFICATION = TaskSpec(
     labels=labels_of,
     labels_texts=True,
     own_sections=frozenset({"classification", "adapter"}),
-    unread=unread_with_labels(NO_MASKS),
     reports=reports,
 )

@@ -15,7 +15,6 @@ from neobert.tasks.spec import (
     Metric,
     TaskSpec,
     label_settings,
-    unread_with_labels,
 )
 from neobert.tasks.token_classification.rows import rows_of
 
@@ -26,7 +25,6 @@ OF_ENTITIES = (
     Metric("eval/recall", is_higher_better=True, is_share=True),
     Metric("eval/f1", is_higher_better=True),
 )
-NO_MASKS = "no token is masked: words are labelled"
 
 
 def is_entity_tag(name: str) -> bool:
@@ -84,6 +82,5 @@ TOKEN_CLASSIFICATION = TaskSpec(
     rows=rows_of,
     labels=labels_of,
     own_sections=frozenset({"token_classification", "adapter"}),
-    unread=unread_with_labels(NO_MASKS),
     reports=reports,
 )

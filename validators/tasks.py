@@ -1,0 +1,35 @@
+"""Tasks that rules apply to, by what a task does."""
+
+from __future__ import annotations
+
+from neobert.tasks import TaskSpec
+
+
+def masking(spec: TaskSpec) -> bool:
+    """Return whether the task predicts masked tokens."""
+    return spec.predicts == "masked"
+
+
+def of_text(spec: TaskSpec) -> bool:
+    """Return whether the task predicts tokens of the text itself."""
+    return spec.reads_text
+
+
+def labelled(spec: TaskSpec) -> bool:
+    """Return whether the data holds the labels."""
+    return spec.labels is not None
+
+
+def whole_texts(spec: TaskSpec) -> bool:
+    """Return whether a label belongs to a whole text."""
+    return spec.labels_texts
+
+
+def of_words(spec: TaskSpec) -> bool:
+    """Return whether a label belongs to a word."""
+    return spec.labels is not None and not spec.labels_texts
+
+
+def adapted(spec: TaskSpec) -> bool:
+    """Return whether the task can train an adapter."""
+    return "adapter" in spec.own_sections
