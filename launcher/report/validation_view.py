@@ -36,7 +36,7 @@ def validation_text(report: Report, facts: Facts, *, verbose: bool) -> str:
         parts.append(columns([_device(device) for device in facts.devices], indent="  "))
     parts += [finding_text(finding) for finding in report.findings]
     parts.append(columns([[c.id, str(c.status), c.name, c.message] for c in report.checks], indent="  "))
-    if facts.numerics is not None:
+    if facts.numerics is not None and facts.numerics.paths:
         parts.append("mutants killed {}/{}".format(*count_killed(facts.numerics)))
     return "\n\n".join(parts)
 

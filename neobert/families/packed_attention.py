@@ -43,6 +43,7 @@ def packed_attention(
         return packed_in_both_directions(kernel, cu_seqlens, max_seqlen, num_tokens)
     if kernel == "sdpa":
         return _by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec, dropout)
+    assert ATTENTION[kernel].is_varlen, f"{kernel} takes no options"
     attend = packed_in_both_directions(
         kernel, cu_seqlens, max_seqlen, num_tokens, **varlen_options(kernel, spec)
     )

@@ -193,6 +193,20 @@ def test_probes_outlast_their_children() -> None:
 
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
+def test_the_attention_of_a_transformers_model_is_tested(run_child: Run, tmp_path: Path) -> None:
+    model = "{type: hf, architecture: modernbert, hidden_size: 32, num_hidden_layers: 2, "
+    model += "num_attention_heads: 2, intermediate_size: 48}"
+    (tmp_path / "run.yaml").write_text(f"profile: cpu-demo\nmodel: {model}\n", encoding="utf-8")
+    found = run_child("validate-gpu", "-c", tmp_path / "run.yaml")
+    assert found.code == 0
+    for kind in ("isolation", "bidirectional", "equality", "positions"):
+        assert kind in found.out
+    assert "NUM002  pass" in found.out
+    assert "mutants" not in found.out
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_real_suite_passes_on_a_cpu(run_child: Run, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(SMALL, encoding="utf-8")
     said = run_child("validate-gpu", "-c", tmp_path / "run.yaml", "--output-format", "json")
