@@ -7,18 +7,16 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 SCRIPTS = sorted((Path(__file__).parents[2] / "benchmarks").glob("**/*.py"))
 PROJECT = ("launcher", "neobert", "profiles", "validators")
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_names_of_the_project_exist(script: Path) -> None:
-    for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+def test_names_of_the_project_exist() -> None:
+    nodes = [(path.name, node) for path in SCRIPTS for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    for name, node in nodes:
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in PROJECT:
             missing = [each.name for each in node.names if not is_there(str(node.module), each.name)]
-            assert missing == [], f"line {node.lineno}: {node.module} has no {', '.join(missing)}"
+            assert missing == [], f"{name}:{node.lineno}: {node.module} has no {', '.join(missing)}"
 
 
 def is_there(module: str, name: str) -> bool:

@@ -111,12 +111,10 @@ def test_a_profile_is_never_read_in_other_names(tmp_path: Path) -> None:
     assert resolve_readable(None, [path]) is None
 
 
-@pytest.mark.parametrize("name", sorted({*NAMES, *KEYS}))
-def test_no_name_and_no_value_break_the_reading(name: str, read: Read) -> None:
-    key = name if "." in name else f"train.{name}"
-    section, _, last = key.rpartition(".")
-    for given_value in ("1", "'x'", "[true]"):
-        run = read(f"{section}:\n  {last}: {given_value}\n", None)
+def test_no_name_and_no_value_break_the_reading(read: Read) -> None:
+    for number, name in enumerate(sorted({*NAMES, *KEYS})):
+        section, _, last = (name if "." in name else f"train.{name}").rpartition(".")
+        run = read(f"{section}:\n  {last}: {('1', 'x', '[true]')[number % 3]}\n", None)
         assert run is None or run.digest
 
 

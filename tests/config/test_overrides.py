@@ -67,16 +67,16 @@ def test_quotes_are_told_so_that_the_shell_leaves_them() -> None:
     assert caught.value.issues[0].hint.endswith(""": '"2026"'""")
 
 
-@pytest.mark.parametrize("key", [key for key in all_keys() if key not in ("variables", "waivers")])
-def test_every_key_can_be_overridden(key: str) -> None:
-    chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe(key).tags[:1]]
-    value = to_dict(resolved(*chosen).config)
-    for name in key.split("."):
-        value = value[name]
-    text = value if isinstance(value, str) else json.dumps(value)
-    resolution = resolved(*chosen, f"--{key}={text}")
-    assert resolution.digest == resolved(*chosen).digest
-    assert resolution.origins[key].kind == "override"
+def test_every_key_can_be_overridden() -> None:
+    for key in set(all_keys()) - {"variables", "waivers"}:
+        chosen = [f"{key.rpartition('.')[0]}.type={tag}" for tag in describe(key).tags[:1]]
+        default = resolved(*chosen)
+        value = to_dict(default.config)
+        for name in key.split("."):
+            value = value[name]
+        resolution = resolved(*chosen, f"--{key}={value if isinstance(value, str) else json.dumps(value)}")
+        assert resolution.digest == default.digest, key
+        assert resolution.origins[key].kind == "override"
 
 
 def test_a_switch_needs_no_value() -> None:

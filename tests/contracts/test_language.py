@@ -34,10 +34,9 @@ def test_no_message_has_a_banned_word() -> None:
     assert list(_findings("message")) == []
 
 
-@pytest.mark.parametrize("path", [*DOCS, *TEXTS], ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_document_has_a_banned_word(path: Path) -> None:
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    assert [f"{number}: {line}" for number, line in lines if BANNED.search(line)] == []
+def test_no_document_has_a_banned_word() -> None:
+    lines = [(path.name, line) for path in (*DOCS, *TEXTS) for line in path.read_text("utf-8").splitlines()]
+    assert [f"{name}: {line}" for name, line in lines if BANNED.search(line)] == []
 
 
 def test_comments_and_docstrings_improve() -> None:

@@ -17,6 +17,15 @@ DEVELOPMENT = ["cpu", "gpu"]
 NAMES = sorted([*PRODUCTION, *SMOKE, *DEVELOPMENT])
 
 
+WRITTEN = (
+    "model.attn_backend", "model.hidden_size", "dataset.max_seq_length", "datacollator.pack_sequences",
+    "optimizer.lr", "trainer.output_dir", "trainer.max_steps", "trainer.mixed_precision",
+    "trainer.gradient_checkpointing", "trainer.save_steps", "trainer.save_total_limit", "trainer.eval_steps",
+    "distributed.nproc_per_node",
+)  # fmt: skip
+"""Keys that are not left to a default."""
+
+
 def plan_of(profile: Profile) -> Plan:
     requires = profile.requires
     gpu = (requires.gpu or "A100") if requires.device == "cuda" else None
@@ -34,6 +43,11 @@ def test_a_profile_is_locked_named_and_kept_in_its_folder(name: str) -> None:
     assert profile.config.profile == profile.name == name
     assert Path(profile.files[0]).parent.name == profile.kind
     assert profile.intent.endswith(".")
+    for key in all_keys():
+        origin = profile.origins[key]
+        assert origin.kind in ("profile", "default")
+        assert origin.kind == "default" or (origin.file in profile.files and origin.line > 0)
+    assert [key for key in WRITTEN if profile.origins[key].kind != "profile"] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,36 +63,6 @@ def test_a_profile_is_a_fixed_point(name: str, tmp_path: Path, monkeypatch: pyte
     assert from_dict(to_dict(profile.config)) == profile.config
     run = resolve_run(None, [path])
     assert (run.digest, run.profile) == (loaded.digest, profile)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_value_has_an_origin_in_a_file_of_the_profile(name: str) -> None:
-    profile = load_profile(name)
-    for key in all_keys():
-        origin = profile.origins[key]
-        assert origin.kind in ("profile", "default")
-        assert origin.kind == "default" or (origin.file in profile.files and origin.line > 0)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_what_must_not_be_left_to_a_default_is_written_down(name: str) -> None:
-    origins = load_profile(name).origins
-    for key in (
-        "model.attn_backend",
-        "model.hidden_size",
-        "dataset.max_seq_length",
-        "datacollator.pack_sequences",
-        "optimizer.lr",
-        "trainer.output_dir",
-        "trainer.max_steps",
-        "trainer.mixed_precision",
-        "trainer.gradient_checkpointing",
-        "trainer.save_steps",
-        "trainer.save_total_limit",
-        "trainer.eval_steps",
-        "distributed.nproc_per_node",
-    ):
-        assert origins[key].kind == "profile", key
 
 
 def test_no_two_profiles_share_an_output_directory() -> None:

@@ -17,11 +17,11 @@ def test_committed_catalogue_is_current():
     assert COMMITTED.read_text(encoding="utf-8") == render_catalogue(), hint
 
 
-@pytest.mark.parametrize("code", sorted(RULES))
-def test_catalogue_has_every_rule_with_its_anchor(code):
-    catalogue, rule = render_catalogue(), RULES[code]
-    assert f"\n## {code} {rule.name}\n" in catalogue
-    assert f"[{code} {rule.name}](#{code.lower()}-{rule.name})" in catalogue
+def test_catalogue_has_every_rule_with_its_anchor():
+    catalogue = render_catalogue()
+    for code, rule in RULES.items():
+        assert f"\n## {code} {rule.name}\n" in catalogue
+        assert f"[{code} {rule.name}](#{code.lower()}-{rule.name})" in catalogue
 
 
 def test_page_says_what_the_rule_needs_and_for_whom():
