@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from neobert.atomic_write import write_atomically
 from neobert.config.canonical import flatten, sha256
 from neobert.errors import ProjectError
+from neobert.runfiles.typed_json import read_as
 
 SCHEMA_VERSION = 3
 FILE_NAME = "receipt.json"
@@ -22,8 +23,6 @@ CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
-ADDED_SINCE = {"start", "text", "measured_utc", "inputs", "issued_boot_s"}
-"""Fields that older receipts of the same schema version lack."""
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -189,30 +188,11 @@ def _from_json(content: Any) -> Receipt:
     if content != sealed(content):
         raise ValueError("it was edited after it was issued: its digest does not match")
     del content[SEAL]
-    known = {field.name for field in fields(Receipt)}
-    if wrong := (known ^ set(content)) - ADDED_SINCE:
-        raise ValueError(f"missing or unknown fields: {', '.join(sorted(wrong))}")
-    for name in ("levels", "checks", "waivers", "gpu_uuids"):
-        content[name] = tuple(content[name])
-    for name in ("config", "versions", "measured", "inputs"):
-        if not isinstance(content.get(name, {}), dict):
-            raise TypeError(f"{name} is not a JSON object")
-    content["start"] = _start_from_json(content.get("start"))
-    measured = ("measured_utc",) if content.get("measured_utc") else ()
-    for name in ("created_utc", "expires_utc", *measured):
-        if datetime.fromisoformat(content[name]).tzinfo is None:
+    receipt = read_as(Receipt, content)
+    for name in ("created_utc", "expires_utc", *(("measured_utc",) if receipt.measured_utc else ())):
+        if datetime.fromisoformat(getattr(receipt, name)).tzinfo is None:
             raise ValueError(f"{name} has no time zone")
-    content["issued_boot_s"] = float(content.get("issued_boot_s", 0.0))
-    return Receipt(**content)
-
-
-def _start_from_json(content: Any) -> VerifiedStart | None:
-    if content is None:
-        return None
-    start = VerifiedStart(**content)
-    if type(start.step) is not int or type(start.folder) is not str:
-        raise TypeError("start must have an integer step and a string folder")
-    return start
+    return receipt
 
 
 def _refusal(message: str, path: Path) -> ProjectError:

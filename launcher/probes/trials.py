@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from neobert.kernel_table import OPTIONAL_PACKAGES
 from validators.facts_gpu import GpuLoadFacts
 from validators.facts_io import record_of
 from validators.facts_numerics import DeviceFacts, NumericsFacts
-from validators.facts_run import CorpusFacts, ImportFacts, InspectionFacts, PreparedFacts, RefusalFacts
+from validators.facts_run import ImportFacts, InspectionFacts
 
 PYTHON = (sys.executable, "-P", *RUN_MODULE)
 """Start of a module that ends with the launcher, also where that is killed."""
@@ -66,28 +66,14 @@ def probe_gpu_load(subject: Subject) -> tuple[GpuLoadFacts, ...]:
     answer = _measure((LOAD, str(count)), LOAD_S, subject.children)
     if "error" in answer:
         raise UnsupportedError(answer["error"])
-    return tuple(
-        GpuLoadFacts(**{**each, "throttle_reasons": tuple(each["throttle_reasons"])})
-        for each in answer["devices"]
-    )
+    return tuple(_read(GpuLoadFacts, each) for each in answer["devices"])
 
 
 def probe_inspection(subject: Subject) -> InspectionFacts:
     """Prepare the text as the trainer would, and read it; a rejected text is reported as a fact."""
     with resolved_file(subject) as path:
         answer = _measure(("neobert.data.store.inspection", str(path)), DATA_S)
-    prepared = answer["prepared"]
-    return InspectionFacts(
-        refusal=RefusalFacts(**answer["refusal"]),
-        prepared=None if prepared is None else _prepared(prepared),
-    )
-
-
-def _prepared(answer: Mapping[str, Any]) -> PreparedFacts:
-    lists = {name: tuple(value) for name, value in answer.items() if isinstance(value, list)}
-    histogram = tuple((longest, count) for longest, count in answer["histogram"])
-    corpora = tuple(CorpusFacts(**each) for each in answer["corpora"])
-    return PreparedFacts(**{**answer, **lists, "histogram": histogram, "corpora": corpora})
+    return _read(InspectionFacts, answer)
 
 
 @contextmanager

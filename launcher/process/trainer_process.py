@@ -17,7 +17,7 @@ from neobert.errors import ERROR_FILE_ENV
 
 TRAINER_MODULE = "neobert.train"
 # Packages that it imports before its first step, which takes seconds; the others are those of its graphs.
-TRAINER_PACKAGES = ("neobert.training.loop.session",)
+TRAINER_PACKAGES = ("neobert.training.loop.session", "pydantic")  # the second reads the receipt
 COMPILER_PACKAGES = ("torch._inductor.compile_fx",)
 CUDA_GRAPH_PACKAGES = ("torch._dynamo.backends.common", "torch._inductor.cudagraph_trees")
 # Makes the trainer resume from its own newest checkpoint.

@@ -544,5 +544,5 @@ def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step: int) -> N
 
 
 def test_an_answer_that_makes_no_sense_is_no_facts() -> None:
-    with pytest.raises(IncompleteError, match=r"report is invalid: .* worst_case: missing field longest"):
+    with pytest.raises(IncompleteError, match=r"report is invalid: .* worst_case.longest: field required"):
         facts_of([{**ANSWERED, "worst_case": {"num_tokens": 1}}], [], {}, None, 1, 1.0)

@@ -125,7 +125,7 @@ def test_the_order_and_the_layout_of_a_receipt_are_free(tmp_path):
 
 def test_a_measurement_that_is_none_is_a_refusal(tmp_path):
     write_receipt(replace(RECEIPT, measured=[1.0]), tmp_path / "receipt.json")
-    with pytest.raises(ProjectError, match="measured is not a JSON object"):
+    with pytest.raises(ProjectError, match=r"measured should be an object, got \[1\.0\]"):
         read_receipt(tmp_path / "receipt.json")
 
 
