@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from torch import nn
+
 from neobert.families.table import shape_of
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
@@ -50,9 +52,16 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     examiner = Examined(trainer)
     yield from loss_answers(examiner, batch, spec, task.num_classes)
     yield from task.probe(examiner, batch)
-    task.objective.eval()
+    # Only where it changes something: a compiled encoder would be compiled once more.
+    if has_dropout(task.model.base_model):
+        task.objective.eval()
     with world.whole(trainer.module):
         draw_weights(task.model)
         model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
         yield from attention_answers(model, batch)
     task.objective.train()
+
+
+def has_dropout(model: nn.Module) -> bool:
+    """Return whether the model draws random numbers in training."""
+    return any(isinstance(each, nn.Dropout) and each.p > 0 for each in model.modules())
