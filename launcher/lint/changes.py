@@ -13,13 +13,11 @@ from neobert.config.key_suggestions import key_elsewhere, suggest_key
 from neobert.config.migrated_files import (
     advice_for_entry,
     is_legal,
-    translated_choice,
     warmup_in_force,
     yaml_text,
 )
-from neobert.config.migrated_keys import advice_for_key
+from neobert.config.migrated_keys import BETAS, advice_for_key, translated_choice, translation_of
 from neobert.config.nodes import Node, find, plain
-from neobert.config.translations import BETAS, OPTIMIZER, translation_of
 
 RENAMED = re.compile(r"write (\w+\.\w+)(?:: (\w+))?(?:, in optimizer steps)?")
 NO_EFFECT = "remove the line"
@@ -81,7 +79,7 @@ def _renamed_section(source: str, issue: ConfigIssue, node: Node, root: Node) ->
 def _opened_section(source: str, root: Node, *, is_yaml: bool) -> Iterator[Change]:
     """Rewrite `optimizer: NAME` as a section with the key for that name, so that it can have other keys."""
     node = find(root, ("optimizer",))
-    named = None if node is None else OPTIMIZER(node.value)
+    named = None if node is None else translation_of("optim", node.value)
     if node is None or named is None or not is_yaml:
         return
     section, _, key = named.key.partition(".")

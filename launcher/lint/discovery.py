@@ -14,8 +14,7 @@ from launcher.io.files import RUN_FILE_SUFFIXES
 from neobert.config import ConfigError, all_keys, sections
 from neobert.config.document import MAX_BYTES, load_document
 from neobert.config.key_suggestions import closest
-from neobert.config.migrated_keys import SECTIONS
-from neobert.config.migrated_names import NAMES
+from neobert.config.migrated_keys import table
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, RESOLVED
 
@@ -170,7 +169,7 @@ def _is_broken(path: Path, text: str, keys: Sequence[str]) -> bool:
 def _training_keys() -> frozenset[str]:
     """Return the key names, without sections, of this config and of other trainers; no generic names."""
     own = {key.rpartition(".")[2] for key in all_keys()}
-    return frozenset({*own, *NAMES, *SECTIONS}) - GENERIC_KEYS
+    return frozenset({*own, *table()["names"], *table()["sections"]}) - GENERIC_KEYS
 
 
 @cache

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from neobert.config.keys import KeyInfo, all_keys, describe_field, sections
-from neobert.config.migrated_keys import advice_for_key
-from neobert.config.migrated_names import NAMES
+from neobert.config.migrated_keys import advice_for_key, table
 from neobert.config.spelling import misspelt
 from neobert.errors import EXIT_USAGE, ProjectError
 
@@ -72,8 +71,9 @@ def _is_distinctive(name: str) -> bool:
 
 def advice_for_near_name(name: str) -> str:
     """Return a hint for a misspelt key of another trainer; empty if there is none."""
-    near = misspelt(name, NAMES)
-    return f"did you mean {near} of another trainer? {NAMES[near]}" if near else ""
+    names = table()["names"]
+    near = misspelt(name, names)
+    return f"did you mean {near} of another trainer? {names[near]}" if near else ""
 
 
 def describe(key: str) -> KeyInfo:

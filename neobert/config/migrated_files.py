@@ -17,47 +17,22 @@ from neobert.config.document import Document
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.key_suggestions import key_elsewhere
 from neobert.config.keys import all_keys, sections
-from neobert.config.migrated_keys import advice_for_key, advice_for_value
-from neobert.config.migrated_names import ANY_BATCH
+from neobert.config.migrated_keys import (
+    ANY_BATCH,
+    advice_for_key,
+    advice_for_value,
+    no_effect_of,
+    translated_choice,
+    translation_of,
+)
 from neobert.config.nodes import Node, Path, Scalar, children, find, join, walk
 from neobert.config.schema import RunConfig
-from neobert.config.translations import no_effect_of, translation_of
 
 TARGETS = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?::.*|[,;].*)?")
 ROWS = "trainer.per_device_train_batch_size"
 OTHER_UNITS = ("epochs", "num_train_epochs", "min_lr", "warmup_ratio", "decay_ratio")
 OTHER_DEFAULTS: dict[str, Scalar] = {"trainer.save_steps": 0}
 """Defaults of the other trainer for keys that its file omits."""
-ATTENTION: dict[Scalar, str | int] = {
-    True: "flash_attn_varlen",
-    False: "sdpa",
-    "eager": "sdpa",
-    "flash_attention_2": "flash_attn_varlen",
-}
-PRECISION: dict[Scalar, str | int] = {
-    True: "bf16",
-    False: "fp32",
-    "float32": "fp32",
-    "32": "fp32",
-    32: "fp32",
-    "amp_fp32": "fp32",
-    "32-true": "fp32",
-    "torch.float32": "fp32",
-    "bfloat16": "bf16",
-    "amp_bf16": "bf16",
-    "bf16-mixed": "bf16",
-    "bf16-true": "bf16",
-    "torch.bfloat16": "bf16",
-}
-WORDS: dict[str, dict[Scalar, str | int]] = {
-    "model.attn_backend": ATTENTION,
-    "trainer.mixed_precision": PRECISION,
-    "trainer.save_steps": {"no": 0, "never": 0},
-    "trainer.eval_steps": {"no": 0, "never": 0},
-    "dataset.long_documents": {True: "truncate"},
-    "trainer.resume_from_checkpoint": {True: "auto", False: "never"},
-    "scheduler.name": {"cosine_with_min_lr": "cosine"},
-}
 PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")
 LONGEST_SHOWN = 60
 
@@ -176,14 +151,6 @@ def _tree(root: Node, leaves: dict[Path, Node]) -> Node:
             place = section.value
         place[str(path[-1])] = node
     return Node(entries, root.origin, root.key)
-
-
-def translated_choice(target: str, value: Scalar) -> Scalar:
-    """Translate a value of another trainer for the key `target`; unknown values are returned unchanged."""
-    for theirs, ours in WORDS.get(target, {}).items():
-        if theirs == value and type(theirs) is type(value):
-            return ours
-    return value
 
 
 def is_legal(target: str, value: Any) -> bool:

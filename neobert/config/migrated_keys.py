@@ -1,157 +1,45 @@
-"""Keys and values of other trainers and of earlier versions, with their replacements."""
+"""Keys and values of other trainers and of earlier versions, with their replacements (`migrated_keys.toml`).
+
+Units that differ are converted here. Sources of units: transformers (`TrainingArguments`, examples), axolotl.
+"""
 
 from __future__ import annotations
 
-from typing import get_args
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path as FilePath
+from typing import Any, NamedTuple, get_args
 
 from neobert.config.keys import all_keys
-from neobert.config.migrated_names import (
-    ADAPTERS,
-    CHECKPOINT_OR_SIZES,
-    DECODER,
-    DECODERS,
-    FINE_TUNING,
-    NAMES,
-    NGPT,
-    NO_DROPOUT,
-    SHARDING,
-    TOKENIZER,
-)
-from neobert.config.nodes import Path
+from neobert.config.nodes import Path, Scalar
 from neobert.config.schema.model import Architecture
 
+ANY_BATCH = "rows per device are trainer.per_device_train_batch_size, rows per step trainer.global_batch_size"
 NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
-"""Hint for a key that is in neither the schema nor these tables, whose purpose only the user can know."""
-STATIC = "remove the line; shapes are static"
-PREPARED = "remove the line; text is tokenized once and kept under dataset.cache_dir"
-LOW_PRECISION = "not supported: training below bf16 is not implemented; remove the section"
-SLOWER = "remove the line; runs with the key took longer to the same loss (docs/learning.md)"
-ENCODERS = f"only encoders are trained here ({', '.join(('neobert', *get_args(Architecture)))})"
-EMBEDDINGS = "train a checkpoint of task: pretrain with sentence-transformers (docs/export.md)"
+"""Hint for a key that is in neither the schema nor the table, whose purpose only the user can know."""
+METRICS = ("loss", "accuracy", "f1", "precision", "recall", "mcc", "pearson", "spearman")
+"""Metrics of all tasks, which other trainers write without `eval/`."""
+BETAS = {"adam_beta1": 0.9, "adam_beta2": 0.999}
+"""Keys that are combined into `optimizer.betas`, and their defaults in `TrainingArguments`."""
 
-SECTIONS = {
-    "torchao": LOW_PRECISION,
-    "float8": LOW_PRECISION,
-    "fp8": LOW_PRECISION,
-    "transformer_engine": LOW_PRECISION,
-    "quartet2": LOW_PRECISION,
-    "contrastive": f"not supported yet: {EMBEDDINGS}; remove the section",
-    "glue": "not supported: a section of another trainer; write task: classification, or run "
-    "`neobert-launch evaluate glue`; remove the section",
-    "nsa": DECODER,
-    "rl": DECODERS,
-    "train_loader": "write dataset for the text, and datacollator for masks and packing",
-    "eval_loader": "write dataset.eval_split, or dataset.validation_split for a share of the text",
-    "accelerate": SHARDING,
-    "deepspeed": SHARDING,
-    "fsdp": SHARDING,
-    "logging": "write trainer.logging_steps, and wandb.* for Weights & Biases",
-    "checkpoint": "write trainer.save_steps and trainer.save_total_limit",
-    "checkpointing": "write trainer.save_steps and trainer.save_total_limit",
-    "defaults": "write extends: in a profile, or profile: in a run file",
-    "<<": "merge keys belong to YAML 1.1; build on a profile, or name values under variables:",
-}
 
-KEYS = {
-    "model.dropout": NO_DROPOUT,
-    "name": "write wandb.name for a tracked run; trainer.output_dir names the folder of the run",
-    "model_name": f"write model.pretrained_checkpoint for a checkpoint folder; {ENCODERS}",
-    "beta": FINE_TUNING,
-    "eval.interval": "write trainer.eval_steps",
-    "eval.max_iters": "write trainer.eval_max_batches",
-    "trainer.dir": "write trainer.output_dir",
-    "trainer.seed": "write seed at the top level",
-    "trainer.ema_decay": SLOWER,
-    "datacollator.mlm_probability_final": SLOWER,
-    "datacollator.mlm_probability_over": SLOWER,
-    "trainer.early_stopping": "write trainer.early_stopping_patience",
-    "trainer.save_model": "remove the line; a checkpoint always holds the model",
-    "trainer.torch_compile_dynamic": STATIC,
-    "trainer.enforce_full_packed_batches": "remove the line; every packed microbatch has the same shape",
-    "wandb.log_interval": "write trainer.logging_steps",
-    "wandb.watch": "remove the line; the norm of the gradients is always recorded",
-    "wandb.dir": "remove the line; everything is written to trainer.output_dir",
-    "wandb.tags": "remove the line, or set WANDB_TAGS in the environment",
-    "wandb.resume": "remove the line; a resumed run continues its Weights & Biases run",
-    "dataset.subset": "write dataset.config",
-    "dataset.split": "write dataset.train_split",
-    "dataset.pin_memory": "remove the line; batches are pinned wherever there is a GPU",
-    "dataset.persistent_workers": "remove the line; the threads that build batches live as long as the run",
-    "dataset.pre_tokenize": PREPARED,
-    "dataset.pre_tokenize_output": PREPARED,
-    "dataset.load_all_from_disk": "write dataset.path",
-    "dataset.force_redownload": "remove the line; HF_HUB_CACHE names another cache",
-    "dataset.alpha": FINE_TUNING,
-    "datacollator.return_packed_seqlens": "remove the line; packed batches always contain segment boundaries",
-    "dataset.trust_remote_code": "remove the line; datasets with code are not loaded",
-    "tokenizer.padding": "remove the line; packed rows have no padding, padded rows have the longest length",
-    "tokenizer.truncation": "write dataset.long_documents",
-    "model.name": "write model.pretrained_checkpoint to start from a checkpoint; the sizes are keys of model",
-    "model.from_hub": "write model.pretrained_checkpoint to start from a checkpoint folder",
-    "model.pad_token_id": "remove the line; the tokenizer defines it",
-    "model.base_scale": NGPT,
-    "model.classifier_init_range": "remove the line; classifiers use the default of NeoBERTConfig",
-    "scheduler.num_cycles": "remove the line; the cosine schedule decays over half a period",
-    "scheduler.decay_ratio": "write scheduler.decay_percent, in percent",
-    "scheduler.warmup_ratio": "write scheduler.warmup_percent, in percent",
-}
+class Translation(NamedTuple):
+    """Key of this schema, and the value in the unit of that key."""
 
-SECTIONS_AS_TEXT = {
-    "model": CHECKPOINT_OR_SIZES,
-    "tokenizer": TOKENIZER,
-    "dataset": "write dataset.path for files, or dataset.name for the Hub",
-    "adapter": ADAPTERS,
-}
-"""Hints for sections that other trainers write as one text."""
+    key: str
+    value: Any
 
-ADAMW_8BIT = (
-    "not supported: 8-bit moments would save only 1.4 GiB for NeoBERT (6 bytes per parameter); write adamw"
-)
-DECOUPLED = (
-    "write adamw, and divide optimizer.weight_decay by optimizer.lr: the decay of decoupled_adamw is not "
-    "multiplied by the rate"
-)
-DECODER_TASK = f"not supported yet: {ENCODERS}; TRL and axolotl train decoders"
-PLATEAU = "write cosine, linear, sqrt or 1-sqrt; scheduler.decay_percent keeps the peak rate until the decay"
-VALUES: dict[tuple[str, str | bool | int], str] = {
-    (
-        "trainer.mixed_precision",
-        "fp16",
-    ): "fp16 is not supported: it needs loss scaling and overflows; write bf16",
-    (
-        "trainer.mixed_precision",
-        "float16",
-    ): "fp16 is not supported: it needs loss scaling and overflows; write bf16",
-    (
-        "trainer.mixed_precision",
-        "fp8",
-    ): "not supported: training in fp8 is not implemented; write bf16",
-    ("trainer.mixed_precision", "bfloat16"): "write bf16",
-    ("trainer.mixed_precision", "float32"): "write fp32",
-    ("task", "pretraining"): "write pretrain",
-    ("task", "mlm"): "write pretrain",
-    ("task", "glue"): "write classification, or score a checkpoint with `neobert-launch evaluate glue`",
-    **{("task", name): f"not supported yet: {EMBEDDINGS}" for name in ("contrastive", "embedding")},
-    **{("task", name): DECODER_TASK for name in ("sft", "causal", "causal_lm", "clm", "dpo")},
-    ("trainer.max_steps", -1): "write the number of optimizer steps; `preflight --level data` shows how many "
-    "an epoch has",
-    ("model.attn_backend", "flash_attention_2"): "write flash_attn_varlen",
-    ("model.attn_backend", "flash"): "write flash_attn_varlen",
-    ("model.attn_backend", "eager"): "write sdpa",
-    ("trainer.resume_from_checkpoint", True): "write auto",
-    ("trainer.resume_from_checkpoint", False): "write never",
-    ("trainer.mixed_precision", True): "write bf16",
-    ("trainer.mixed_precision", False): "write fp32",
-    ("optimizer.name", "adamw_8bit"): ADAMW_8BIT,
-    ("optimizer.name", "decoupled_adamw"): DECOUPLED,
-    ("optimizer.name", "decoupled_stableadamw"): DECOUPLED,
-    ("optimizer.name", "soap"): "not supported: write adamw, adam, lion, muon or muonclip",
-    **{
-        ("scheduler.name", name): PLATEAU
-        for name in ("wsd", "warmup_stable_decay", "trapezoidal", "constant", "constant_with_warmup")
-    },
-    ("wandb.mode", "disabled"): "remove wandb from trackers, or write wandb.enabled: false",
-}
+
+@cache
+def table() -> Mapping[str, Mapping[str, str]]:
+    """Return the parts of the table, each with the replacement of every name."""
+    text = FilePath(__file__).with_suffix(".toml").read_text("utf-8")
+    parts = tomllib.loads(text.replace("{encoders}", ", ".join(("neobert", *get_args(Architecture)))))
+    return {
+        part: {name: text for text, names in lines.items() for name in names.split()}
+        for part, lines in parts.items()
+    }
 
 
 def advice_for_key(path: Path) -> str:
@@ -159,13 +47,130 @@ def advice_for_key(path: Path) -> str:
     dotted = ".".join(map(str, path))
     if dotted in all_keys():
         return ""
-    if len(path) == 1 and dotted in SECTIONS:
-        return SECTIONS[dotted]
-    return KEYS.get(dotted) or NAMES.get(str(path[-1]), "")
+    if len(path) == 1 and dotted in table()["sections"]:
+        return table()["sections"][dotted]
+    return table()["keys"].get(dotted) or table()["names"].get(str(path[-1]), "")
 
 
 def advice_for_value(dotted: str, value: object) -> str:
     """Return the replacement of a value of another trainer or version; empty if there is none."""
-    if isinstance(value, str | bool):
-        return VALUES.get((dotted, value), "")
-    return VALUES.get((dotted, -1), "") if value == -1 else ""  # 1 and 0 are equal to True and False
+    return table()["values"].get(_entry(dotted, value), "")
+
+
+def translated_choice(target: str, value: Scalar) -> Scalar:
+    """Translate a value of another trainer for the key `target`; unknown values are returned unchanged."""
+    ours = table()["words"].get(_entry(target, value), value)
+    return 0 if ours == "0" else ours
+
+
+def no_effect_of(name: str, value: Any) -> str:
+    """Return the reason for which an entry has no effect here; empty if it has one."""
+    return "it has no value" if value is None else table()["without_effect"].get(_entry(name, value), "")
+
+
+def translation_of(name: str, value: Any) -> Translation | None:
+    """Translate an entry by the last part of its key; None if it has none."""
+    if convert := CONVERSIONS.get(name):
+        return convert(value)
+    key, _, ours = table()["entries"].get(_entry(name, value), "").partition(": ")
+    return Translation(key, 0 if ours == "0" else ours) if key else None
+
+
+def _entry(key: str, value: object) -> str:
+    """Return `key:value` as in the table; empty for a value that is not text, a boolean or an integer."""
+    if isinstance(value, bool):
+        return f"{key}:{str(value).lower()}"
+    return f"{key}:{value}" if isinstance(value, str | int) else ""
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _plain(number: float) -> float:
+    return int(number) if number == int(number) else number
+
+
+def _percent(key: str, value: Any) -> Translation | None:
+    share = _number(value)
+    is_share = share is not None and 0 <= share < 1
+    return Translation(key, _plain(round(100 * share, 6))) if share is not None and is_share else None
+
+
+def _warmup(value: Any) -> Translation | None:
+    """Translate a number below 1, which transformers reads as a share; None for a number of steps."""
+    return _percent("scheduler.warmup_percent", value) if isinstance(value, float) and value else None
+
+
+def _epochs(value: Any) -> Translation | None:
+    number = _number(value)
+    return Translation("trainer.max_epochs", _plain(number)) if number is not None and number > 0 else None
+
+
+def _held_out(value: Any) -> Translation | None:
+    """Translate the size of an evaluation split: a fraction below 1, or a number of documents."""
+    number = _number(value)
+    if number is None or number <= 0:
+        return None
+    if number < 1:
+        return Translation("dataset.validation_split", number)
+    return Translation("dataset.eval_samples", int(number)) if number == int(number) else None
+
+
+def _held_out_percent(value: Any) -> Translation | None:
+    number = _number(value)
+    return None if number is None or number >= 100 else _held_out(number / 100)
+
+
+def _count(key: str, form: Callable[[int], Any], value: Any) -> Translation | None:
+    is_count = type(value) is int and value >= 0
+    return Translation(key, form(value)) if is_count else None
+
+
+def _floor(value: Any) -> Translation | None:
+    """Translate the keyword arguments of a schedule if the floor of the rate is the only one."""
+    is_floor = isinstance(value, dict) and list(value) == ["min_lr_rate"]
+    return Translation("scheduler.final_lr_ratio", value["min_lr_rate"]) if is_floor else None
+
+
+def _clipping(value: Any) -> Translation | None:
+    """Translate 0 to null, which disables clipping; None for other values, which need no translation."""
+    return Translation("trainer.gradient_clipping", None) if _number(value) == 0 else None
+
+
+def _tokenizer(value: Any) -> Translation | None:
+    """Translate a path or a Hub name `owner/name`; None for a bare name, which may also be a folder."""
+    if not isinstance(value, str):
+        return None
+    if value.startswith(("/", "./", "../", "~")):
+        return Translation("tokenizer.path", value)
+    return Translation("tokenizer.name", value) if value.count("/") == 1 else None
+
+
+def _trackers(value: Any) -> Translation | None:
+    names = value if isinstance(value, list) else [value]
+    is_known = names and all(name in ("wandb", "tensorboard", "trackio") for name in names)
+    return Translation("trackers", list(names)) if is_known else None
+
+
+def _metric(value: Any) -> Translation | None:
+    name = value.removeprefix("eval_") if isinstance(value, str) else ""
+    return Translation("trainer.metric_for_best_model", f"eval/{name}") if name in METRICS else None
+
+
+OF_NAMES: Mapping[str, Callable[[Any], Translation | None]] = {
+    "warmup_ratio warmup_proportion warmup_pct": partial(_percent, "scheduler.warmup_percent"),
+    "decay_ratio": partial(_percent, "scheduler.decay_percent"),
+    "warmup_steps warmup": _warmup,
+    "num_train_epochs num_epochs epochs": _epochs,
+    "val_set_size": _held_out,
+    "validation_split_percentage": _held_out_percent,
+    "tokenizer_name tokenizer_name_or_path tokenizer_config": _tokenizer,
+    "report_to": _trackers,
+    "max_grad_norm": _clipping,
+    "max_train_samples max_samples": partial(_count, "dataset.train_split", "train[:{}]".format),
+    "default_seed random_seed global_seed manual_seed": partial(_count, "seed", int),
+    "lr_scheduler_kwargs": _floor,
+    "metric_for_best_model": _metric,
+}
+CONVERSIONS = {name: convert for names, convert in OF_NAMES.items() for name in names.split()}

@@ -21,10 +21,9 @@ from neobert.config.hydrate import REQUIRED, TOO_LARGE, UNKNOWN, Problem
 from neobert.config.key_suggestions import advice_for_near_name, closest, suggest_key
 from neobert.config.keys import KeyInfo, describe_field, sections, type_text
 from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
-from neobert.config.migrated_keys import NO_SUCH, SECTIONS_AS_TEXT, advice_for_key, advice_for_value
+from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value, table, translation_of
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.schema import RunConfig
-from neobert.config.translations import translation_of
 from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
@@ -217,7 +216,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
 
 
 def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> str:
-    known = advice_for_value(join((*path, "name")), value) or SECTIONS_AS_TEXT.get(join(path))
+    known = advice_for_value(join((*path, "name")), value) or table()["sections_as_text"].get(join(path))
     if known:
         return known
     choices = choices_of(annotation_at((*path, "name"), schema)) if "name" in hints_of(section) else ()

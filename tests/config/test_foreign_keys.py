@@ -8,14 +8,14 @@ import pytest
 
 from neobert.config import ConfigError
 from neobert.config.key_suggestions import suggest_key
-from neobert.config.migrated_keys import NO_SUCH, VALUES
+from neobert.config.migrated_keys import NO_SUCH, table
 from profiles.registry import resolve_run
 
 START = (
     "write model.pretrained_checkpoint to start from a checkpoint folder; without the line, weights are new"
 )
 BATCH = "it is trainer.per_device_train_batch_size x trainer.gradient_accumulation_steps x processes"
-DECAY = VALUES["optimizer.name", "decoupled_adamw"]
+DECAY = table()["values"]["optimizer.name:decoupled_adamw"]
 
 
 def issues_of(text: str, tmp_path: Path) -> dict[str, str]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from neobert.config import ConfigError, to_dict
 from neobert.config.keys import all_keys
-from neobert.config.migrated_keys import KEYS, NAMES
+from neobert.config.migrated_keys import table
 from profiles.registry import ResolvedRun, load_profile, resolve_readable, resolve_run
 
 Read = Callable[[str], ResolvedRun | None]
@@ -112,7 +112,7 @@ def test_a_profile_is_never_read_in_other_names(tmp_path: Path) -> None:
 
 
 def test_no_name_and_no_value_break_the_reading(read: Read) -> None:
-    for number, name in enumerate(sorted({*NAMES, *KEYS})):
+    for number, name in enumerate(sorted({*table()["names"], *table()["keys"]})):
         section, _, last = (name if "." in name else f"train.{name}").rpartition(".")
         run = read(f"{section}:\n  {last}: {('1', 'x', '[true]')[number % 3]}\n", None)
         assert run is None or run.digest
@@ -124,7 +124,7 @@ SCALARS = st.sampled_from(["0", "-1", "true", "fp32", "1e-3", "[]", "a b", "null
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
-        st.sampled_from(sorted({*NAMES, *(key.rpartition(".")[2] for key in all_keys())})), SCALARS
+        st.sampled_from(sorted({*table()["names"], *(key.rpartition(".")[2] for key in all_keys())})), SCALARS
     )
 )
 def test_whatever_is_written_a_readable_run_keeps_what_the_file_does_not_name(

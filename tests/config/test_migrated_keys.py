@@ -10,13 +10,13 @@ from neobert.config import all_keys, sections
 from neobert.config.annotations import annotation_at, choices_of
 from neobert.config.key_suggestions import suggest_key
 from neobert.config.migrated_files import with_value
-from neobert.config.migrated_keys import KEYS, NAMES, SECTIONS, VALUES, advice_for_key, advice_for_value
+from neobert.config.migrated_keys import advice_for_key, advice_for_value, table
 
 NAMED = re.compile(rf"\b((?:{'|'.join(sections())})\.[a-z_0-9]+)(?::\s+([a-z_0-9]+)$)?", re.MULTILINE)
 
 
 def test_advice_names_keys_and_values_that_exist() -> None:
-    advice = "\n".join({*SECTIONS.values(), *KEYS.values(), *NAMES.values()})
+    advice = "\n".join(text for part in ("sections", "keys", "names") for text in table()[part].values())
     for key, value in NAMED.findall(advice):
         assert key in all_keys()
         choices = choices_of(annotation_at(tuple(key.split("."))))
@@ -25,15 +25,16 @@ def test_advice_names_keys_and_values_that_exist() -> None:
 
 def test_no_key_of_the_schema_is_refused_as_anothers() -> None:
     assert [key for key in all_keys() if advice_for_key(tuple(key.split(".")))] == []
-    assert not set(SECTIONS) & {*sections(), "profile", "task", "seed", "variables", "waivers"}
+    assert not set(table()["sections"]) & {*sections(), "profile", "task", "seed", "variables", "waivers"}
 
 
 def test_no_advice_is_shadowed_by_a_key() -> None:
-    assert not set(KEYS) & set(all_keys())
+    assert not set(table()["keys"]) & set(all_keys())
 
 
 def test_values_that_are_refused_are_no_choices() -> None:
-    for (key, value), advice in VALUES.items():
+    for entry, advice in table()["values"].items():
+        key, _, value = entry.partition(":")
         assert key in all_keys()
         assert value not in choices_of(annotation_at(tuple(key.split("."))))
         assert advice_for_value(key, value) == advice
@@ -75,8 +76,7 @@ def test_names_of_other_trainers_are_answered(path: str, advice: str) -> None:
 
 
 def test_nothing_is_refused_without_a_reason() -> None:
-    tables = (SECTIONS, KEYS, NAMES, VALUES)
-    answers = [advice for table in tables for advice in table.values() if "not supported" in advice]
+    answers = [text for part in table().values() for text in part.values() if "not supported" in text]
     assert answers
     assert [advice for advice in answers if not re.search(r"not supported(?: yet)?[:,] .{10}", advice)] == []
 

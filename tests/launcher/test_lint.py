@@ -20,7 +20,7 @@ from launcher.lint.discovery import discover, left_out_because
 from launcher.lint.fixes import fix_file
 from launcher.lint.text_edits import Edit, apply
 from neobert.config import all_keys
-from neobert.config.migrated_keys import KEYS, NAMES
+from neobert.config.migrated_keys import table
 from profiles import registry
 from profiles.inherit import load_layers
 
@@ -640,7 +640,7 @@ def test_fix_migrates_the_files_of_other_trainers(entries: dict[str, str], tmp_p
     assert fix_file(path).done == ()
 
 
-KEYS_OF_OTHERS = sorted({name.rpartition(".")[2] for name in (*NAMES, *KEYS)})
+KEYS_OF_OTHERS = sorted({name.rpartition(".")[2] for name in (*table()["names"], *table()["keys"])})
 LINES = st.lists(
     st.tuples(
         st.sampled_from(KEYS_OF_OTHERS),
