@@ -11,11 +11,12 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -28,9 +29,16 @@ from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.folder_lock import FolderInUseError, held
 from neobert.plurals import listed
 from neobert.printable import printable
+from neobert.progress import OnProgress, Progress
 
 MANIFEST = "manifest.json"
 NPY, PARQUET = ".npy", ".parquet"
+
+
+class HasCounts(Protocol):
+    """A model that adds the texts it reads to its counts."""
+
+    counts: TextCounts
 
 
 class Shards:
@@ -65,6 +73,34 @@ class Shards:
             raise ProjectError(
                 "encode-running", "another process is writing this output", hint, str(self.output)
             ) from None
+
+    def fill(
+        self,
+        texts: Iterable[str],
+        texts_per_shard: int,
+        model: HasCounts,
+        compute: Callable[[list[str], OnProgress], NDArray[Any]],
+        progress: Progress,
+        share: tuple[int, int] = (0, 1),
+    ) -> tuple[int, TextCounts]:
+        """Write the missing shards; return the number of all shards, and the counts of those written here.
+
+        Args:
+            compute: method of `model` that returns a row of values per text.
+            share: rank of this process and number of processes; each writes every n-th shard.
+        """
+        reader, number, done = iter(texts), -1, TextCounts()
+        while group := list(islice(reader, texts_per_shard)):
+            number += 1
+            if number % share[1] != share[0]:
+                continue
+            if self.has(number):
+                progress.skip(len(group))
+                continue
+            model.counts = TextCounts()
+            self.write(number, compute(group, progress.advance), model.counts)
+            done.add(model.counts)
+        return number + 1, done
 
     def has(self, number: int) -> bool:
         """Return whether a shard is complete."""

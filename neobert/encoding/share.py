@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import Encoder
 from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
-from neobert.encoding.texts import Texts, open_texts
+from neobert.encoding.texts import open_texts
 from neobert.progress import Progress
 
 
@@ -58,21 +55,14 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         is_verified=True,
     )
     texts = open_texts(Path(request.texts), request.column, request.split)
-    started_s, number, done = time.perf_counter(), -1, TextCounts()
+    started_s = time.perf_counter()
     # Of several processes, each encodes some of the shards.
     total = texts.known_count() if size == 1 else None
     place = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"encoding{place}", "texts", total)
-    for number, group in enumerate(_groups(texts, request.texts_per_shard)):
-        if number % size != rank:
-            continue
-        if shards.has(number):
-            progress.skip(len(group))
-            continue
-        encoder.counts = TextCounts()
-        embeddings = encoder.encode(group, progress.advance)
-        shards.write(number, embeddings, encoder.counts)
-        done.add(encoder.counts)
+    num_shards, done = shards.fill(
+        texts, request.texts_per_shard, encoder, encoder.encode, progress, (rank, size)
+    )
     settings = {
         "pooling": encoder.pooling,
         "normalized": encoder.normalizes,
@@ -81,7 +71,7 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
         "kernels": encoder.model.kernels,
     }
     seconds = time.perf_counter() - started_s
-    return Share(number + 1, encoder.model.hidden_size, settings, done.tokens, seconds)
+    return Share(num_shards, encoder.model.hidden_size, settings, done.tokens, seconds)
 
 
 def _device(rank: int, size: int) -> str:
@@ -89,9 +79,3 @@ def _device(rank: int, size: int) -> str:
         return f"cuda:{rank % torch.cuda.device_count()}"
     torch.set_num_threads(max(1, torch.get_num_threads() // size))
     return "cpu"
-
-
-def _groups(texts: Texts, size: int) -> Iterator[list[str]]:
-    reader = iter(texts)
-    while group := list(islice(reader, size)):
-        yield group

@@ -6,8 +6,9 @@ import gzip
 import json
 import math
 import os
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from neobert.encoding import Encoder
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.embedding_model import EmbeddingModel
 from neobert.evaluation.retrieval import ranking
-from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection
+from neobert.evaluation.retrieval.evaluate import evaluate_collection
 from neobert.evaluation.retrieval.files import read_collection
 from neobert.evaluation.retrieval.metrics import mean_metrics, metrics_of
 from neobert.evaluation.retrieval.ranking import rank
@@ -54,9 +55,12 @@ def beir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def settings(model_folder: Path, tmp_path: Path) -> Settings:
-    model = EmbeddingModel(folder=str(model_folder), device="cpu")
-    return Settings(model=model, output=tmp_path / "corpus.npy", texts_per_shard=2)
+def score(beir: Path, model_folder: Path, tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def run(output: str = "corpus.npy", **settings: Any) -> dict[str, Any]:
+        model = EmbeddingModel(folder=str(model_folder), device="cpu", **settings)
+        return evaluate_collection(read_collection(beir), model, tmp_path / output, texts_per_shard=2)
+
+    return run
 
 
 def test_a_collection_keeps_judged_queries_and_counts_the_rest(beir):
@@ -66,7 +70,7 @@ def test_a_collection_keeps_judged_queries_and_counts_the_rest(beir):
     assert (found.num_unjudged, found.num_unknown) == (1, 2)
 
 
-def test_a_query_does_not_find_itself(beir, settings):
+def test_a_query_does_not_find_itself(beir, score):
     """Queries of ArguAna are documents of its corpus; BEIR leaves each out of its own ranking."""
     corpus = {"same": "the model", "number": "the model reads"}
     rows = [json.dumps({"_id": name, "text": text}) for name, text in corpus.items()]
@@ -74,7 +78,7 @@ def test_a_query_does_not_find_itself(beir, settings):
     rows = [json.dumps({"_id": name, "text": "the model"}) for name in corpus]
     (beir / "queries.jsonl").write_text("\n".join(rows))
     (beir / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nsame\tnumber\t1\nnumber\tnumber\t1\n")
-    found = evaluate_collection(read_collection(beir), settings)
+    found = score()
     assert found["queries_in_corpus"] == 1, "an equal id of another text is a coincidence"
     assert found["metrics"]["mrr@10"] == (1 + 1 / 2) / 2
     assert found["metrics"]["recall@100"] == 1
@@ -158,8 +162,8 @@ def test_search_is_exact(monkeypatch):
     assert rank(queries, corpus, names, torch.device("cpu")) == [[f"d{n}" for n in row] for row in wanted]
 
 
-def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
-    found = evaluate_collection(read_collection(beir), settings)
+def test_a_folder_is_scored_as_by_hand(score, model_folder):
+    found = score()
     encoder = Encoder.load(model_folder, normalize=True)
     documents, queries = (encoder.encode(list(texts.values())) for texts in (DOCUMENTS, QUERIES))
     order = np.argsort(-(queries[:2] @ documents.T), axis=1)
@@ -172,8 +176,7 @@ def test_a_folder_is_scored_as_by_hand(beir, settings, model_folder):
     assert (found["queries"], found["documents"], found["unjudged_queries"]) == (2, 5, 1)
 
 
-def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monkeypatch):
-    settings = replace(settings, model=replace(settings.model, max_length=4))
+def test_a_stopped_evaluation_encodes_only_what_is_missing(score, monkeypatch):
     right, encoded = Encoder.encode, []
 
     def encode(self, texts, *rest):
@@ -184,36 +187,32 @@ def test_a_stopped_evaluation_encodes_only_what_is_missing(beir, settings, monke
 
     monkeypatch.setattr(Encoder, "encode", encode)
     with pytest.raises(KeyboardInterrupt):
-        evaluate_collection(read_collection(beir), settings)
+        score(max_length=4)
     encoded.clear()
-    found = evaluate_collection(read_collection(beir), settings)
+    found = score(max_length=4)
     assert encoded == [2, 1]
     monkeypatch.undo()
-    again = evaluate_collection(
-        read_collection(beir), replace(settings, output=settings.output.with_name("other.npy"))
-    )
+    again = score("other.npy", max_length=4)
     assert found["metrics"] == again["metrics"]
     assert found["truncated"] == again["truncated"] > 1, "of every session"
 
 
-def test_embeddings_that_are_not_finite_are_not_ranked(beir, settings, monkeypatch):
+def test_embeddings_that_are_not_finite_are_not_ranked(score, model_folder, monkeypatch):
     """The order of documents whose similarity is NaN is arbitrary; it was scored."""
     right = Encoder._embed
     monkeypatch.setattr(Encoder, "_embed", lambda *arguments: right(*arguments) * float("nan"))
     with pytest.raises(ProjectError, match="the embeddings of 2 of 2 texts are NaN or infinite") as caught:
-        evaluate_collection(read_collection(beir), settings)
-    assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, settings.model.folder)
+        score()
+    assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, str(model_folder))
     monkeypatch.undo()
-    assert 0 <= evaluate_collection(read_collection(beir), settings)["metrics"]["ndcg@10"] <= 1
+    assert 0 <= score()["metrics"]["ndcg@10"] <= 1
 
 
 @pytest.mark.parametrize("prefix", ["document_prefix", "query_prefix"])
-def test_results_of_another_prefix_are_not_overwritten(beir, settings, prefix):
-    evaluate_collection(read_collection(beir), settings)
+def test_results_of_another_prefix_are_not_overwritten(score, prefix):
+    score()
     with pytest.raises(ProjectError, match='prefix changed from "" to "text "'):
-        evaluate_collection(
-            read_collection(beir), replace(settings, model=replace(settings.model, **{prefix: "text "}))
-        )
+        score(**{prefix: "text "})
 
 
 @pytest.mark.parametrize(
@@ -223,11 +222,11 @@ def test_results_of_another_prefix_are_not_overwritten(beir, settings, prefix):
         ("qrels.tsv", "q2\td5\t1\n", "judgements changed"),
     ],
 )
-def test_results_of_other_queries_are_not_overwritten(beir, settings, file, more, changed):
-    evaluate_collection(read_collection(beir), settings)
+def test_results_of_other_queries_are_not_overwritten(beir, score, file, more, changed):
+    score()
     (beir / file).write_text((beir / file).read_text() + more)
     with pytest.raises(ProjectError, match=changed):
-        evaluate_collection(read_collection(beir), settings)
+        score()
 
 
 @pytest.mark.e2e

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from neobert.config.text_formats import CONLL
+from neobert.config.text_formats import CONLL, PARQUET
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
 from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat
@@ -52,6 +52,8 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
 
     `.json` holds one array of objects, or an object per line.
     """
+    if kind == PARQUET:
+        return _whole_parquet_rows(handle, path)
     pieces = line_pieces(handle, path)
     if kind in _DELIMITERS:
         return csv_rows(pieces, path, _DELIMITERS[kind], rows)
@@ -206,25 +208,23 @@ def parquet_rows(handle: IO[bytes], path: Path, rows: RowFormat) -> Iterator[Row
     """Yield the rows of a parquet file. Raises DAT001 if it is damaged, DAT011 for unsuitable columns."""
     with _parquet(handle, path) as table:
         columns = _columns(table, path, rows)
-        names = list(dict.fromkeys(columns.values()))
-        number = 0
-        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=names):
-            for cells in zip(*(batch.column(name) for name in names), strict=True):
-                number += 1
-                values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
-                yield rows.row(values, columns, f"{path}, row {number}")
+        for place, values in _parquet_values(table, path, list(dict.fromkeys(columns.values()))):
+            yield rows.row(values, columns, place)
 
 
-def whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
-    """Yield (location for messages, values of a row by column). Raises DAT001 for a damaged file."""
+def _whole_parquet_rows(handle: IO[bytes], path: Path) -> Rows:
     with _parquet(handle, path) as table:
-        number = 0
-        for batch in table.iter_batches(batch_size=_batch_rows(table.metadata)):
-            names = batch.schema.names
-            for cells in zip(*batch.columns, strict=True):
-                number += 1
-                values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
-                yield f"{path}, row {number}", values
+        yield from _parquet_values(table, path, None)
+
+
+def _parquet_values(table: Any, path: Path, columns: list[str] | None) -> Rows:
+    number = 0
+    for batch in table.iter_batches(batch_size=_batch_rows(table.metadata), columns=columns):
+        names = columns or batch.schema.names
+        for cells in zip(*(batch.column(name) for name in names), strict=True):
+            number += 1
+            values = {name: _value(cell, path, number) for name, cell in zip(names, cells, strict=True)}
+            yield f"{path}, row {number}", values
 
 
 def parquet_columns(handle: IO[bytes], path: Path, rows: RowFormat) -> dict[str, str]:

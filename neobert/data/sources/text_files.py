@@ -76,6 +76,13 @@ def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
             yield from _table_rows(handle, path, kind, rows)
 
 
+def read_table(path: Path) -> table_rows.Rows:
+    """Yield (location for messages, all values of a row by column). Raises DAT001 for a malformed table."""
+    kind = str(kind_of(path))
+    with opened(path, seekable=kind == PARQUET) as handle:
+        yield from table_rows.rows_of(handle, path, kind, RowFormat(()))
+
+
 def column_of(path: Path, rows: RowFormat) -> str | None:
     """Return the column names of the row's fields, comma-separated; None for a file without columns or rows.
 

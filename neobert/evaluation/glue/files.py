@@ -16,8 +16,7 @@ from typing import Any
 from neobert.atomic_write import write_atomically
 from neobert.data.sources.rows import BETWEEN_TEXTS, kind_text, text_digest, without_layout
 from neobert.errors import ProjectError
-from neobert.evaluation.glue.rows import CODE
-from neobert.evaluation.glue.sources import Part, parts_of
+from neobert.evaluation.glue.sources import CODE, Part, parts_of
 from neobert.evaluation.glue.task import GlueTask
 from neobert.plurals import counted
 from neobert.printable import printable

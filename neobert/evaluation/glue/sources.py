@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from neobert.config.text_formats import kind_of
 from neobert.data.sources.file_selection import refuse_two_formats
 from neobert.data.sources.hub import hub_tables
+from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.text_files import opened, read_table
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.evaluation.glue.rows import CODE, Rows, rows_of_file
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.hub_names import is_hub_name
@@ -23,6 +26,9 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 T = TypeVar("T")
+CODE = "glue-files"
+Rows = Iterator[tuple[str, Mapping[str, Any]]]
+"""Place for messages, and columns of a row; no columns for a line with a wrong number of fields."""
 TRAIN = re.compile(r"(sample_)?train([-_.]|$)")
 DEV = (
     re.compile(r"(dev|validation|valid|val)(_matched)?([-.]|$)"),
@@ -35,6 +41,7 @@ SAMPLE = re.compile(r"_sample$")
 SHARD = re.compile(r"-\d{5}(?=-of-\d{5})")
 """Number of a shard in the name of its file."""
 LOCAL = "put train and dev files (.tsv, .jsonl, .json, .csv, .parquet) in a folder per task"
+_tables = lru_cache(hub_tables)
 SPLIT = "split"
 """Column that names the split of a row, in a file that holds several."""
 
@@ -112,11 +119,6 @@ def _on_hub(task: GlueTask, data: str) -> dict[str, list[Part]]:
     return found
 
 
-@lru_cache
-def _tables(data: str, configurations: tuple[str, ...], hint: str) -> Mapping[str, Dataset]:
-    return hub_tables(data, configurations, hint)
-
-
 def _rows_of_table(table: Dataset, label: str, task: GlueTask) -> Rows:
     """Yield the rows of a table, with class names for class numbers: datasets number classes differently."""
     names = {
@@ -151,7 +153,7 @@ def _in_folder(task: GlueTask, data: Path) -> dict[str, list[Part]]:
         found = dict.fromkeys(found, files)
     return {
         split: [
-            Part(task, split, str(file.relative_to(data)), partial(rows_of_file, file, task))
+            Part(task, split, str(file.relative_to(data)), partial(_rows_of_file, file, task))
             for file in chosen
         ]
         for split, chosen in found.items()
@@ -188,3 +190,48 @@ def _several(task: GlueTask, what: str, names: Sequence[str], hint: str, data: s
 def _is_table(path: Path, task: GlueTask) -> bool:
     kind = kind_of(path)
     return path.is_file() and kind is not None and (kind != ".txt" or bool(task.headless))
+
+
+def _rows_of_file(path: Path, task: GlueTask) -> Rows:
+    """Yield the rows of a file in any supported format. Raises `ProjectError` for a malformed file.
+
+    Quotes in TSV files are ordinary characters, a byte order mark is dropped, and a first line without a
+    column name of the task is data.
+    """
+    if kind_of(path) in (".tsv", ".txt"):
+        with opened(path) as handle:
+            yield from _tsv_rows(whole_lines(line_pieces(handle, path), path), path, task)
+    else:
+        yield from _json_object(path) or read_table(path)
+
+
+def _json_object(path: Path) -> Rows | None:
+    """Return the values of a JSON file `{"0": {...}, "1": {...}}` as rows; None for any other file."""
+    if kind_of(path) != ".json":
+        return None
+    try:
+        with opened(path) as handle:
+            whole = json.load(handle)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(whole, dict) or not whole or not all(isinstance(row, dict) for row in whole.values()):
+        return None
+    return ((f"{path}, object {number}", row) for number, row in whole.items())
+
+
+def _tsv_rows(lines: Iterator[tuple[int, str]], path: Path, task: GlueTask) -> Rows:
+    header: Sequence[str] | None = None
+    for number, line in lines:
+        fields = line.rstrip("\r\n").split("\t")
+        if header is None:
+            is_header = not {*fields}.isdisjoint(task.label) and not {*fields}.isdisjoint(task.text)
+            header = fields if is_header else task.headless
+            RowFormat(()).refuse_repeated(header, f"{path}:1")
+            if is_header:
+                continue
+            if not header:
+                names = ", ".join((*task.text, *task.label))
+                message = f"the first line names no column of task {task.name} (expected: {names})"
+                raise ProjectError(CODE, message, "add the header line", f"{path}:1")
+        is_whole = len(fields) == len(header)
+        yield f"{path}:{number}", dict(zip(header, fields, strict=True)) if is_whole else {}

@@ -14,9 +14,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from neobert.config.text_formats import PARQUET, kind_of
-from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import Rows, rows_of, whole_parquet_rows
-from neobert.data.sources.text_files import opened
+from neobert.data.sources.text_files import read_table
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, score_all
@@ -124,7 +122,7 @@ def _files(data: Path) -> list[Path]:
 
 
 def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
-    for place, row in chain.from_iterable(map(_rows, files)):
+    for place, row in chain.from_iterable(map(read_table, files)):
         good, bad = (_sentence(row.get(column), place) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
         yield Pair(good, bad, *others)
@@ -138,15 +136,6 @@ def _sentence(value: object, place: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", place)
-
-
-def _rows(file: Path) -> Rows:
-    is_table = kind_of(file) == PARQUET
-    with opened(file, seekable=is_table) as handle:
-        if is_table:
-            yield from whole_parquet_rows(handle, file)
-        else:
-            yield from rows_of(handle, file, ".jsonl", RowFormat(()))
 
 
 def _limited(pairs: Iterable[Pair], most: int | None) -> Iterator[Pair]:

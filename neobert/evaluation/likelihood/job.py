@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,29 +94,19 @@ def _score_missing(
     """Score the shards that are not saved yet, and merge all shards into the output."""
     from neobert.evaluation.likelihood.scorer import Scorer  # imports torch, for seconds
 
-    size = settings.texts_per_shard
     scorer = Scorer.load(
         settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device
     )
-    started_s, number = time.perf_counter(), -1
-    progress = Progress("scoring", "texts", num_texts)
-    reader = iter(texts)
-    while group := list(islice(reader, size)):
-        number += 1
-        if shards.has(number):
-            progress.skip(len(group))
-            continue
-        scorer.counts = TextCounts()
-        shards.write(number, scorer.score(group, progress.advance), scorer.counts)
-    counts = shards.counts(number + 1)
+    started_s, progress = time.perf_counter(), Progress("scoring", "texts", num_texts)
+    num_shards, _ = shards.fill(texts, settings.texts_per_shard, scorer, scorer.score, progress)
     record = {
         "identity": identity,
-        "counts": asdict(counts),
+        "counts": asdict(shards.counts(num_shards)),
         "kernels": scorer.model.kernels,
         "seconds": time.perf_counter() - started_s,
     }
     _record_of(settings.output).unlink(missing_ok=True)
-    shards.merge(number + 1, 2)
+    shards.merge(num_shards, 2)
     write_atomically(_record_of(settings.output), json.dumps(record).encode())
 
 

@@ -18,15 +18,10 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     """Run the requested tasks and return their report. Raises `ProjectError` if mteb is not installed."""
     if importlib.util.find_spec("mteb") is None:
         raise ProjectError("mteb-missing", "mteb is not installed", INSTALL, exit_code=EXIT_USAGE)
-    from neobert.evaluation.mteb_suite.run import Settings, evaluate_tasks
+    from neobert.evaluation.mteb_suite.run import evaluate_tasks
 
-    settings = Settings(
-        model=EmbeddingModel(**request["model"]),
-        cache=Path(request["cache"]),
-        benchmark=request["benchmark"],
-        tasks=tuple(request["tasks"]),
-    )
-    return evaluate_tasks(settings)
+    model = EmbeddingModel(**request["model"])
+    return evaluate_tasks(model, Path(request["cache"]), request["benchmark"], request["tasks"])
 
 
 if __name__ == "__main__":

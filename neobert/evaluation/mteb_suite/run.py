@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,38 +31,28 @@ KIND, SCHEMA_VERSION = "neobert-mteb", 1
 SAMPLE_TEXTS, SAMPLE_WORDS = 512, 80
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The model and its tasks.
+def evaluate_tasks(
+    model: EmbeddingModel, cache: Path, benchmark: str | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """Run the tasks that have no cached result, and return the report of all of them.
 
-    Attributes:
-        benchmark, tasks: name of an MTEB benchmark, or names of tasks; exactly one of the two.
+    Args:
         cache: folder for mteb's results; a task with a result for the same model and settings is not
             repeated.
-    """
-
-    model: EmbeddingModel
-    cache: Path
-    benchmark: str | None = None
-    tasks: tuple[str, ...] = ()
-
-
-def evaluate_tasks(settings: Settings) -> dict[str, Any]:
-    """Run the tasks that have no cached result, and return the report of all of them.
+        benchmark, names: name of an MTEB benchmark, or names of tasks; exactly one of the two.
 
     Raises `ProjectError` for an unknown task or benchmark.
     """
-    tasks = _tasks(settings)
-    encoder, folder = load_embedder(settings.model), Path(settings.model.folder)
-    prefixes = (settings.model.query_prefix, settings.model.document_prefix)
-    revision = revision_of(identity_of(encoder, settings.model), prefixes)
-    model = MtebModel(encoder, name_of(folder), revision, prefixes)
+    tasks = _tasks(benchmark, names)
+    encoder = load_embedder(model)
+    prefixes = (model.query_prefix, model.document_prefix)
+    revision = revision_of(identity_of(encoder, model), prefixes)
     estimate_s = estimated_seconds(tasks, characters_per_second(encoder))
     _announce(tasks, estimate_s)
     results = mteb.evaluate(
-        model,
+        MtebModel(encoder, name_of(Path(model.folder)), revision, prefixes),
         tasks,
-        cache=ResultCache(settings.cache),
+        cache=ResultCache(cache),
         overwrite_strategy="only-missing",
         raise_error=False,
         show_progress_bar=False,
@@ -71,26 +60,26 @@ def evaluate_tasks(settings: Settings) -> dict[str, Any]:
     scores = {each.task_name: float(each.get_score()) for each in results.task_results}
     types = {task.metadata.name: str(task.metadata.type) for task in tasks}
     means = averages(scores, types)
-    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(settings.model)]
+    notes = [f"mteb {mteb.__version__}", *missing_note(means), *prompts_note(model)]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
-        "model": settings.model.folder,
+        "model": model.folder,
         "mteb": mteb.__version__,
-        "benchmark": settings.benchmark,
+        "benchmark": benchmark,
         SUMMARY: summary("MTEB", figures(means), notes),
         **means,
         "failed": {each.task_name: printable(str(each.exception)) for each in results.exceptions or ()},
         "estimated_seconds": estimate_s,
-        **describe(encoder, settings.model),
+        **describe(encoder, model),
     }
 
 
-def _tasks(settings: Settings) -> list[Any]:
+def _tasks(benchmark: str | None, names: Sequence[str]) -> list[Any]:
     try:
-        if settings.benchmark is not None:
-            return list(mteb.get_benchmark(settings.benchmark).tasks)
-        return list(mteb.get_tasks(tasks=list(settings.tasks)))
+        if benchmark is not None:
+            return list(mteb.get_benchmark(benchmark).tasks)
+        return list(mteb.get_tasks(tasks=list(names)))
     except (KeyError, ValueError) as error:
         message = f"mteb has no such benchmark or task: {printable(str(error))}"
         hint = "choose a benchmark or tasks of the installed mteb"

@@ -14,10 +14,9 @@ from neobert.json_program import serve
 def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     """Evaluate the requested BEIR folder, which is validated before torch is imported."""
     collection = read_collection(Path(request["data"]))
-    from neobert.evaluation.retrieval.evaluate import Settings, evaluate_collection
+    from neobert.evaluation.retrieval.evaluate import evaluate_collection
 
-    model = EmbeddingModel(**request["model"])
-    return evaluate_collection(collection, Settings(model=model, output=Path(request["output"])))
+    return evaluate_collection(collection, EmbeddingModel(**request["model"]), Path(request["output"]))
 
 
 if __name__ == "__main__":

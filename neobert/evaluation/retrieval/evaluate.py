@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from neobert.encoding import Encoder
-from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import Embeddings
 from neobert.encoding.shards import Shards
 from neobert.evaluation.embedder import describe, identity_of, load_embedder, prompts_note
@@ -22,28 +20,22 @@ from neobert.progress import Progress
 from neobert.runfiles.evaluation_report import SUMMARY, Figure, summary
 
 KIND, SCHEMA_VERSION = "neobert-retrieval", 1
+TEXTS_PER_SHARD = 16_384
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Model and output of a retrieval evaluation.
+def evaluate_collection(
+    collection: Collection, model: EmbeddingModel, output: Path, texts_per_shard: int = TEXTS_PER_SHARD
+) -> dict[str, Any]:
+    """Rank the corpus for every query, and return a report with the mean metrics. Raises `ProjectError`.
 
-    Attributes:
+    Args:
         output: .npy file for the embeddings of the corpus [N, D].
         texts_per_shard: texts per saved shard; a killed evaluation loses at most one shard.
     """
-
-    model: EmbeddingModel
-    output: Path
-    texts_per_shard: int = 16_384
-
-
-def evaluate_collection(collection: Collection, settings: Settings) -> dict[str, Any]:
-    """Rank the corpus for every query, and return a report with the mean metrics. Raises `ProjectError`."""
-    encoder, model = load_embedder(settings.model), settings.model
+    encoder = load_embedder(model)
     started_s = time.perf_counter()
     queries = encoder.encode([model.query_prefix + text for text in collection.queries.values()])
-    corpus = _corpus_embeddings(collection, encoder, settings)
+    corpus = _corpus_embeddings(collection, encoder, model, output, texts_per_shard)
     ranked = rank(queries, corpus, collection.corpus, encoder.model.device)
     own = collection.own_documents
     rankings = {
@@ -70,43 +62,27 @@ def evaluate_collection(collection: Collection, settings: Settings) -> dict[str,
     }
 
 
-def _corpus_embeddings(collection: Collection, encoder: Encoder, settings: Settings) -> Embeddings:
+def _corpus_embeddings(
+    collection: Collection, encoder: Encoder, model: EmbeddingModel, output: Path, texts_per_shard: int
+) -> Embeddings:
     """Return the embeddings of the corpus [N, D]; only shards that are not saved yet are encoded.
 
     Other queries or judgements are an error, although the embeddings do not depend on them: the report of
     the earlier evaluation would be overwritten.
     """
-    model = settings.model
-    texts, queries, judgements = collection.identity
     identity = {
-        "texts": texts,
-        "queries": queries,
-        "judgements": judgements,
+        **dict(zip(("texts", "queries", "judgements"), collection.identity, strict=True)),
         **identity_of(encoder, model),
         "prefix": model.document_prefix,
         "query_prefix": model.query_prefix,
-        "texts_per_shard": settings.texts_per_shard,
+        "texts_per_shard": texts_per_shard,
     }
-    shards = Shards(settings.output)
+    shards, of_queries = Shards(output), encoder.counts
+    texts = (model.document_prefix + text for text in collection.corpus.values())
+    progress = Progress("encoding the corpus", "documents", len(collection.corpus))
     with shards.begin(identity):
-        return _encode_missing(collection, encoder, settings, shards)
-
-
-def _encode_missing(
-    collection: Collection, encoder: Encoder, settings: Settings, shards: Shards
-) -> Embeddings:
-    model, size = settings.model, settings.texts_per_shard
-    texts = [model.document_prefix + text for text in collection.corpus.values()]
-    groups = [texts[start : start + size] for start in range(0, len(texts), size)]
-    missing = [number for number in range(len(groups)) if not shards.has(number)]
-    num_missing = sum(len(groups[number]) for number in missing)
-    progress = Progress("encoding the corpus", "documents", len(texts))
-    progress.skip(len(texts) - num_missing)
-    of_queries = encoder.counts
-    for number in missing:
-        encoder.counts = TextCounts()
-        shards.write(number, encoder.encode(groups[number], progress.advance), encoder.counts)
-    # Earlier sessions may have encoded some of the shards.
-    encoder.counts = shards.counts(len(groups))
-    encoder.counts.add(of_queries)
-    return np.concatenate([shards.read(number) for number in range(len(groups))])
+        num_shards, _ = shards.fill(texts, texts_per_shard, encoder, encoder.encode, progress)
+        # Earlier sessions may have encoded some of the shards.
+        encoder.counts = shards.counts(num_shards)
+        encoder.counts.add(of_queries)
+        return np.concatenate([shards.read(number) for number in range(num_shards)])

@@ -16,8 +16,8 @@ from typing import Any
 from neobert.config.text_formats import COMPRESSIONS
 from neobert.data.sources.lines import LinePiece, line_pieces
 from neobert.data.sources.rows import RowFormat
-from neobert.data.sources.table_rows import csv_rows, rows_of
-from neobert.data.sources.text_files import opened
+from neobert.data.sources.table_rows import csv_rows
+from neobert.data.sources.text_files import opened, read_table
 from neobert.encoding.texts import whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plurals import listed
@@ -102,19 +102,15 @@ def _file(folder: Path, names: tuple[str, ...]) -> Path:
 def _texts(file: Path) -> Iterator[tuple[str, str, str]]:
     """Yield id, title and text of each row. Raises `ProjectError` for a missing or repeated id."""
     seen: set[str] = set()
-    with opened(file) as handle:
-        for place, row in rows_of(handle, file, ".jsonl", RowFormat(())):
-            name, text = row.get("_id"), row.get("text")
-            if not isinstance(name, str | int) or not isinstance(text, str):
-                raise ProjectError(
-                    CODE, "lacks _id or text", "write an object with _id and text per line", place
-                )
-            if str(name) in seen:
-                raise ProjectError(
-                    CODE, f"_id {printable(str(name))} is repeated", "give each row its own _id", place
-                )
-            seen.add(str(name))
-            yield str(name), str(row.get("title") or "").strip(), text
+    for place, row in read_table(file):
+        name, text = row.get("_id"), row.get("text")
+        if not isinstance(name, str | int) or not isinstance(text, str):
+            raise ProjectError(CODE, "lacks _id or text", "write an object with _id and text per line", place)
+        if str(name) in seen:
+            message = f"_id {printable(str(name))} is repeated"
+            raise ProjectError(CODE, message, "give each row its own _id", place)
+        seen.add(str(name))
+        yield str(name), str(row.get("title") or "").strip(), text
 
 
 def _with_title(title: str, text: str) -> str:
