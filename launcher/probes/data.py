@@ -15,7 +15,7 @@ from launcher.rundir.records import read_json
 from neobert.config import to_dict
 from neobert.config.corpora import BUILTIN, corpora_of, paths_of
 from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
-from neobert.data.sources.path_patterns import places_of
+from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.neobert.trained_settings import refuse_other_model

@@ -17,7 +17,7 @@ from neobert.config import from_dict, to_dict
 from neobert.config.corpora import corpora_of, paths_of
 from neobert.config.schedules import schedule_of
 from neobert.config.schema import RunConfig
-from neobert.data.sources.path_patterns import places_of
+from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search

@@ -17,7 +17,7 @@ from neobert.config.layers import relative_to_their_files
 from neobert.config.nodes import find, plain
 from neobert.config.resolution import build, resolve, sources_of
 from neobert.config.schema.fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
-from neobert.data.sources.path_patterns import places_of
+from neobert.data.sources.file_listing import places_of
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
 from neobert.plurals import listed

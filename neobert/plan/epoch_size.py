@@ -89,8 +89,8 @@ def _bytes_of(
     Returns 0 if one is compressed, Parquet or unreadable, or if there are more than `MAX_FILES`.
     """
     # `lint` is to import few modules: most run files name no local text, or none that is here.
+    from neobert.data.sources.file_listing import places_of
     from neobert.data.sources.file_selection import select_files
-    from neobert.data.sources.path_patterns import places_of
 
     try:
         files = select_files(places_of(paths), rows, is_plain).files

@@ -15,9 +15,9 @@ from neobert.config.corpora import BUILDER_NAMES
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.corpus import Corpus, open_corpus
+from neobert.data.sources.file_listing import places_of
 from neobert.data.sources.file_selection import select_files
 from neobert.data.sources.parts import HashShare, Part, known_count
-from neobert.data.sources.path_patterns import places_of
 from neobert.data.sources.readers import IndexedSource, TextSource
 from neobert.data.sources.splits import parse_split
 from neobert.errors import ProjectError

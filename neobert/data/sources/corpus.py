@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +14,27 @@ from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of,
 from neobert.config.schema import DatasetConfig
 from neobert.data.sources import python_docs
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
+from neobert.data.sources.file_listing import is_saved_dataset, places_of
+from neobert.data.sources.file_selection import TextFile, select_files
 from neobert.data.sources.hub import hub_splits, saved_splits
-from neobert.data.sources.local_files import local_splits
 from neobert.data.sources.parts import HashShare, Joined, Part
-from neobert.data.sources.readers import IndexedSource, TextSource
+from neobert.data.sources.readers import FileSource, IndexedSource, TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.sources.rows import Row, RowFormat, text_rows
-from neobert.data.sources.saved import is_saved_dataset
 from neobert.data.sources.splits import (
     EVALUATION_KEY,
     TRAIN_KEY,
     SplitSlice,
     all_but_head,
-    evaluation_split,
     head,
-    parse_split,
     refuse_overlap,
-    require_split,
+    splits_read,
 )
 from neobert.errors import ProjectError
+from neobert.plurals import counted
 
 Splits = Mapping[str, Callable[[], TextSource]]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,11 +91,18 @@ def open_corpus(
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
     splits = _splits(config, rows or text_rows(config), describe)
-    wanted = parse_split(config.train_split, TRAIN_KEY)
+    wanted, wanted_evaluation = splits_read(config, splits)
     train = _documents(splits, wanted, config, TRAIN_KEY)
-    evaluation = _evaluation_of_its_own(splits, wanted, config)
-    if evaluation is None:
-        train, evaluation = _carved(train, config)
+    if wanted_evaluation is None:
+        return Corpus(*_carved(train, config), config)
+    evaluation = _documents(splits, wanted_evaluation, config, EVALUATION_KEY)
+    if wanted.name == wanted_evaluation.name:
+        first, second = (
+            (each.start, each.stop) if isinstance(each, Part) else (0, None) for each in (train, evaluation)
+        )
+        refuse_overlap(first, second, f"{evaluation.label} and {train.label}")
+    if config.eval_samples is not None:
+        evaluation = Part(evaluation, head(config.eval_samples))
     return Corpus(train, evaluation, config)
 
 
@@ -126,13 +134,47 @@ def _splits(config: DatasetConfig, rows: RowFormat, describe: DescribeFile) -> S
         path = Path(os.path.expanduser(paths[0]))
         if len(paths) == 1 and is_saved_dataset(path):
             return saved_splits(path, rows)
-        return local_splits(paths, rows, describe)
+        return _local_splits(paths, rows, describe)
     assert config.name is not None
     if config.name.startswith(BUILTIN):
         return {"train": lambda: _builtin(str(config.name), rows)}
     if config.name in BUILDER_NAMES:
         raise ProjectError("DAT013", describe_builder(config.name), USE_PATH, "dataset.name")
     return hub_splits(config, rows)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, once per process: a text is opened more than once."""
+    log.warning("%s", message)
+
+
+def _local_splits(paths: Sequence[str], rows: RowFormat, describe: DescribeFile) -> Splits:
+    """Return a function that opens each split of files and folders, by split name."""
+    places = places_of(paths)
+    selection = select_files(places, rows)
+    for each in selection.left_out.values():
+        if each.reason:
+            _warn_once(str(each))
+    label = ", ".join(paths)
+    if len(places) == 1 and places[0].is_named and not places[0].path.is_dir():
+        (file,) = selection.files
+        return {file.split: lambda: FileSource(label, (file.path,), (file.name,), rows, describe)}
+    members: dict[str, list[TextFile]] = {}
+    for file in selection.files:
+        members.setdefault(file.split, []).append(file)
+    not_read = f"; not read: {others}" if (others := selection.left_out_text()) else ""
+    return {
+        name: partial(
+            FileSource,
+            f"{label} ({name}, {counted(len(files), 'file')}{not_read})",
+            tuple(file.path for file in files),
+            tuple(file.name for file in files),
+            rows,
+            describe,
+        )
+        for name, files in sorted(members.items())
+    }
 
 
 def _check_one_place(config: DatasetConfig) -> None:
@@ -167,7 +209,6 @@ def _builtin(name: str, rows: RowFormat) -> TextSource:
 
 
 def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:
-    require_split(wanted.name, splits, key)
     source = splits[wanted.name]()
     if wanted.is_whole:
         return source
@@ -179,25 +220,6 @@ def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: s
             key,
         )
     return Part(source, wanted)
-
-
-def _evaluation_of_its_own(splits: Splits, training: SplitSlice, config: DatasetConfig) -> TextSource | None:
-    name = config.eval_split or evaluation_split(tuple(splits), training.name)
-    if name is None:
-        return None
-    wanted = parse_split(name, EVALUATION_KEY)
-    source = _documents(splits, wanted, config, EVALUATION_KEY)
-    if wanted.name == training.name:
-        _check_apart(_documents(splits, training, config, TRAIN_KEY), source)
-    return source if config.eval_samples is None else Part(source, head(config.eval_samples))
-
-
-def _check_apart(train: TextSource, evaluation: TextSource) -> None:
-    """Raise DAT006 for slices of one split that overlap."""
-    first, second = (
-        (each.start, each.stop) if isinstance(each, Part) else (0, None) for each in (train, evaluation)
-    )
-    refuse_overlap(first, second, f"{evaluation.label} and {train.label}")
 
 
 def _carved(train: TextSource, config: DatasetConfig) -> tuple[TextSource, TextSource | None]:

@@ -23,10 +23,8 @@ from neobert.config.text_formats import (
     suffix_of,
     without_suffixes,
 )
-from neobert.data.sources.folder_listing import EMPTY, listed_files, why_not_text
-from neobert.data.sources.path_patterns import Place
+from neobert.data.sources.file_listing import EMPTY, Place, is_saved_dataset, listed_files, why_not_text
 from neobert.data.sources.rows import TEXT_OPTION, RowFormat
-from neobert.data.sources.saved import is_saved_dataset
 from neobert.data.sources.splits import ALIASES
 from neobert.data.sources.text_files import column_of
 from neobert.data.sources.unreadable import unreadable, way_to_text

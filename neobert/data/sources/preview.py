@@ -11,17 +11,12 @@ from pathlib import Path
 from neobert.config.corpora import label_of, paths_of
 from neobert.config.schema import DatasetConfig
 from neobert.config.text_formats import is_plain, suffix_of
+from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import LeftOut, TextFile, select_files
-from neobert.data.sources.path_patterns import places_of
 from neobert.data.sources.rows import Row, RowFormat, characters, text_digest, without_layout
-from neobert.data.sources.saved import is_saved_dataset
 from neobert.data.sources.splits import (
-    EVALUATION_KEY,
-    TRAIN_KEY,
-    evaluation_split,
-    parse_split,
     refuse_overlap,
-    require_split,
+    splits_read,
 )
 from neobert.data.sources.text_files import read_rows
 from neobert.errors import ProjectError
@@ -101,9 +96,15 @@ def preview_of(dataset: DatasetConfig, rows: RowFormat, can_open: CanOpen = lamb
 def _by_use(
     files: Sequence[TextFile], dataset: DatasetConfig
 ) -> tuple[list[TextFile], list[TextFile], list[LeftOut]]:
-    """Return the files of training, those of evaluation, and the splits that the run does not read."""
-    names = tuple(dict.fromkeys(file.split for file in files))
-    training, evaluation = _splits_read(names, dataset)
+    """Return the files of training, those of evaluation, and the splits that the run does not read.
+
+    Raises DAT001 for a split that does not exist, DAT006 for slices that overlap.
+    """
+    train_slice, eval_slice = splits_read(dataset, tuple(dict.fromkeys(file.split for file in files)))
+    training, evaluation = train_slice.name, eval_slice and eval_slice.name
+    if eval_slice and training == evaluation and not (train_slice.needs_total or eval_slice.needs_total):
+        labels = f"{dataset.eval_split} and {dataset.train_split}"
+        refuse_overlap(train_slice.resolve(None), eval_slice.resolve(None), labels)
     used = (training, evaluation)
     unused = Counter(file.split for file in files if file.split not in used)
     examples = {file.split: file.name for file in reversed(files)}
@@ -112,23 +113,6 @@ def _by_use(
         [file for file in files if file.split == evaluation and evaluation != training],
         [LeftOut(f"{name} split", examples[name], num_files=count) for name, count in unused.items()],
     )
-
-
-def _splits_read(names: tuple[str, ...], dataset: DatasetConfig) -> tuple[str, str | None]:
-    """Return the names of the splits of training and evaluation; None if no split is only for evaluation.
-
-    Raises DAT001 for a split that does not exist, DAT006 for slices that overlap.
-    """
-    training = parse_split(dataset.train_split, TRAIN_KEY)
-    require_split(training.name, names, TRAIN_KEY)
-    if dataset.eval_split is None:
-        return training.name, evaluation_split(names, training.name)
-    evaluation = parse_split(dataset.eval_split, EVALUATION_KEY)
-    require_split(evaluation.name, names, EVALUATION_KEY)
-    if evaluation.name == training.name and not (training.needs_total or evaluation.needs_total):
-        labels = f"{dataset.eval_split} and {dataset.train_split}"
-        refuse_overlap(training.resolve(None), evaluation.resolve(None), labels)
-    return training.name, evaluation.name
 
 
 def _with_rows(

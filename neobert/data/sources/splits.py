@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from neobert.config.schema import DatasetConfig
 from neobert.errors import ProjectError
 
 TRAIN_KEY, EVALUATION_KEY = "dataset.train_split", "dataset.eval_split"
@@ -84,11 +85,22 @@ def all_but_head(count: int) -> SplitSlice:
     return SplitSlice("", (count, False))
 
 
-def require_split(name: str, names: Iterable[str], key: str) -> None:
-    """Raise DAT001 if there is no split of this name; `key` is the config key that names it."""
-    if name not in (known := list(names)):
+def splits_read(config: DatasetConfig, names: Iterable[str]) -> tuple[SplitSlice, SplitSlice | None]:
+    """Return the slices of training and evaluation text; None if no split is for evaluation.
+
+    `names` are the splits of the data. Raises DAT001 for a split that does not exist.
+    """
+    training = _existing(config.train_split, names, TRAIN_KEY)
+    evaluation = config.eval_split or evaluation_split(tuple(names), training.name)
+    return training, None if evaluation is None else _existing(evaluation, names, EVALUATION_KEY)
+
+
+def _existing(text: str, names: Iterable[str], key: str) -> SplitSlice:
+    wanted, known = parse_split(text, key), list(names)
+    if wanted.name not in known:
         hint = f"set {key} to one of: {', '.join(known)}"
-        raise ProjectError("DAT001", f"there is no split {name!r}", hint, key)
+        raise ProjectError("DAT001", f"there is no split {wanted.name!r}", hint, key)
+    return wanted
 
 
 def refuse_overlap(train: Bounds, evaluation: Bounds, labels: str) -> None:

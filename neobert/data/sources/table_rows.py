@@ -78,10 +78,9 @@ def _json_lines(pieces: Iterator[LinePiece], path: Path) -> Rows:
 def _parsed(line: str, place: str) -> Any:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise unreadable(place, f"is not JSON: {error.msg}, column {error.colno}", _ONE_PER_LINE) from error
     except (ValueError, RecursionError) as error:
-        raise unreadable(place, f"is not JSON: {error}", _ONE_PER_LINE) from error
+        reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
+        raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
 
 
 def _object(row: Any, place: str) -> dict[str, Any]:
