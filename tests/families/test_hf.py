@@ -250,7 +250,10 @@ def test_an_index_names_files_of_its_folder(tmp_path):
         ({"task": "classification"}, "classification.pooling"),
         ({"task": "classification", "adapter": {"type": "lora"}}, "classification.pooling"),
         ({"optimizer": {"name": "muonclip"}}, "optimizer.name"),
-        ({"trainer": {"torch_compile": True}}, "trainer.torch_compile"),
+        (
+            {"trainer": {"torch_compile": True}, "model": BERT | {"architecture": "modernbert"}},
+            "trainer.torch_compile",
+        ),
     ],
 )
 def test_the_trainer_refuses_what_the_family_cannot_do(changes, key):

@@ -88,7 +88,7 @@ def backbone_of(
         model.config._attn_implementation = PACKED
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
-        tokens = {name: each for name in TOKENS if (each := inputs.get(name)) is not None}
+        tokens = {name: inputs[name] for name in TOKENS if inputs.get(name) is not None}
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
             with attending(model, padded):
                 states: Tensor = encoder(**tokens, attention_mask=inputs["attention_mask"]).last_hidden_state

@@ -181,11 +181,12 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
         yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")
-    if config.trainer.torch_compile:
-        key = "trainer.torch_compile"
-        yield Unsupported(
-            key, "torch.compile is not supported for transformers models", f"set {key} to false"
-        )
+    is_padded = not config.datacollator.pack_sequences
+    if config.trainer.torch_compile and is_padded and settings.text("model_type", "") == "modernbert":
+        # Two kinds of blocks, each with and without gradients, for fixed and for varying lengths.
+        problem = "torch.compile makes too many graphs for padded rows of a ModernBERT"
+        hint = "set datacollator.pack_sequences to true, or trainer.torch_compile to false"
+        yield Unsupported("trainer.torch_compile", problem, hint)
 
 
 HF = Family(
