@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,23 +14,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from neobert import kernel_table
-from neobert import model as model_package
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
+from neobert.export.modeling_code import modeling_code
 from neobert.export.weights import WEIGHTS, own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.plan.vocabulary import INERT, TOKENIZER
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
-
-OF_THIS_PROJECT = ("__init__.py", "build.py")
-MODELING_FILES = {
-    file.name: file
-    for file in sorted(Path(model_package.__file__).parent.glob("*.py"))
-    if file.name not in OF_THIS_PROJECT
-} | {"kernel_table.py": Path(kernel_table.__file__)}
-"""Modeling files that checkpoints contain, by name; other files of `neobert/model` need the project."""
 
 SETTINGS = "tokenizer_config.json"
 METADATA = {"format": "pt"}
@@ -57,8 +47,8 @@ def write_hf_folder(
     save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):
-        for name, source in MODELING_FILES.items():
-            shutil.copyfile(source, folder / name)
+        for name, code in modeling_code().items():
+            (folder / name).write_text(code, encoding="utf-8")
     for name, content in (tokenizer_files or {}).items():
         (folder / name).write_bytes(content)
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")

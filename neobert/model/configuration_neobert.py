@@ -114,9 +114,11 @@ class NeoBERTConfig(PretrainedConfig):
         return super().from_dict(config_dict, **kwargs)
 
     def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
-        """Save like transformers, and copy the source file of the kernel table to the folder."""
+        """Save like transformers, and copy the source file of the kernel table, which may be this one."""
         super().save_pretrained(save_directory, *args, **kwargs)
-        shutil.copyfile(inspect.getfile(AttentionKernel), Path(save_directory) / "kernel_table.py")
+        table = inspect.getfile(AttentionKernel)
+        if table != __file__:
+            shutil.copyfile(table, Path(save_directory) / "kernel_table.py")
 
     @property
     def ffn_width(self) -> int:

@@ -3,6 +3,8 @@
 import json
 import sys
 from contextlib import redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 
 class _Blocked:
@@ -70,7 +72,12 @@ def report_on(folder: str) -> dict[str, object]:
         tokens = AutoModelForTokenClassification.from_pretrained(folder, trust_remote_code=True)
         scores = tokens(ids[None, 4:]).logits[0]
     filled = pipeline("fill-mask", model=model, tokenizer=tokenizer)("the [MASK] reads text")
+    with TemporaryDirectory() as again:
+        model.save_pretrained(again)
+        saved_again = sorted(path.name for path in Path(again).glob("*.py"))
     return {
+        "logits": alone.tolist(),
+        "saved_again": saved_again,
         "module": type(model).__module__.split(".")[0],
         "weights": _digest(model),
         "is_tied": model.decoder.weight.data_ptr() == model.model.encoder.weight.data_ptr(),

@@ -8,6 +8,7 @@ import logging
 import os
 import subprocess
 import sys
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,12 +24,14 @@ from transformers import (
     AutoTokenizer,
 )
 
+import neobert.model
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.export.card import POOLED
-from neobert.export.folder import MODELING_FILES, read_tokenizer_files, without_inert
+from neobert.export.folder import read_tokenizer_files, without_inert
+from neobert.export.modeling_code import CONFIGURATION, MODELING, in_order_of_imports, modeling_code
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
 
@@ -61,7 +64,7 @@ def test_the_folder_holds_all_that_a_loader_needs(make_model, tokenizer_dir, tmp
         "tokenizer_config.json",
         "README.md",
     } <= names
-    assert names >= set(MODELING_FILES)
+    assert {name for name in names if name.endswith(".py")} == {f"{CONFIGURATION}.py", f"{MODELING}.py"}
     assert not [name for name in names if name.endswith((".bin", ".pt", ".tmp"))]
 
 
@@ -129,20 +132,27 @@ def test_it_loads_where_the_project_is_not_installed(make_model, tokenizer_dir, 
         assert report["packed_error"] < 1e-5
         assert report["encoder_error"] == 0.0
         assert report["tokens_error"] == 0.0
+        with torch.no_grad():
+            assert report["logits"] == model.eval()(torch.arange(9, 14)[None]).logits[0].tolist()
+        assert report["saved_again"] == sorted(path.name for path in folder.glob("*.py"))
         assert len(report["filled"]) == 5
     card = (tmp_path / "tied-1.0" / "README.md").read_text()
     assert "or `import neobert.model` first if `neobert-launch` is installed." in card
 
 
 def tune(trained: Path, tuned: Path) -> torch.nn.Module:
-    """Change a weight and save again with transformers' own writers."""
+    """Save a changed weight with transformers' own writers: a file per module, as earlier versions wrote."""
     model = AutoModelForMaskedLM.from_pretrained(trained)
     torch.nn.init.constant_(model.model.layer_norm.weight, 2.0)
     model.save_pretrained(tuned)
     AutoTokenizer.from_pretrained(trained).save_pretrained(tuned)
-    for name, source in MODELING_FILES.items():
-        assert (tuned / name).read_bytes() == source.read_bytes(), name
+    assert {path.stem for path in tuned.glob("*.py")} == set(in_order_of_imports(MODELING, package_trees()))
     return model
+
+
+def package_trees() -> dict[str, ast.Module]:
+    files = Path(neobert.model.__file__).parent.glob("*.py")
+    return {path.stem: ast.parse(path.read_text(encoding="utf-8")) for path in files}
 
 
 def test_every_front_door_of_what_is_saved_again_leads_to_the_code_beside_it(make_model, tmp_path):
@@ -160,15 +170,13 @@ def test_every_front_door_of_what_is_saved_again_leads_to_the_code_beside_it(mak
 
 
 def test_the_modeling_files_import_torch_and_transformers_only():
-    for name, source in MODELING_FILES.items():
-        guarded: set[ast.AST] = set()
-        tree = ast.parse(source.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Try):
-                guarded.update(ast.walk(node))
+    for name, code in modeling_code().items():
+        tree = ast.parse(code)
+        attempts = (node for node in ast.walk(tree) if isinstance(node, ast.Try))
+        guarded = {each for node in attempts for each in ast.walk(node)}
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.level:
-                assert f"{node.module}.py" in MODELING_FILES, (name, node.module)
+                assert (name, node.module) == (f"{MODELING}.py", CONFIGURATION)
             elif isinstance(node, ast.Import | ast.ImportFrom) and node not in guarded:
                 roots = (
                     [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
@@ -176,17 +184,22 @@ def test_the_modeling_files_import_torch_and_transformers_only():
                 assert {root.split(".")[0] for root in roots} <= CARRIED_IMPORTS | OUTSIDE_IMPORTS, name
 
 
-def test_the_entry_files_name_every_sibling_themselves():
+def test_no_merged_module_defines_a_name_of_another():
+    for code in modeling_code().values():
+        body = ast.parse(code).body
+        names = [node.name for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+        targets = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+        names += [target.id for target in targets if isinstance(target, ast.Name)]
+        imports = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+        names += [alias.asname or alias.name for node in imports for alias in node.names]
+        assert [name for name, times in Counter(names).items() if times > 1 and name != "_"] == []
+
+
+def test_the_entry_file_names_every_sibling_itself():
     """Older transformers copy what auto_map's files import, and not what those imports import in turn."""
-
-    def siblings(name: str) -> set[str]:
-        tree = ast.parse(MODELING_FILES[name].read_text(encoding="utf-8"))
-        return {
-            f"{node.module}.py" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level
-        }
-
-    assert siblings("modeling_neobert.py") | {"modeling_neobert.py"} == set(MODELING_FILES)
-    assert siblings("configuration_neobert.py") == {"kernel_table.py"}
+    trees = package_trees()
+    named = {node.module for node in trees[MODELING].body if isinstance(node, ast.ImportFrom) and node.level}
+    assert named | {MODELING} == set(in_order_of_imports(MODELING, trees))
 
 
 def test_the_configuration_carries_no_choice_of_this_machine(make_model, tmp_path):
@@ -289,7 +302,6 @@ def test_a_head_that_the_checkpoint_lacks_is_initialised_with_a_warning(
 ):
     encoder = make_model().model
     encoder.save_pretrained(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} >= set(MODELING_FILES)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     model, info = NeoBERTLMHead.from_pretrained(tmp_path, output_loading_info=True)
     assert sorted(info["missing_keys"]) == ["decoder.bias", "decoder.weight"]

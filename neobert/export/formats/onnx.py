@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,15 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from neobert.export.card import graph_card
-from neobert.export.folder import MODELING_FILES, portable_config
+from neobert.export.folder import portable_config
 from neobert.export.formats.sentence_transformers import write_json, write_pooling
 from neobert.export.formats.writer import ROWS, Writer
+from neobert.export.modeling_code import CONFIGURATION, modeling_code
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
 from neobert.model.configuration_neobert import AUTO_MAP
 
 OPSET = 18
-CONFIG_FILES = ("configuration_neobert.py", "kernel_table.py")
 INPUTS = ("input_ids", "attention_mask")
 
 
@@ -93,8 +92,8 @@ def write_config(source: Source, folder: Path) -> None:
     config = json.loads(portable_config(source.model))
     if source.is_neobert:
         config["auto_map"] = {"AutoConfig": AUTO_MAP["AutoConfig"]}
-        for name in CONFIG_FILES:
-            shutil.copyfile(MODELING_FILES[name], folder / name)
+        name = f"{CONFIGURATION}.py"
+        (folder / name).write_text(modeling_code()[name], encoding="utf-8")
     write_json(folder / "config.json", config)
 
 
