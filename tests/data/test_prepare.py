@@ -385,7 +385,7 @@ def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
     assert prepare(configure(dataset__eval_samples=5, **best)).eval is not None
 
 
-@pytest.mark.parametrize("written", [0, 1, 3, 5])
+@pytest.mark.parametrize("written", [0, 5])
 def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
     whole = token_store._HashedFile.write
     calls = []

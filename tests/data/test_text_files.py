@@ -247,11 +247,6 @@ def test_parquet_columns_are_listed(tmp_path):
     refused(path, "DAT011", "holds a number", "n")
 
 
-def test_a_named_column_beats_the_usual_names(tmp_path):
-    path = put(tmp_path / "a.jsonl", b'{"text": "x", "body": "y"}')
-    assert read(path, "body") == ["y"]
-
-
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
@@ -267,24 +262,6 @@ def test_a_named_column_beats_the_usual_names(tmp_path):
 )
 def test_content_that_cannot_be_read(tmp_path, name, content, says):
     refused(put(tmp_path / name, content), "DAT001", says)
-
-
-def test_the_line_that_is_broken_is_named(tmp_path):
-    path = put(tmp_path / "a.txt", b"fine\n\nbad \xff\n")
-    assert refused(path, "DAT001", "not UTF-8").place == f"{path}:3"
-
-
-@pytest.mark.parametrize("cut", [5, -8])
-def test_gzip_that_is_cut_short(tmp_path, cut):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(gzip.compress(b"some text\n" * 1000)[:cut])
-    refused(path, "DAT001", "gzip")
-
-
-def test_gzip_in_name_only(tmp_path):
-    path = tmp_path / "a.txt.gz"
-    path.write_bytes(b"plain text")
-    refused(path, "DAT001", "gzip")
 
 
 @pytest.mark.parametrize(

@@ -181,10 +181,11 @@ def test_llama_cpp_gets_base_pooling_width_and_factor_of_the_model(make_model, s
     run(save(make_model(**LARGE | changes)), "gguf-ready", "cls")
 
 
-@pytest.mark.parametrize("kind", [NeoBERTForSequenceClassification, NeoBERTForTokenClassification])
-def test_a_classifier_is_exported_whole(make_model, save, kind):
+def test_a_classifier_is_exported_whole(make_model, save):
     """One layer, since tracing takes seconds for each: those of an encoder are exported above."""
-    model = kind(make_model(**LARGE, num_hidden_layers=1, pooling="avg", num_labels=3).config).eval()
+    model = NeoBERTForTokenClassification(
+        make_model(**LARGE, num_hidden_layers=1, pooling="avg", num_labels=3).config
+    ).eval()
     folder = run(save(model), "onnx")
     report = json.loads((folder / CONVERSION).read_text())
     assert report["output"] == "logits"

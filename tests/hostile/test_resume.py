@@ -84,10 +84,8 @@ def link_away(path: Path, other: Path, *, is_relative: bool) -> None:
     ("place", "selector", "is_relative"),
     [
         ("checkpoints", "auto", False),
-        ("checkpoints", "latest", True),
-        ("checkpoints", "best", False),
+        ("checkpoints", "best", True),
         ("checkpoints", "run/checkpoints/4", True),
-        ("checkpoints/4", "auto", True),
         ("checkpoints/4", "latest", False),
     ],
 )

@@ -79,18 +79,7 @@ def test_what_follows_two_dashes_is_handed_on() -> None:
 
 @pytest.mark.parametrize(
     "tokens",
-    [
-        ["--trainer.max_steps", "77"],
-        ["--trainer.max_steps=77"],
-        ["trainer.max_steps=77"],
-        ["--set", "trainer.max_steps=77"],
-        ["@", "run.yaml"],
-        ["@run.yaml"],
-        ["-c", "run.yaml"],
-        ["run.yaml"],
-        ["--seed", "9", "--trainer.max_steps", "77"],
-        ["--trainer.max_steps=9", "--trainer.max_steps=77"],
-    ],
+    [["@run.yaml"], ["run.yaml"], ["--seed", "9", "--trainer.max_steps=9", "--trainer.max_steps", "77"]],
 )
 def test_through_the_command(
     tokens: list[str], command: Callable[..., Any], run_file: Callable[[str], Path]

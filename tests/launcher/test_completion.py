@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
+from typer.testing import CliRunner
 
-pytestmark = pytest.mark.e2e
+from launcher.cli.app import app
 
 
 def offered(line: str) -> list[str]:
     """Return what may stand in place of a line's last word."""
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    ended = subprocess.run(
-        [sys.executable, "-m", "launcher"],
-        env=os.environ | asked | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert not ended.stderr
+    environment = asked | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"}
+    ended = CliRunner().invoke(app, [], env=environment, prog_name="neobert-launch")
+    assert (ended.exit_code, ended.stderr) == (0, "")
     return ended.stdout.split()
 
 

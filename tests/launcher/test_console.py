@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Callable[..., Any]) -> None:
     path = run_file("profile: cpu-demo\ntrainer:\n  save_step: 5\n")
-    for words, code in ((("--help",), 0), (("rule", "--all"), 0), (("lint", path), 1)):
+    for words, code in ((("--help",), 0), (("lint", path), 1)):
         read, write = os.pipe()
         os.close(read)
         child = start_child(*words, stdout=write)
@@ -33,12 +31,7 @@ def test_a_reader_that_goes_away_changes_no_code(run_file: Any, start_child: Cal
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 @pytest.mark.parametrize(
     "words",
-    [
-        ("rule", "--all"),
-        ("profiles", "list"),
-        ("--help",),
-        ("plan", "-p", "cpu-demo", "--output-format", "json"),
-    ],
+    [("--help",), ("plan", "-p", "cpu-demo", "--output-format", "json")],
 )
 def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: Callable[..., Any]) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
@@ -48,45 +41,26 @@ def test_a_full_standard_output_is_an_error(words: tuple[str, ...], run_child: C
     assert "Traceback" not in answer.err
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams_are_null_devices(closed: str, run_file: Callable[[str], Path]) -> None:
-    path = run_file("profile: cpu-demo\n")
-    for words, code in ((f"plan -c {path}", 0), (f"lint {path}.none", 2)):
-        shell = f"{sys.executable} -m launcher {words} {closed}"
-        answer = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
-        assert answer.returncode == code
-        assert "failed" not in answer.stderr
+@pytest.mark.parametrize(
+    ("closed", "words", "code"),
+    [(">&-", "lint {}.none", 2), ("2>&-", "lint {}.none", 2), ("<&- >&- 2>&-", "plan -c {}", 0)],
+)
+def test_closed_streams_are_null_devices(
+    closed: str, words: str, code: int, run_file: Callable[[str], Path]
+) -> None:
+    shell = f"{sys.executable} -m launcher {words.format(run_file('profile: cpu-demo'))} {closed}"
+    answer = subprocess.run(shell, shell=True, capture_output=True, text=True, check=False)
+    assert answer.returncode == code
+    assert "failed" not in answer.stderr
 
 
 def test_names_in_any_encoding(run_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     name = os.fsdecode(b"l\xc3\xa4ufe-\xff.yaml")
     Path(name).write_text("trainer: [", encoding="utf-8")
-    for output_format in ("text", "json", "github", "sarif", "junit"):
+    for output_format in ("text", "junit"):
         answer = run_child("lint", name, "--output-format", output_format)
         assert (answer.code, answer.err) == (2, ""), output_format
-
-
-def opened_by_a_reader(fifo: Path) -> int | None:
-    """Open a fifo for writing; None if nobody reads it yet."""
-    try:
-        return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:
-        return None
-
-
-def test_ctrl_c_before_anything_started(start_child: Callable[..., Any], tmp_path: Path) -> None:
-    fifo = tmp_path / "run.yaml"
-    os.mkfifo(fifo)
-    child = start_child("plan", "-c", fifo)
-    while (writer := opened_by_a_reader(fifo)) is None:
-        assert child.poll() is None, child.communicate()
-        time.sleep(0.01)
-    child.send_signal(signal.SIGINT)
-    _, err = child.communicate(timeout=60)
-    os.close(writer)
-    assert child.returncode == 130
-    assert "Traceback" not in err
 
 
 def test_a_fault_of_ours_is_a_line_and_a_file(

@@ -27,6 +27,7 @@ class Bad:
 
 
 GOOD = b"profile: cpu-demo\n"
+PROD = b"profile: a100-prod\n"
 BAD = {
     "unknown-key": Bad(GOOD + b"trainer:\n  save_step: 5\n", "CFG001", 1, "save_steps"),
     "key-of-another-section": Bad(GOOD + b"model:\n  save_steps: 5\n", "CFG001", 1, "trainer.save_steps"),
@@ -45,6 +46,9 @@ BAD = {
     "circular-variables": Bad(GOOD + b"variables:\n  a: $variables.b\n  b: $variables.a\n", "CFG012", 1),
     "unknown-profile": Bad(b"profile: cpu-dmeo\n", "CFG005", 2, "cpu-demo"),
     "failing-rule": Bad(b"profile: a100-prod\ntrainer:\n  save_steps: 0\n", "CKP001", 1),
+    "strategy-that-saves-nothing": Bad(PROD + b"trainer:\n  save_strategy: 'no'\n", "CKP001", 1),
+    "every-switch-right": Bad(PROD + b"model: {hidden_size: 128, num_attention_heads: 2}\n", "MOD001", 1),
+    "flash-no": Bad(PROD + b"model:\n  flash: false\n", "ATT004", 1, "model.attn_backend"),
 }
 
 
@@ -74,6 +78,7 @@ def exits_like_lint(case: Bad, path: Path, words: list[str], command: Callable[.
         assert "Traceback" not in answer.out + answer.err
 
 
+@pytest.mark.parametrize("bad", ["unknown-key", "empty", "failing-rule"], indirect=True)
 @pytest.mark.parametrize("words", [["preflight", "--level", "static"], ["train", "--dry-run"]])
 def test_what_launches_exits_like_lint(
     words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
@@ -82,7 +87,7 @@ def test_what_launches_exits_like_lint(
 
 
 @pytest.mark.parametrize("words", [["plan"], ["data", "prepare"], ["explain", "seed"]])
-@pytest.mark.parametrize("bad", [name for name, case in BAD.items() if case.code[:3] == "CFG"], indirect=True)
+@pytest.mark.parametrize("bad", ["unknown-key", "empty", "circular-variables"], indirect=True)
 def test_what_judges_nothing_still_refuses_what_cannot_be_read(
     words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
 ) -> None:
@@ -101,29 +106,6 @@ def test_a_config_error_is_a_finding_with_its_place(
     assert finding["message"]
 
 
-def test_a_folder_in_place_of_a_file(command: Callable[..., Any], tmp_path: Path) -> None:
-    for output_format in ("text", "json"):
-        answer = command("plan", "-c", tmp_path, "--output-format", output_format)
-        assert answer.code == 2
-        assert "CFG011" in answer.out + answer.err
-
-
-def test_a_file_that_is_not_there(command: Callable[..., Any]) -> None:
-    for output_format in FORMATS:
-        answer = command("lint", "absent.yaml", "--output-format", output_format)
-        assert answer.code == 2
-        assert "CFG011" in answer.out
-
-
-def test_an_override_points_at_its_argument(command: Callable[..., Any]) -> None:
-    answer = command(
-        "plan", "-p", "cpu-demo", "seed=1", "--trainer.max_steps", "many", "--output-format", "json"
-    )
-    (finding,) = answer.json["findings"]
-    assert answer.code == 2
-    assert (finding["file"], finding["line"], finding["code"]) == ("<command line>", 2, "CFG003")
-
-
 def test_profiles_in_a_circle(
     command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,14 +120,6 @@ def test_profiles_in_a_circle(
     assert "first -> second -> first" in answer.err
     (finding,) = command("plan", "-p", "first", "--output-format", "json").json["findings"]
     assert (Path(finding["file"]).name, finding["line"], finding["column"]) == ("second.yaml", 5, 10)
-
-
-def test_every_problem_is_reported_at_once(
-    command: Callable[..., Any], run_file: Callable[[str], Path]
-) -> None:
-    path = run_file("profile: cpu-demo\nmodel:\n  dim: 192\ntrainer:\n  max_steps: x\n  save_step: 1\n")
-    codes = [finding["code"] for finding in command("lint", path, "--output-format", "json").json["findings"]]
-    assert sorted(codes) == ["CFG001", "CFG003", "CFG007"]
 
 
 def test_unreadable_outweighs_failed_outweighs_passed(command: Callable[..., Any], run_file: Any) -> None:
@@ -276,7 +250,7 @@ def test_what_cannot_be_said_at_all_still_has_its_code(run_child: Callable[..., 
         assert run_child("plann", stdout=full, stderr=full).code == 2
 
 
-@pytest.mark.parametrize("output_format", ["text", "json", "sarif"])
+@pytest.mark.parametrize("output_format", ["text", "json"])
 @pytest.mark.child
 def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path: Path) -> None:
     foreign = tmp_path / "elsewhere" / "validators" / "__init__.py"

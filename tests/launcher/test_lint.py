@@ -9,7 +9,6 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -191,14 +190,6 @@ def test_a_folder_without_run_files_is_an_error(command: Callable[..., Any], tmp
     assert "no run file or profile" in answer.err
 
 
-def test_a_run_file_in_json_is_linted_with_its_folder(command: Callable[..., Any], tmp_path: Path) -> None:
-    bad = write(tmp_path / "bad.json", '{"profile": "a100-prod", "trainer": {"save_steps": 0}}')
-    answer = command("lint", tmp_path)
-    assert answer.code == 1
-    assert f"{bad.name}:1:" in answer.out
-    assert "CKP001" in answer.out
-
-
 def test_a_folder_s_pipe_is_not_waited_for(tmp_path: Path) -> None:
     write(tmp_path / "run.yaml", "profile: cpu-demo\n")
     os.mkfifo(tmp_path / "pipe.yaml")
@@ -282,17 +273,6 @@ def test_what_is_not_chosen_is_not_told_of_a_folder_either(
     report = command("lint", tmp_path, *choice, "--output-format", "json").json
     assert "CKP001" in {finding["code"] for finding in report["findings"]}
     assert "CFG010" not in {check["id"] for check in report["checks"]}
-
-
-def test_junit_tells_of_a_file_that_is_no_run_beside_one_that_is(
-    command: Callable[..., Any], tmp_path: Path
-) -> None:
-    write(tmp_path / "good.yaml", "profile: cpu-demo\n")
-    write(tmp_path / "typo.yaml", "profile: cpu-demo\ntrainer: {max_step: 9}\n")
-    report = command("lint", tmp_path, "--output-format", "junit")
-    assert report.code == 1
-    told = [failure.text for failure in ElementTree.fromstring(report.out.encode()).iter("failure")]
-    assert any("typo.yaml:2" in text and "trainer.max_step is not a key" in text for text in told)
 
 
 def test_an_inherited_value_is_found_in_the_file_that_inherits_it(

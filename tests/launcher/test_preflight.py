@@ -16,7 +16,6 @@ from launcher.preflight import levels
 from launcher.preflight.examination import examine
 from launcher.preflight.preflight_view import _unjudged
 from launcher.preflight.receipts import make_receipt, measured_in
-from launcher.probes import disk
 from launcher.probes.gpus import NO_GPU
 from launcher.probes.probe import Probe, Subject, UnsupportedError
 from launcher.probes.software import probe_software
@@ -387,19 +386,3 @@ def test_a_machine_without_a_gpu_gets_twelve_lines(
     assert len(shown) <= 12, shown
     assert all(len(line) <= columns for line in shown[:-1])
     assert "hours x GPUs" in command("preflight", "-p", "a100-prod", "--verbose").out
-
-
-@pytest.mark.parametrize("kind", ["system", "job", "disk", "smoke"])
-def test_a_production_run_in_a_temporary_folder_is_found(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    """This machine has no GPU, so that the finding is a warning."""
-    monkeypatch.setattr(disk, "TEMPORARY", (str(tmp_path),) if kind in ("system", "smoke") else ())
-    monkeypatch.setenv("TMPDIR", str(tmp_path if kind == "job" else tmp_path / "other"))
-    profile = "cpu" if kind == "smoke" else "h200-prod"
-    monkeypatch.setattr(disk, "filesystem_of", lambda _: "ext4")
-    words = ("--profile", profile, "--level", "host", "--set", f"trainer.output_dir={tmp_path / 'run'}")
-    answer = command("preflight", *words, "--output-format", "json")
-    found = [each["message"] for each in answer.json["findings"] if each["code"] == "CKP005"]
-    message = f"{tmp_path / 'run'} is in {tmp_path}, a folder that is cleaned"
-    assert found == ([message] if kind in ("system", "job") else [])

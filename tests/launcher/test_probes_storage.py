@@ -53,6 +53,15 @@ def test_disk_is_tried_and_left_as_it_was(subject: Subject, tmp_path: Path) -> N
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.parametrize("kind", ["system", "job", "disk"])
+def test_a_temporary_folder_is_named(
+    kind: str, subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "TEMPORARY", (str(tmp_path),) if kind == "system" else ())
+    monkeypatch.setenv("TMPDIR", str(tmp_path if kind == "job" else tmp_path / "other"))
+    assert probe_disk(subject).temporary_folder == ("" if kind == "disk" else str(tmp_path))
+
+
 def test_a_file_in_the_folder_s_place_says_nothing_of_the_disk(subject: Subject) -> None:
     subject.output_dir.parent.mkdir(parents=True)
     subject.output_dir.write_text("a file", encoding="utf-8")

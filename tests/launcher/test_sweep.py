@@ -278,31 +278,29 @@ def test_a_refused_point_has_no_result_of_an_earlier_launch(
     assert [point["result"] for point in points] == [None, None]
 
 
-@pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
-def test_a_sweep_to_its_end_and_again(run_child: Callable[..., Any]) -> None:
-    answer = run_child(*SWEEP, fake="finish")
+@pytest.mark.child
+def test_a_sweep_to_its_end_and_again(launch: Callable[..., Any], command: Callable[..., Any]) -> None:
+    answer = launch(*SWEEP, fake="finish")
     assert answer.code == 0, answer.err
     *_, first, second, _, charts = answer.out.splitlines()
     assert first.split()[:2] == ["lr=1e-3", "finished"]
     assert second.split()[:2] == ["lr=2e-3", "finished"]
-    report = run_child(*charts.removeprefix("charts: neobert-launch ").split())
+    report = command(*charts.removeprefix("charts: neobert-launch ").split())
     assert report.out.endswith("/sweep/compare.html\n")
-    longer = run_child(*SWEEP, "--trainer.max_steps", "900", fake="crash")
+    longer = launch(*SWEEP, "--trainer.max_steps", "900", fake="crash")
     assert (longer.code, longer.out) == (1, "")
     for rate in ("1e-3", "2e-3"):
         assert f"lr={rate} (trainer.max_steps 700, now 900)" in longer.err
-    again = run_child(*SWEEP, "--output-format", "json", fake="crash")
+    again = launch(*SWEEP, "--output-format", "json", fake="crash")
     assert again.code == 0, again.err
     content = json.loads(again.out)
     assert content == json.loads(Path("sweep/sweep.json").read_text(encoding="utf-8"))
     assert [point["result"]["status"] for point in content["points"]] == ["finished", "finished"]
 
 
-@pytest.mark.e2e
-@pytest.mark.usefixtures("warm")
-def test_a_failed_point_does_not_end_a_sweep(run_child: Callable[..., Any]) -> None:
-    answer = run_child(*SWEEP, fake="fail")
+@pytest.mark.child
+def test_a_failed_point_does_not_end_a_sweep(launch: Callable[..., Any]) -> None:
+    answer = launch(*SWEEP, fake="fail")
     assert answer.code != 0
     assert answer.out.count(" failed ") == 2
 

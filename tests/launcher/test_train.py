@@ -170,9 +170,11 @@ def test_an_end_is_one_message_and_its_code(
     assert answer.code == code
     assert says in answer.out
     assert "Traceback" not in answer.out + answer.err
-    Path("run").rename("first")
-    report = launch(*TRAIN, "--output-format", "json", fake=behaviour)
-    assert (report.code, report.json["exit_code"], report.json["status"]) == (code, code, "failed")
+
+
+def test_an_end_is_one_object_in_json(launch: Callable[..., Any]) -> None:
+    report = launch(*TRAIN, "--output-format", "json", fake="crash")
+    assert (report.code, report.json["exit_code"], report.json["status"]) == (4, 4, "failed")
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,6 @@ def test_an_end_is_one_message_and_its_code(
     [
         (signal.SIGTERM, signal.SIGTERM, 75),
         (signal.SIGINT, signal.SIGINT, 130),
-        (signal.SIGUSR1, signal.SIGTERM, 75),
         (signal.SIGHUP, signal.SIGTERM, 75),
     ],
 )
@@ -298,34 +299,13 @@ def test_restarts_are_told_and_recorded(launch: Callable[..., Any], command: Cal
     assert "restarts 2" in command("status", RUN).out
 
 
-def test_a_stop_during_the_checks_leaves_nothing_and_asks_to_be_queued_again(
-    start_child: Callable[..., subprocess.Popen[str]],
-    hang_git: Callable[[], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    hang_git()
-    child = start_child(*TRAIN, fake="finish")
-    while not any(tmp_path.glob("neobert-launch-*")):  # where the checks leave what they find
-        assert child.poll() is None, child.communicate()
-        time.sleep(0.005)
-    child.send_signal(signal.SIGTERM)
-    out, err = child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == 75, out
-    assert "nothing is lost" in err
-    assert not RUN.exists()
-
-
-@pytest.mark.usefixtures("warm")
-def test_a_quiet_run_prints_its_summary_alone(run_child: Callable[..., Any]) -> None:
-    answer = run_child(*TRAIN, "-q", fake="finish")
+def test_a_quiet_run_prints_its_summary_alone(launch: Callable[..., Any]) -> None:
+    answer = launch(*TRAIN, "-q", fake="finish")
     assert answer.code == 0, answer.err
     assert answer.out.startswith("finished at step 3 of 3")
 
 
-@pytest.mark.usefixtures("warm")
-def test_a_verbose_run_prints_reasons_and_every_check(run_child: Callable[..., Any]) -> None:
-    shown = run_child(*TRAIN, "--verbose", fake="finish").out
+def test_a_verbose_run_prints_reasons_and_every_check(launch: Callable[..., Any]) -> None:
+    shown = launch(*TRAIN, "--verbose", fake="finish").out
     assert "hours x GPUs x guard.price_per_gpu_hour" in shown
     assert "CKP001" in shown

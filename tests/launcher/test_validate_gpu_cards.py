@@ -53,9 +53,7 @@ def named(card: str, memory_gib: int, major: int, minor: int) -> tuple[str, ...]
 @pytest.mark.parametrize(
     ("lines", "profile"),
     [
-        (("Memory.total = 80 * 2**30",), "a100-prod"),
         (("Memory.total = 80 * 2**30", TWO), "2xa100-prod"),
-        (named("NVIDIA H200", 140, 9, 0), "h200-prod"),
         (named("NVIDIA H100 80GB HBM3", 80, 9, 0), "h100-prod"),
     ],
 )

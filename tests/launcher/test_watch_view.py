@@ -312,7 +312,7 @@ def shell(start_child: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> I
 
 
 @pytest.mark.child
-@pytest.mark.parametrize("how", ["q", "interrupt", "terminate", "outcome"])
+@pytest.mark.parametrize("how", ["q", "terminate", "outcome"])
 def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
     how: str, run_dir: Path, shell: Callable[..., Shell]
 ) -> None:
@@ -325,8 +325,6 @@ def test_it_ends_cleanly_and_leaves_the_terminal_as_it_was(
     assert "! and more: see logs/" in watching.text  # the last line above the help
     if how == "q":
         os.write(watching.ours, b"q")
-    elif how == "interrupt":
-        os.kill(watching.child.pid, signal.SIGINT)
     elif how == "terminate":
         os.kill(watching.child.pid, signal.SIGTERM)
     else:
