@@ -205,7 +205,9 @@ def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, t
 def _with_waived_unknown(outcome: Outcome, run: ResolvedRun, today: date) -> CheckResult:
     """Turn a waived unknown result into a warning. A waiver accepts missing facts, but is never a pass."""
     result, code = outcome.result, outcome.rule.code
-    if not outcome.is_missing or not waivers.is_waived(code, run.config.waivers, today):
+    if not outcome.is_missing or not waivers.is_waived(
+        code, run.config.waivers, today, outcome.rule.severity
+    ):
         return result
     message = f"waived: {waivers.reason_for(code, run.config.waivers)}; {result.message}"
     return replace(result, status=Status.WARN, message=message)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from neobert.plan import Plan
 from neobert.tasks import TaskSpec
@@ -88,8 +88,30 @@ class Rule:
         return inspect.cleandoc(self.judge.__doc__ or "")
 
 
+class Retired(NamedTuple):
+    """The rule that reports the findings of a retired one, and the severity that they had."""
+
+    successor: str
+    severity: Severity
+
+
+RETIRED = {
+    "DAT023": Retired("DAT021", Severity.WARN),
+    "DAT027": Retired("DAT026", Severity.WARN),
+    "DAT028": Retired("TSK010", Severity.WARN),
+    "OPT004": Retired("SCH004", Severity.WARN),
+    "OPT008": Retired("OPT006", Severity.WARN),
+    "PRE004": Retired("PRE001", Severity.FAIL),
+    "TSK009": Retired("TSK008", Severity.FAIL),
+}
+"""Codes that waivers, CI files and notes still name, and that are never used again."""
 RULES: dict[str, Rule] = {}
 Group = TypeVar("Group")
+
+
+def current_code(code: str) -> str:
+    """Return the code of the rule that replaces a retired one; other codes are returned as they are."""
+    return RETIRED[code].successor if code in RETIRED else code
 
 
 def needed(group: Group | None) -> Group:
@@ -116,7 +138,7 @@ def rule(
 
     def register(judge: Judge) -> Judge:
         assert CODE.match(code), code
-        assert code not in RULES, f"{code} is already registered"
+        assert code not in RULES.keys() | RETIRED.keys(), f"{code} is already registered"
         RULES[code] = Rule(
             code, name, severity, level, needs, production_only, waivable, inapplicable, raised_by, judge,
             tasks, any_device,

@@ -8,8 +8,8 @@ from datetime import date
 
 from neobert.config.schema import Waiver
 from profiles.registry import ResolvedRun
-from validators.finding import Finding, Violation
-from validators.rule import RULES
+from validators.finding import Finding, Severity, Violation
+from validators.rule import RETIRED, RULES, current_code
 
 OVERRIDES = "CFG008"
 SHORTEST_REASON = 10
@@ -18,18 +18,33 @@ SHORTEST_REASON = 10
 
 def mark_waived(findings: Iterable[Finding], waivers: Sequence[Waiver], today: date) -> list[Finding]:
     """Mark the findings that a valid waiver covers."""
-    waived = {waiver.code for waiver in waivers if _stands(waiver, today)}
-    return [replace(finding, waived=finding.code in waived) for finding in findings]
+    return [
+        replace(finding, waived=is_waived(finding.code, waivers, today, finding.severity))
+        for finding in findings
+    ]
 
 
-def is_waived(code: str, waivers: Sequence[Waiver], today: date) -> bool:
-    """Return whether a valid waiver covers the code today."""
-    return any(waiver.code == code and _stands(waiver, today) for waiver in waivers)
+def is_waived(code: str, waivers: Sequence[Waiver], today: date, severity: Severity) -> bool:
+    """Return whether a valid waiver covers the code today, at this severity.
+
+    A waiver of a retired rule that only warned does not cover failures of its successor.
+    """
+    return any(
+        current_code(waiver.code) == code
+        and _stands(waiver, today)
+        and (waiver.code not in RETIRED or severity in (Severity.WARN, RETIRED[waiver.code].severity))
+        for waiver in waivers
+    )
 
 
 def reason_for(code: str, waivers: Sequence[Waiver]) -> str:
-    """Return reason and expiry date of the waivers of a code as text."""
-    return "; ".join(f"{waiver.reason} (until {waiver.expires})" for waiver in waivers if waiver.code == code)
+    """Return reason and expiry date of the waivers of a code as text, with the name of a retired rule."""
+    return "; ".join(
+        f"{f'{waiver.code}, now {code}: ' if waiver.code in RETIRED else ''}{waiver.reason} "
+        f"(until {waiver.expires})"
+        for waiver in waivers
+        if current_code(waiver.code) == code
+    )
 
 
 def faults(waivers: Sequence[Waiver], judged: set[str], raised: set[str], today: date) -> Iterator[Violation]:
@@ -53,7 +68,8 @@ def self_waivers(run: ResolvedRun) -> Iterator[Violation]:
 
 
 def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> tuple[str, str] | None:
-    known = RULES.get(waiver.code)
+    code = current_code(waiver.code)
+    known = RULES.get(code)
     if known is None:
         return "names an unknown rule", "list the codes with `neobert-launch rule --all`"
     if not known.waivable:
@@ -68,13 +84,13 @@ def _fault(waiver: Waiver, judged: set[str], raised: set[str], today: date) -> t
         )
     if waiver.expires < today:
         return f"expired on {waiver.expires}", "fix the finding, or set a later `expires:` date"
-    if waiver.code in judged and waiver.code not in raised:
+    if code in judged and code not in raised:
         return "has no effect: the rule has no finding", "remove the waiver"
     return None
 
 
 def _stands(waiver: Waiver, today: date) -> bool:
-    known = RULES.get(waiver.code)
+    known = RULES.get(current_code(waiver.code))
     return known is not None and known.waivable and has_reason(waiver.reason) and today <= waiver.expires
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import validators.rules  # noqa: F401  registers every rule
+from launcher.commands.rule import note_retired
 from launcher.lint.discovery import Discovered, discover, left_out_as_foreign
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import deliver
@@ -26,7 +27,7 @@ from profiles.inherit import EXTENDS, entries
 from profiles.registry import Loaded, ResolvedRun, resolve_run
 from validators.finding import CheckResult, Finding, Status, verdict_of
 from validators.planning import plan_run
-from validators.rule import RULES
+from validators.rule import RULES, current_code
 
 REPOSITORY_CODE = "CFG010"
 RENAMED_ONLY = (".json", ".toml")
@@ -44,14 +45,14 @@ class Choice:
 
     def takes(self, code: str) -> bool:
         """Return whether a rule code starts with a selected prefix (if any) and with no ignored one."""
-        return (not self.select or code.startswith(self.select)) and not code.startswith(
-            self.ignore or ("-",)
-        )
+        selected, ignored = (tuple(map(current_code, codes)) for codes in (self.select, self.ignore))
+        return (not selected or code.startswith(selected)) and not (ignored and code.startswith(ignored))
 
     def check(self) -> None:
         """Raise ProjectError for a prefix that matches no rule, e.g. because of a typo."""
         for prefix in (*self.select, *self.ignore):
-            if not any(code.startswith(prefix) for code in RULES):
+            note_retired(prefix)
+            if not any(code.startswith(current_code(prefix)) for code in RULES):
                 raise ProjectError(
                     code="unknown-rule",
                     message=f"no rule code starts with {prefix}",

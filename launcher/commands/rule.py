@@ -15,7 +15,7 @@ from neobert.config import all_keys
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import listed
 from validators.finding import Severity
-from validators.rule import RULES, Rule
+from validators.rule import RETIRED, RULES, Rule, current_code
 
 ERROR_FAMILIES = ("CLI", "DGR", "EXP", "NAN", "RCP", "REH", "SPK", "TOK", "TRK", "TRN")
 """Code prefixes of errors at run time, which have no rule and no page."""
@@ -31,6 +31,7 @@ def run(code: str | None, output_format: str, *, every: bool) -> int:
         console.write(result_json(content) if output_format == "json" else _list(rules))
         return EXIT_OK
     rule = find(code or "")
+    note_retired(code or "")
     console.write(result_json(_as_json(rule)) if output_format == "json" else page_text(rule))
     return EXIT_OK
 
@@ -42,9 +43,9 @@ def family_of(letters: str) -> list[Rule]:
 
 
 def find(code: str) -> Rule:
-    """Find a rule by its code or its name. Raises ProjectError with the closest match."""
+    """Find a rule by its name, its code or a code that it replaces. Raises ProjectError with a near match."""
     by_name = {rule.name: rule for rule in RULES.values()}
-    rule = RULES.get(code.upper()) or by_name.get(code.lower())
+    rule = RULES.get(current_code(code.upper())) or by_name.get(code.lower())
     if rule is None:
         raise ProjectError(
             code="unknown-rule",
@@ -53,6 +54,12 @@ def find(code: str) -> Rule:
             exit_code=EXIT_USAGE,
         )
     return rule
+
+
+def note_retired(code: str) -> None:
+    """Name the rule that replaces a retired one."""
+    if code.upper() in RETIRED:
+        console.tell(f"{code.upper()} is retired: {current_code(code.upper())} reports its findings")
 
 
 def _meant(code: str, names: list[str]) -> str:

@@ -13,7 +13,7 @@ import pytest
 from launcher.commands import data
 from neobert.config import all_keys
 from profiles.registry import list_profiles
-from validators.rule import RULES
+from validators.rule import RETIRED, RULES
 
 JSON = ("--output-format", "json")
 
@@ -47,6 +47,13 @@ def test_every_rule_has_a_page(command: Callable[..., Any]) -> None:
     assert [rule["code"] for rule in listed] == sorted(RULES)
     assert all(command("rule", rule["code"]).out.startswith(rule["code"]) for rule in listed)
     assert command("rule", "no-save-cadence").out == command("rule", "ckp001").out
+
+
+@pytest.mark.parametrize("code", sorted(RETIRED))
+def test_a_retired_code_leads_to_the_rule_that_replaces_it(code: str, command: Callable[..., Any]) -> None:
+    answer = command("rule", code)
+    assert answer.out.startswith(RETIRED[code].successor)
+    assert answer.err == f"{code} is retired: {RETIRED[code].successor} reports its findings\n"
 
 
 def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:

@@ -337,6 +337,9 @@ def test_select_and_ignore_take_prefixes(command: Callable[..., Any], run_file: 
     assert {"CKP001", "PRE001"} <= codes()
     assert codes("--select", "CKP") <= {"CKP001", "CKP002", "CKP003"}
     assert "PRE001" not in codes("--ignore", "PRE,BUD")
+    assert codes("--select", "PRE004") == {"PRE001"}, "a retired code selects its successor"
+    assert "PRE001" not in codes("--ignore", "PRE004")
+    assert "PRE004 is retired: PRE001" in command("lint", path, "--ignore", "PRE004").err
     assert command("lint", path, "--select", "DAT").code == 0
 
 

@@ -54,6 +54,11 @@ TWO_HEALTHY = TWO_PROCESSES | {"facts.gpu_health": [HEALTH, HEALTH]}
 SAME_CONFIG = TWO_PROCESSES | {"digest": "c0ffee"}
 TELLS_NOTHING = {"facts.gpu_health.0.is_remap_pending": None, "facts.gpu_health.0.recovery_action": None}
 
+ADAPTED = {
+    "config.task": "classification",
+    "config.dataset.long_documents": "truncate",
+    "config.adapter.type": "lora",
+}
 CONTINUED = RESUME | {
     "config.trainer.resume_from_checkpoint": "never",
     "config.trainer.continue_from": "runs/first",
@@ -175,9 +180,12 @@ ROWS: list[Row] = [
      "facts.resume.is_continued", True, False, "rows of this run have 1024"),
     ("CKP007", CONTINUED,
      "facts.resume.missing_source_text", "old.txt", "", "the source text old.txt does not exist"),
+    ("TSK008", ADAPTED, "config.model.pretrained_checkpoint", None, "runs/base", "random weights"),
     ("TEL003", {"measured.step_time_s": 12.0},
      "config.watchdog.compile_limit_s", 12.0, 12.5, "watchdog.compile_limit_s is 12"),
-    ("DAT027", {"config.dataset.validation_split": 0.9},
+    ("DAT026", {"config.dataset.eval_samples": None},
+     "config.dataset.validation_split", 0.501, 0.5, "holds out more text"),
+    ("DAT026", {"config.dataset.validation_split": 0.9},
      "config.dataset.eval_samples", None, 100, "holds out more text"),
     ("DAT026", {"config.dataset.eval_split": "train"},
      "config.dataset.train_split", "train[:90%]", "test", "is also trained on"),
@@ -324,6 +332,8 @@ ROWS: list[Row] = [
      "facts.tracker.unwritable", {"tensorboard": "/read-only"}, {}, "cannot write to /read-only"),
     ("SCH004", {"config.trainer.eval_steps": 0}, "config.trainer.logging_steps", 50_001, 50_000,
      "logging_steps 50,001 exceeds trainer.max_steps 50,000"),
+    ("SCH004", {"config.optimizer.name": "muonclip", "config.trainer.max_steps": 500},
+     "config.optimizer.qk_clip_interval", 501, 500, "qk_clip_interval 501 exceeds trainer.max_steps 500"),
     ("SCH004", {}, "config.trainer.profile_steps", (30, 29), (30, 30),
      "[30, 29] is not a range within 50,000 steps"),
     ("SCH004", {}, "config.trainer.profile_steps", (50_000, 50_001), (50_000, 50_000), "no step is profiled"),

@@ -62,8 +62,8 @@ def test_gpu_rules_are_skipped_and_not_required_for_a_cpu_profile():
 
 def test_production_rules_are_skipped_for_a_smoke_profile():
     _, checks = judged("cpu-demo", levels=(Level.STATIC,))
-    assert checks["PRE001"].status is Status.SKIP
-    assert checks["PRE001"].message == "applies to production runs only"
+    assert checks["CKP003"].status is Status.SKIP
+    assert checks["CKP003"].message == "applies to production runs only"
 
 
 def test_production_rules_hold_for_a_run_without_a_profile():
@@ -141,6 +141,15 @@ def test_a_waiver_lifts_its_finding_until_its_day(judge_situation):
     assert "ramped by hand" in result.checks["BUD002"].message
     assert result.of("CFG009") == []
     assert verdict_of(result.findings, result.checks.values(), strict=True).name == "pass"
+
+
+def test_a_waiver_of_a_retired_rule_covers_its_successor_up_to_its_severity(judge_situation):
+    idle = {"config.optimizer.name": "muonclip", "config.optimizer.qk_clip_interval": 60_000}
+    result = judge_situation(idle | {"config.waivers": [WAIVER | {"code": "OPT004"}]})
+    assert result.of("SCH004") == result.of("CFG009") == []
+    assert result.checks["SCH004"].message.startswith("waived: OPT004, now SCH004: ")
+    split = {"config.dataset.eval_split": "train", "config.waivers": [WAIVER | {"code": "DAT027"}]}
+    assert judge_situation(split).status("DAT026") is Status.FAIL
 
 
 def test_an_expired_waiver_lifts_nothing(judge_situation):

@@ -134,7 +134,7 @@ FINE_TUNED = (
 def test_a_rate_of_fine_tuning_is_compared_with_its_own_record(
     overrides: tuple[str, ...], kind: str | None
 ) -> None:
-    messages = [one.message for one in found("OPT008", run_of(*FINE_TUNED, *overrides))]
+    messages = [one.message for one in found("OPT006", run_of(*FINE_TUNED, *overrides))]
     assert len(messages) == (kind is not None)
     assert all(f"recorded for {kind} at a width of 192" in message for message in messages)
 
@@ -156,7 +156,7 @@ def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
     for rate, count in ((last, 0), (beyond, 1)):
         size = (f"model.hidden_size={width}", f"model.num_attention_heads={width // 64}")
         run = run_of(*FINE_TUNED, *size, method, f"optimizer.lr={rate!r}")
-        assert len(found("OPT008", run)) == count
+        assert len(found("OPT006", run)) == count
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
 )
 def test_rates_of_fine_tuning_are_recorded_for_adam_and_trained_encoders(override: str, reason: str) -> None:
     run = run_of(*FINE_TUNED, override)
-    assert RULES["OPT008"].inapplicable(run, plan_run(run)) == reason
+    assert RULES["OPT006"].inapplicable(run, plan_run(run)) == reason
 
 
 @pytest.mark.parametrize(("epsilon", "count"), [(1e-20, 0), (0.99e-20, 1)])

@@ -188,7 +188,7 @@ def test_accuracy_of_a_class_that_is_nearly_everything(
     metric: str, labels: dict[str, int], message: str | None
 ) -> None:
     run = run_of(*CLASSIFIED, f"trainer.metric_for_best_model={metric}")
-    findings = found("DAT028", run, with_prepared(eval_labels=labels))
+    findings = found("TSK010", run, with_prepared(eval_labels=labels))
     assert [one.message.partition(":")[0] for one in findings] == ([] if message is None else [message])
     better = "eval/mcc" if len(labels) > 1 else "eval/loss"  # of one class, eval/mcc is undefined
     assert all(one.hint == f"set trainer.metric_for_best_model to {better}" for one in findings)
@@ -277,12 +277,12 @@ def test_early_stopping_needs_evaluations_and_a_metric(overrides: tuple[str, ...
         (("classification.num_labels=4",), {"0": 1, "2": 1}, "1, 3"),
         (("classification.label_names=[a, b, c]",), {"a": 1, "b": 1}, "c"),
         (("classification.label_names=[a, b]",), {"a": 1, "b": 1}, None),
-        (("classification.problem=regression",), {"0": 1}, None),
+        (("classification.problem=regression",), {"0": 1, "1": 1}, None),
         (("classification.num_labels=3",), {}, None),
     ],
 )
 def test_classes_that_no_text_has(overrides: tuple[str, ...], labels: Any, missing: str | None) -> None:
-    findings = found("DAT023", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
+    findings = found("DAT021", run_of(*CLASSIFIED, *overrides), with_prepared(labels=labels))
     assert [one.path for one in findings] == ([overrides[0].partition("=")[0]] if missing else [])
     assert all(f"no training text has label {missing}, but" in one.message for one in findings)
 
@@ -318,7 +318,7 @@ def test_labels_of_words_are_read_from_prepared_data() -> None:
 @pytest.mark.parametrize(
     ("trained", "evaluated", "severity", "words"),
     [
-        ({"O": 5, "B-PER": 5}, {"O": 1}, None, ""),
+        ({"O": 5, "B-PER": 5, "I-PER": 1}, {"O": 1}, None, ""),
         ({"O": 5}, {"O": 1}, Severity.FAIL, "all 5 training words have label O"),
         ({"O": 5, "B-PER": 5}, {"I-PER": 1}, Severity.WARN, "labels I-PER of the evaluation"),
     ],
@@ -333,7 +333,7 @@ def test_labels_of_words_in_training_and_evaluation(
 
 
 def test_labels_that_no_training_word_has() -> None:
-    findings = found("DAT023", run_of(*WORDS), with_prepared(labels={"O": 5, "B-PER": 1}))
+    findings = found("DAT021", run_of(*WORDS), with_prepared(labels={"O": 5, "B-PER": 1}))
     assert [one.message for one in findings] == [
         "no training word has label I-PER, but the head has 3 classes"
     ]

@@ -29,7 +29,7 @@ def test_page_says_what_the_rule_needs_and_for_whom():
     assert page.startswith("# CKP007 broken-resume-target\n")
     assert "needs the facts resume" in page
     assert "cannot be waived" in page
-    assert "production runs only" in render_page("PRE001")
+    assert "production runs only" in render_page("CKP003")
 
 
 def test_a_comment_in_an_example_is_no_heading():

@@ -72,15 +72,18 @@ def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Viola
 
 @rule("DAT026", "evaluation-split-of-training", severity=Severity.FAIL, level=Level.STATIC)
 def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation split that is part of the training split.
+    """Text held out for evaluation that is part of the training split, or more than is left for training.
 
     ## What it does
     Compares `dataset.train_split` with `dataset.eval_split`: fails if they are the same, or if one is a slice
     of the other. Two slices of one split are not compared here; the rehearsal compares their text (DAT006).
+    Warns if `dataset.validation_split` is above 0.5 and decides what is held out: `dataset.eval_split` and
+    `dataset.eval_samples` take precedence.
 
     ## Why is this bad?
     The evaluation loss is then a training loss: it falls while the model memorizes, and selects the
-    checkpoint that has memorized most.
+    checkpoint that has memorized most. `dataset.validation_split` is the share for evaluation: with 0.9, a
+    run trains on a tenth of its text, and every evaluation reads nine times as much.
 
     ## Example
     ```yaml
@@ -105,38 +108,13 @@ def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> 
             message = f"dataset.eval_split {evaluation} is also trained on: dataset.train_split is {train}"
             hint = "set dataset.validation_split instead of dataset.eval_split, or name a separate split"
             yield Violation("dataset.eval_split", message, hint)
-
-
-@rule("DAT027", "more-held-out-than-trained", severity=Severity.WARN, level=Level.STATIC)
-def more_held_out_than_trained(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A share of held-out text that leaves less for training than for evaluation.
-
-    ## What it does
-    Warns if `dataset.validation_split` is above 0.5 and decides what is held out: `dataset.eval_split` and
-    `dataset.eval_samples` take precedence.
-
-    ## Why is this bad?
-    The key is the share for evaluation, not the share for training. With 0.9 a run trains on a tenth of its
-    text, and every evaluation reads nine times as much.
-
-    ## Example
-    ```yaml
-    dataset:
-      validation_split: 0.95
-    ```
-
-    ## Use instead
-    ```yaml
-    dataset:
-      validation_split: 0.05
-    ```
-    """
     dataset, path = run.config.dataset, "dataset.validation_split"
     share = dataset.validation_split
     is_used = dataset.eval_split is None and dataset.eval_samples is None
     if is_used and share is not None and share > MOST_HELD_OUT:
         message = f"{path} {share:g} holds out more text than it leaves for training"
-        yield Violation(path, message, f"set {path} to {1 - share:.2g} if the share for training was meant")
+        hint = f"set {path} to {1 - share:.2g} if the share for training was meant"
+        yield Violation(path, message, hint, Severity.WARN)
 
 
 @rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))

@@ -1,4 +1,4 @@
-"""Optimizer rules: coefficients that overwhelm the gradient, rates, and moments longer than the run."""
+"""Optimizer rules: coefficients that overwhelm the gradient, and moments longer than the run."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from math import log, sqrt
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, TrainerConfig
-from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.tasks import of_text
 
 LEAST_SHARE, HOPELESS_SHARE = 0.5, 0.1
 """Of the learning rate: Adam's mean step."""
@@ -27,10 +25,6 @@ square root of twice that: by 0.1 and by 0.32 of its length."""
 
 MOST_PULL, OVERWHELMING_PULL = 0.1, 1.0
 """Gradient of the z-loss by a logit, 2 z logsumexp softmax, over that of the cross-entropy, softmax."""
-
-
-FAR = 4.0
-"""Factor between a rate and the record of its optimizer; recipes of one size differ by about half of it."""
 
 
 @rule("OPT005", "drowned-gradient", severity=Severity.FAIL, level=Level.STATIC)
@@ -124,55 +118,6 @@ def _of_z_loss(z_loss: float, vocab_size: int) -> Violations:
         "set trainer.z_loss to 1e-4, the usual value",
         None if pull > OVERWHELMING_PULL else Severity.WARN,
     )
-
-
-def _starts_from_weights(run: ResolvedRun, plan: Plan) -> str:
-    return "the run starts from a checkpoint" if initial_weights(run.config) is not None else ""
-
-
-@rule(
-    "OPT006",
-    "rate-far-from-record",
-    severity=Severity.WARN,
-    level=Level.STATIC,
-    inapplicable=_starts_from_weights,
-    tasks=of_text,
-)
-def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A peak learning rate far from all published rates for its optimizer.
-
-    ## What it does
-    Warns if `optimizer.lr` of a new model is below a quarter of the lowest recorded rate of the optimizer, or
-    if its product with `model.hidden_size` is above four times the highest recorded one. AdamW's published
-    rates are 1e-4 (BERT, arXiv:1810.04805) and 1e-3 at a width of 768 (arXiv:2212.14034); the product counts
-    because the best rate falls with the width (arXiv:2203.03466). Lion's rates are a tenth and a third of
-    AdamW's (arXiv:2302.06675).
-
-    ## Why is this bad?
-    Neither mistake shows in the loss: at a rate too low the model is undertrained, at a rate too high
-    clipping hides the divergence. Only a second run at another rate shows what was lost.
-
-    ## Example
-    ```yaml
-    optimizer:
-      lr: 1e-5   # of a fine-tuning recipe
-    ```
-
-    ## Use instead
-    ```yaml
-    optimizer:
-      lr: 6e-4
-    ```
-    """
-    kind, rate, width = OPTIMIZERS[run.config.optimizer.name], run.config.optimizer.lr, plan.shape.hidden_size
-    lowest, highest = kind.lowest_rate / FAR, kind.highest_rate_by_width * FAR / width
-    if not lowest <= rate <= highest:
-        yield Violation(
-            "optimizer.lr",
-            f"optimizer.lr {rate:g} is outside {lowest:.2g} to {highest:.2g}, which is four times the range "
-            f"recorded for {kind.name} at a width of {width:,}",
-            f"set optimizer.lr between {kind.lowest_rate:.2g} and {kind.highest_rate_by_width / width:.2g}",
-        )
 
 
 @rule("OPT007", "moment-longer-than-run", severity=Severity.WARN, level=Level.STATIC, production_only=True)

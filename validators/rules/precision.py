@@ -18,86 +18,49 @@ MASTER = "float32"
 PATH = "trainer.mixed_precision"
 
 
-@rule("PRE001", "fp32-in-production", severity=Severity.FAIL, level=Level.STATIC, production_only=True)
-def fp32_in_production(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A production run in fp32.
-
-    ## What it does
-    Fails if `trainer.mixed_precision` is `fp32` or `no` in a production run. Smoke runs on a CPU and
-    numerical references use fp32 for good reason and are exempt.
-
-    ## Why is this bad?
-    In fp32, tensor cores are 3 to 16 times slower than in bf16, activations take twice the memory,
-    and flash attention is not available.
-
-    ## Example
-    ```yaml
-    profile: a100-prod
-    trainer:
-      mixed_precision: fp32
-    ```
-
-    ## Use instead
-    ```yaml
-    profile: a100-prod
-    trainer:
-      mixed_precision: bf16
-    ```
-    """
-    precision = run.config.trainer.mixed_precision
-    if precision != "bf16":
-        yield Violation(
-            "trainer.mixed_precision",
-            f"trainer.mixed_precision is {precision} in a production run",
-            "set trainer.mixed_precision to bf16",
-        )
+def _needs_no_bf16(run: ResolvedRun, plan: Plan) -> str:
+    return "" if run.is_production or run.device == "cuda" else "the run uses no GPU"
 
 
-def _production_or_no_gpu(run: ResolvedRun, plan: Plan) -> str:
-    if run.is_production:
-        return "production runs are checked by PRE001 instead"
-    return "" if run.device == "cuda" else "the run uses no GPU"
-
-
-@rule(
-    "PRE004",
-    "fp32-on-gpu",
-    severity=Severity.FAIL,
-    level=Level.STATIC,
-    inapplicable=_production_or_no_gpu,
-)
+@rule("PRE001", "fp32-on-gpu", severity=Severity.FAIL, level=Level.STATIC, inapplicable=_needs_no_bf16)
 def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A smoke or development run in fp32 on a GPU.
+    """A production run, or another run on a GPU, in fp32.
 
     ## What it does
-    Warns about `fp32` and `no` if a smoke or development profile requires CUDA, and fails from 5,000 steps:
-    such a run needs bf16, or a waiver. PRE001 covers production runs; on a CPU, fp32 is appropriate.
+    Fails if `trainer.mixed_precision` is `fp32` or `no` in a production run, and in a smoke or development
+    run on a GPU from 5,000 steps: such a run needs bf16, or a waiver. Warns about shorter ones. Runs on a CPU
+    and numerical references use fp32 for good reason.
 
     ## Why is this bad?
-    Such a run uses other kernels than the production run that it represents, so it shows little about it.
+    In fp32, tensor cores are 3 to 16 times slower than in bf16, activations take twice the memory, and flash
+    attention is not available. A smoke run in fp32 uses other kernels than the production run that it
+    represents, so it shows little about it.
 
     ## Example
     ```yaml
-    profile: gpu-smoke
+    profile: a100-prod
     trainer:
       mixed_precision: fp32
     ```
 
     ## Use instead
     ```yaml
-    profile: gpu-smoke
+    profile: a100-prod
     trainer:
       mixed_precision: bf16
     ```
     """
-    precision = run.config.trainer.mixed_precision
-    if precision != "bf16":
-        message, hint = f"{PATH} is {precision} on a GPU", f"set {PATH} to bf16"
-        if not is_long_on_gpu(run, plan):
-            yield Violation(PATH, message, hint, Severity.WARN)
-            return
-        steps = f"for {plan.max_steps.value:,} steps (limit {LONG_GPU_STEPS:,})"
-        yield Violation(PATH, f"{message} {steps}", f"{hint}, or waive PRE004 with a reason")
+    precision, hint = run.config.trainer.mixed_precision, f"set {PATH} to bf16"
+    if precision == "bf16":
+        return
+    if run.is_production:
+        yield Violation(PATH, f"{PATH} is {precision} in a production run", hint)
+    elif is_long_on_gpu(run, plan):
+        steps = f"{plan.max_steps.value:,} steps (limit {LONG_GPU_STEPS:,})"
+        message = f"{PATH} is {precision} on a GPU for {steps}"
+        yield Violation(PATH, message, f"{hint}, or waive PRE001 with a reason")
+    else:
+        yield Violation(PATH, f"{PATH} is {precision} on a GPU", hint, Severity.WARN)
 
 
 def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:

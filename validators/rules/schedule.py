@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.plan import Plan, pieces
 from profiles.registry import ResolvedRun
@@ -177,17 +178,18 @@ def decay_to_high_floor(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
 
 @rule("SCH004", "evaluation-never-due", severity=Severity.WARN, level=Level.STATIC)
 def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An evaluation, logging or trace interval that is longer than the run.
+    """An interval of evaluation, logging, traces or QK-clip that is longer than the run.
 
     ## What it does
     Warns if `trainer.eval_steps` is above `trainer.max_steps`; 0 explicitly requests only the final
     evaluation. In a production run, also warns about `trainer.logging_steps`. Warns about
-    `trainer.profile_steps` and `trainer.memory_snapshot_step` beyond the last step, and about profiling
-    more than 100 steps.
+    `trainer.profile_steps` and `trainer.memory_snapshot_step` beyond the last step, about profiling
+    more than 100 steps, and about an `optimizer.qk_clip_interval` of muonclip above `trainer.max_steps`.
 
     ## Why is this bad?
     The expected curve will have a single point. Before the first line of metrics, heartbeats have no loss
-    and no throughput, and degradation is not detected.
+    and no throughput, and degradation is not detected. If attention logits are never measured, muonclip is
+    plain Muon under another name.
 
     ## Example
     ```yaml
@@ -216,6 +218,14 @@ def evaluation_never_due(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             f"trainer.logging_steps {trainer.logging_steps:,} exceeds trainer.max_steps "
             f"{trainer.max_steps:,}",
             "lower trainer.logging_steps",
+        )
+    optimizer = run.config.optimizer
+    if OPTIMIZERS[optimizer.name].clips_logits and optimizer.qk_clip_interval > trainer.max_steps:
+        yield Violation(
+            "optimizer.qk_clip_interval",
+            f"qk_clip_interval {optimizer.qk_clip_interval:,} exceeds trainer.max_steps "
+            f"{trainer.max_steps:,}",
+            "lower optimizer.qk_clip_interval; 10 is usual",
         )
     if trainer.profile_steps is not None:
         yield from _profile_violations(*trainer.profile_steps, trainer.max_steps)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
+from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks import metrics_of
 from profiles.registry import ResolvedRun
@@ -12,9 +15,12 @@ from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.data_prepared import prepared_of
 from validators.rules.task_labels import labels_of
-from validators.tasks import labelled, whole_texts
+from validators.tasks import labelled
 
+BEST_METRIC = "trainer.metric_for_best_model"
 CORRELATIONS = ("eval/pearson", "eval/spearman")
+FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
+ONE_SIDED = 0.9
 
 
 @rule("TSK002", "metric-of-another-task", severity=Severity.FAIL, level=Level.STATIC)
@@ -113,17 +119,19 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
     severity=Severity.FAIL,
     level=Level.DATA,
     needs=("inspection",),
-    tasks=whole_texts,
+    tasks=labelled,
 )
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A metric for the best checkpoint that has no value on the evaluation data.
+    """A metric for the best checkpoint that has no value, or one of no use, on the evaluation data.
 
     ## What it does
     Counts the labels of the prepared evaluation data: a Matthews correlation needs texts of two classes, and
-    correlations of a regression need two different scores.
+    correlations of a regression need two different scores. Warns about accuracy if a class has 90 % or more
+    of the labels.
 
     ## Why is this bad?
-    No checkpoint would be the best one, and early stopping would have nothing to judge by.
+    No checkpoint would be the best one, and early stopping would have nothing to judge by. A model that
+    always predicts the frequent class has the accuracy of its share.
 
     ## Example
     ```text
@@ -138,6 +146,9 @@ def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     metric, prepared = run.config.trainer.metric_for_best_model, prepared_of(facts)
     classes = [name for name, count in prepared.eval_labels.items() if count]
     scores = prepared.eval_scores
+    if metric == "eval/accuracy" and classes:
+        yield from _accuracy_of_one_class(run, prepared.eval_labels)
+        return
     if metric == "eval/mcc" and len(classes) == 1 and len(prepared.labels) != 1:  # else DAT021 fails
         problem = f"all {labels_of(run).unit}s of the evaluation have label {printable(classes[0])}"
     elif metric in CORRELATIONS and scores and scores["min"] == scores["max"]:
@@ -145,10 +156,26 @@ def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     else:
         return
     yield Violation(
-        "trainer.metric_for_best_model",
+        BEST_METRIC,
         f"metric_for_best_model {metric} is undefined: {problem}",
-        "set trainer.metric_for_best_model to eval/loss, or evaluate on data with different labels",
+        f"set {BEST_METRIC} to eval/loss, or evaluate on data with different labels",
     )
+
+
+def _accuracy_of_one_class(run: ResolvedRun, counts: Mapping[str, int]) -> Violations:
+    largest = max(counts, key=lambda label: counts[label])
+    share = counts[largest] / sum(counts.values())
+    if share >= ONE_SIDED:
+        reported = [each.name for each in metrics_of(run.config)]
+        # A Matthews correlation of one class is undefined, and an F1 of one class is uninformative.
+        better = next(name for name in FOR_RARE_CLASSES[-1 if share == 1 else 0 :] if name in reported)
+        yield Violation(
+            BEST_METRIC,
+            f"{percent(share)} of the evaluation's {labels_of(run).unit}s have label {printable(largest)}: "
+            "a model that always predicts this label has that accuracy",
+            f"set {BEST_METRIC} to {better}",
+            Severity.WARN,
+        )
 
 
 def _shows_the_machinery(run: ResolvedRun, plan: Plan) -> str:

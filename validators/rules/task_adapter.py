@@ -20,18 +20,20 @@ MOST_SCALE = 64
 
 @rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=adapted)
 def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An adapter that the model's layers, the optimizer or the distributed mode do not support.
+    """An adapter that the model's layers, its weights, the optimizer or the distributed mode do not support.
 
     ## What it does
     With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks, that
-    `adapter.r` is below the smaller side of each of them, that the optimizer is not Muon, and that the ranks
-    hold replicas of the model. Warns if `adapter.alpha / adapter.r` is above 64.
+    `adapter.r` is below the smaller side of each of them, that `model.pretrained_checkpoint` is set, that the
+    optimizer is not Muon, and that the ranks hold replicas of the model. Warns if `adapter.alpha / adapter.r`
+    is above 64.
 
     ## Why is this bad?
     An adapter on no layer trains the head alone. Factors of full rank have more weights than the layer that
     they change. Muon orthogonalizes the update of a whole matrix, and a low-rank factor is only a part of
     one. Sharded adapters have run on CPUs only, not on several GPUs. `alpha / r` multiplies the output of the
-    adapter, so a large ratio diverges at any usual learning rate.
+    adapter, so a large ratio diverges at any usual learning rate. The weights of the encoder are frozen:
+    random ones stay random, and the adapter cannot replace them.
 
     ## Example
     ```yaml
@@ -70,38 +72,10 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     if OPTIMIZERS[config.optimizer.name].matrices_by_muon:
         message = f"optimizer {config.optimizer.name} does not support low-rank adapters"
         yield Violation("optimizer.name", message, "set optimizer.name to adamw")
+    if initial_weights(config) is None:
+        message = "adapter.type is lora, but the frozen encoder starts from random weights"
+        hint = "set model.pretrained_checkpoint to a checkpoint of a pretraining run, or adapter.type to null"
+        yield Violation("model.pretrained_checkpoint", message, hint)
     if config.distributed.mode != "replicated":
         message = f"distributed.mode is {config.distributed.mode}, which does not support adapters"
         yield Violation("distributed.mode", message, "set distributed.mode to replicated")
-
-
-@rule("TSK009", "adapter-on-random-weights", severity=Severity.FAIL, level=Level.STATIC, tasks=adapted)
-def adapter_on_random_weights(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """An adapter on an encoder with random weights.
-
-    ## What it does
-    Requires `model.pretrained_checkpoint` where `adapter.type` is set.
-
-    ## Why is this bad?
-    The weights of the encoder are frozen: random ones stay random, and the adapter cannot replace them.
-
-    ## Example
-    ```yaml
-    adapter:
-      type: lora
-    ```
-
-    ## Use instead
-    ```yaml
-    adapter:
-      type: lora
-    model:
-      pretrained_checkpoint: runs/base/checkpoints/latest
-    ```
-    """
-    if run.config.adapter.type is not None and initial_weights(run.config) is None:
-        yield Violation(
-            "model.pretrained_checkpoint",
-            "adapter.type is lora, but the frozen encoder starts from random weights",
-            "set model.pretrained_checkpoint to a checkpoint of a pretraining run, or adapter.type to null",
-        )

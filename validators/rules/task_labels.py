@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from neobert.config.schema import ClassificationConfig, RunConfig
 from neobert.plan import Plan
-from neobert.plurals import listed, percent
+from neobert.plurals import listed
 from neobert.printable import printable
-from neobert.tasks import metrics_of, spec_of
+from neobert.tasks import spec_of
 from neobert.tasks.spec import Labels
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
@@ -20,9 +20,6 @@ FEW_COPIES, MANY_COPIES = 0.01, 0.1
 
 FAR_MEAN = 10.0
 """Mean score from which DAT030 warns: its training loss is still above that of a constant after 50 steps."""
-
-ONE_SIDED = 0.9
-FOR_RARE_CLASSES = ("eval/mcc", "eval/f1", "eval/loss")
 
 
 def labels_of(run: ResolvedRun) -> Labels:
@@ -134,14 +131,16 @@ def _repeated_column(config: RunConfig) -> Violations:
     tasks=labelled,
 )
 def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Training labels of a single class, or an evaluation with classes that training lacks.
+    """Training labels of a single class, or classes of the evaluation or the head that training lacks.
 
     ## What it does
-    Counts the labels of the prepared training and evaluation data.
+    Counts the labels of the prepared training and evaluation data. Warns about classes that training lacks:
+    of the evaluation, or of the head (label names, or `classification.num_labels`).
 
     ## Why is this bad?
     With one class there is nothing to learn, and accuracy is 100 % from the first step. A class that training
-    lacks is never predicted.
+    lacks is never predicted, and the mean F1 counts a class of the head that is predicted by chance. Often
+    the labels are counted from 1, or the training data is a sorted part.
 
     ## Example
     ```text
@@ -161,11 +160,23 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             f"all {count:,} training {labels.unit}s have label {label}",
             f"check {labels.column}, or shuffle the rows if dataset.train_split selects the first ones",
         )
-    elif prepared.labels and (unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys())):
+        return
+    if not prepared.labels:
+        return
+    if unseen := sorted(prepared.eval_labels.keys() - prepared.labels.keys()):
         yield Violation(
             labels.column,
             f"labels {', '.join(unseen)} of the evaluation are absent from the training data",
             "check how the data is split",
+            Severity.WARN,
+        )
+    missing = [each for each in labels.classes if each not in {*prepared.labels, *unseen}]
+    if missing:
+        yield Violation(
+            labels.setting,
+            f"no training {labels.unit} has label {listed(missing)}, but the head has {len(labels.classes)} "
+            "classes",
+            f"set {labels.setting} to the classes of the data, or check how the data is split",
             Severity.WARN,
         )
 
@@ -255,92 +266,4 @@ def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
             f"{copies:,} of {total:,} evaluation texts are in the training data",
             "remove these texts from the training data, or evaluate on other data",
             Severity.FAIL if copies >= MANY_COPIES * total else Severity.WARN,
-        )
-
-
-@rule(
-    "DAT023",
-    "class-without-texts",
-    severity=Severity.WARN,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=labelled,
-)
-def class_without_texts(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Classes of the head that do not occur in the training labels.
-
-    ## What it does
-    Compares the label names of the task's section, or `classification.num_labels`, with the labels of the
-    prepared training data.
-
-    ## Why is this bad?
-    The head has outputs that are never trained, and the mean F1 over the classes counts a class that is
-    predicted by chance. Often the labels are counted from 1, or the training data is a sorted part.
-
-    ## Example
-    ```yaml
-    classification:
-      num_labels: 5        # labels in the data: 0, 1
-    ```
-
-    ## Use instead
-    ```yaml
-    classification:
-      num_labels: 2
-    ```
-    """
-    prepared, labels = prepared_of(facts), labels_of(run)
-    missing = [each for each in labels.classes if each not in prepared.labels]
-    if prepared.labels and missing:
-        yield Violation(
-            labels.setting,
-            f"no training {labels.unit} has label {listed(missing)}, but the head has {len(labels.classes)} "
-            "classes",
-            f"set {labels.setting} to the classes of the data, or check how the data is split",
-        )
-
-
-@rule(
-    "DAT028",
-    "accuracy-of-one-class",
-    severity=Severity.WARN,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=labelled,
-)
-def accuracy_of_one_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A best checkpoint selected by accuracy, although nearly all evaluation labels are of one class.
-
-    ## What it does
-    With `trainer.metric_for_best_model: eval/accuracy`, warns if a class has 90 % or more of the labels of
-    the evaluation.
-
-    ## Why is this bad?
-    A model that always predicts this class has the accuracy of its share. The best checkpoint is then often
-    one that has learned nothing about the other classes.
-
-    ## Example
-    ```text
-    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/accuracy
-    ```
-
-    ## Use instead
-    ```text
-    eval_labels: {"0": 20, "1": 980}    # metric_for_best_model: eval/mcc
-    ```
-    """
-    counts, labels = prepared_of(facts).eval_labels, labels_of(run)
-    if run.config.trainer.metric_for_best_model != "eval/accuracy" or not counts:
-        return
-    largest = max(counts, key=lambda label: counts[label])
-    share = counts[largest] / sum(counts.values())
-    if share >= ONE_SIDED:
-        reported = [each.name for each in metrics_of(run.config)]
-        # A Matthews correlation of one class is undefined (TSK010), and an F1 of one class is uninformative.
-        better = next(name for name in FOR_RARE_CLASSES[-1 if share == 1 else 0 :] if name in reported)
-        yield Violation(
-            "trainer.metric_for_best_model",
-            f"{percent(share)} of the evaluation's {labels.unit}s have label {printable(largest)}: a model "
-            "that always predicts this label has that accuracy",
-            f"set trainer.metric_for_best_model to {better}",
         )
