@@ -183,8 +183,9 @@ def _shown(values: tuple[Any, Any]) -> str:
 
 def bench_text(report: Mapping[str, Any]) -> str:
     """Format a report of `bench` as text for the terminal."""
+    title, table = fold(_title(report), console.width()), [_row(*arm) for arm in report["arms"].items()]
     summary = fold("\n".join([*_comparison(report), *_baseline(report)]), console.width())
-    return "\n".join([fold(_title(report), console.width()), _table(report), *([summary] if summary else [])])
+    return "\n".join([title, columns([HEAD, *table], indent="  "), *([summary] if summary else [])])
 
 
 def _title(report: Mapping[str, Any]) -> str:
@@ -193,11 +194,6 @@ def _title(report: Mapping[str, Any]) -> str:
     turns = f"{counted(settings['rounds'], 'round')} of {counted(settings['steps_per_turn'], 'step')}"
     after = counted(settings["trim"], "warm-up step")
     return f"{paint(printable(report['device']), 'bold')}: {turns} after {after}, {documents}"
-
-
-def _table(report: Mapping[str, Any]) -> str:
-    rows = [_row(name, arm) for name, arm in report["arms"].items()]
-    return columns([HEAD, *rows], indent="  ")
 
 
 def _row(name: str, arm: Mapping[str, Any]) -> tuple[str, ...]:

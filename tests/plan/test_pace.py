@@ -8,7 +8,7 @@ import pytest
 
 from neobert.config import from_dict
 from neobert.plan import Plan, assumptions_for, build_plan
-from neobert.plan.muon import orthogonalization_flops
+from neobert.plan.pace import orthogonalization_flops
 
 SMALL = {"hidden_size": 512, "num_hidden_layers": 12, "num_attention_heads": 8, "intermediate_size": 2048}
 BF16 = {"mixed_precision": "bf16", "per_device_train_batch_size": 64}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from neobert.families.neobert import spec as family
-from neobert.plan.muon import orthogonalization_flops
+from neobert.plan.pace import orthogonalization_flops
 from tests.validators.judging import found, run_of
 from validators.planning import plan_run
 
