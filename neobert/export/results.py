@@ -13,7 +13,8 @@ from typing import Any
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.markdown import escaped
 from neobert.printable import printable
-from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, figures_of, score_text
+from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, score_text
+from neobert.runfiles.typed_json import read_as
 from neobert.tasks import known_metrics
 
 CARD = "README.md"
@@ -71,7 +72,7 @@ def read_reports(files: Sequence[Path], weights: str) -> list[dict[str, Any]]:
 def _read_report(file: Path, weights: str) -> dict[str, Any]:
     try:
         report = json.loads(file.read_text(encoding="utf-8"))
-        summary = {**report[SUMMARY], "figures": figures_of(report[SUMMARY])}
+        summary = {**report[SUMMARY], "figures": read_as(list[Figure], report[SUMMARY]["figures"])}
         evaluated, _ = report[WEIGHTS], (summary["title"], *summary["notes"])
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         reason = f"missing key {error}" if isinstance(error, KeyError) else printable(str(error))

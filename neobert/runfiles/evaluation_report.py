@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -37,16 +36,6 @@ class Figure:
 def summary(title: str, figures: Sequence[Figure], notes: Sequence[str]) -> dict[str, Any]:
     """Return the summary of a report as JSON values; `notes` are remarks on the scores."""
     return {"title": title, "figures": [asdict(figure) for figure in figures], "notes": list(notes)}
-
-
-def figures_of(content: Mapping[str, Any]) -> list[Figure]:
-    """Read the scores of a summary. Raises `TypeError`, `KeyError` or `ValueError` if it is malformed."""
-    figures = [Figure(**each) for each in content["figures"]]
-    for figure in figures:
-        for value in (figure.value, figure.std, figure.seeds):
-            if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
-                raise ValueError(f"{figure.metric} of {figure.name} is not a number")
-    return figures
 
 
 def score_text(value: float | None, std: float | None = None, *, is_share: bool = True) -> str:

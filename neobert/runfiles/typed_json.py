@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import reprlib
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +22,9 @@ T = TypeVar("T")
 WRONG_VALUE = "Input should "
 """Start of pydantic's messages about a value."""
 UNKNOWN_FIELD = "unexpected_keyword_argument"
+ENCODABLE = {code: code + 0x10_0000 for code in range(0xD800, 0xE000)}
+"""Private characters for lone surrogates, which file names that are not UTF-8 have and pydantic rejects."""
+DECODED = {encodable: code for code, encodable in ENCODABLE.items()}
 
 
 def read_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -> T:
@@ -35,9 +39,23 @@ def read_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -
 
     try:
         adapter = _adapter(kind, modules)  # type: ignore[arg-type]  # mypy knows no type[T] as hashable
-        value: T = adapter.validate_json(json.dumps([content]))[0]
+        text = json.dumps([content], ensure_ascii=False)
+        value: T = adapter.validate_json(text.translate(ENCODABLE))[0]
     except ValidationError as error:
         raise ValueError(_sentence(kind.__name__, error.errors(include_url=False)[0])) from None
+    return value if text.isascii() else _decoded(value)
+
+
+def _decoded(value: Any) -> Any:
+    """Return the value with the names that are not UTF-8 as they were."""
+    if isinstance(value, str):
+        return value.translate(DECODED)
+    if isinstance(value, list | tuple):
+        return type(value)(map(_decoded, value))
+    if isinstance(value, dict):
+        return {_decoded(name): _decoded(each) for name, each in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{each.name: _decoded(getattr(value, each.name)) for each in fields(value)})
     return value
 
 

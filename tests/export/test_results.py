@@ -21,7 +21,7 @@ from neobert.export.results import (
     read_reports,
     training_section,
 )
-from neobert.runfiles.evaluation_report import Figure, figures_of, summary
+from neobert.runfiles.evaluation_report import Figure, summary
 
 SOURCE = {"step": 1_200, "tokens_total": 98_304, "metrics": {"eval/loss": 2.5, "eval/accuracy": 0.25}}
 
@@ -100,9 +100,15 @@ def test_a_suite_states_warm_starts_samples_and_copies():
         ([], "not a report of `neobert-launch evaluate`"),
         ({"weights": "w"}, "missing key 'summary'"),
         ({"summary": summary("t", [], [])}, "missing key 'weights'"),
-        (report(Figure(name="a", metric="m", value=float("nan"))), "m of a is not a number"),
-        (report(Figure(name="a", metric="m", value="high")), "m of a is not a number"),  # type: ignore[arg-type]
-        ({"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}}, "missing"),
+        (
+            report(Figure(name="a", metric="m", value=float("nan"))),
+            "0.value should be a finite number, got nan",
+        ),
+        (report(Figure(name="a", metric="m", value="high")), "0.value should be a valid number, got 'high'"),  # type: ignore[arg-type]
+        (
+            {"weights": "w", "summary": {"figures": [{"name": "a"}], "title": "t", "notes": []}},
+            "0.metric: field required",
+        ),
         ({"weights": "w", "summary": {"figures": [], "title": "t"}}, "missing key 'notes'"),
         (report(weights="other"), "is about weights other than"),
     ],
@@ -120,7 +126,7 @@ HOSTILE = "x | y\n<script>alert(1)</script> ![i](http://e/i.png) [l](javascript:
 def test_texts_of_a_report_are_shown_and_never_act(text):
     figure = Figure(name=text, metric="m", value=0.5, starts_from=text)
     content = summary(text, [figure], [text])
-    rendered = evaluation_section([{**content, "figures": figures_of(content)}])
+    rendered = evaluation_section([{**content, "figures": [figure]}])
     tokens = MarkdownIt("commonmark").enable("table").parse(rendered)
     kinds = {each.type for token in tokens for each in (token, *(token.children or ()))}
     assert kinds.isdisjoint({"html_block", "html_inline", "image", "link_open", "code_inline", "fence"})

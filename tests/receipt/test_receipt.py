@@ -13,6 +13,7 @@ import pytest
 from neobert.errors import ProjectError
 from neobert.receipt import (
     Receipt,
+    VerifiedStart,
     explain_changes,
     explain_mismatch,
     read_receipt,
@@ -121,6 +122,12 @@ def test_the_order_and_the_layout_of_a_receipt_are_free(tmp_path):
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(dict(reversed(content.items()))), encoding="utf-8")
     assert read_receipt(path) == RECEIPT
+
+
+def test_a_folder_whose_name_is_not_utf8_is_read_as_it_is(tmp_path):
+    receipt = replace(RECEIPT, start=VerifiedStart(5, "/runs/caf\udce9/\U0001f600/5"))
+    write_receipt(receipt, tmp_path / "receipt.json")
+    assert read_receipt(tmp_path / "receipt.json") == receipt
 
 
 def test_a_measurement_that_is_none_is_a_refusal(tmp_path):
