@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 
 from launcher.cli import app
-from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK
+from neobert.encoding import Encoder
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, ProjectError
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.export.source import Source, open_source
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-
-pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
 
 
 def run(name: str, folder: Path, tmp_path: Path) -> int:
@@ -25,7 +26,12 @@ def run(name: str, folder: Path, tmp_path: Path) -> int:
     return app.run(["export", str(folder), "--to", "hf", "-o", str(tmp_path / "out")])
 
 
-@pytest.mark.parametrize("name", ["encode", "export"])
+def open_export(folder: Path) -> Source:
+    """Load a model as `export` does."""
+    return open_source([folder], None)
+
+
+@pytest.mark.parametrize("read", [Encoder.load, open_export], ids=["encode", "export"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -43,25 +49,38 @@ def run(name: str, folder: Path, tmp_path: Path) -> int:
     ],
 )
 def test_a_wrong_value_is_one_sentence(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str,
-    change: dict[str, Any], message: tuple[str, ...],
-) -> None:  # fmt: skip
+    model_folder: Path, read: Callable[[Path], Any], change: dict[str, Any], message: tuple[str, ...]
+) -> None:
     """They were tracebacks, a model of no layers, or a model that took all memory and never ended."""
     config = model_folder / "config.json"
-    right = config.read_text()
-    config.write_text(json.dumps(json.loads(right) | change))
+    config.write_text(json.dumps(json.loads(config.read_text()) | change))
     started_s = time.monotonic()
+    with pytest.raises(ProjectError) as refusal:
+        read(model_folder)
+    assert any(each in refusal.value.message for each in message)
+    assert refusal.value.exit_code == EXIT_CHECK_FAILED
+    assert time.monotonic() - started_s < 60
+
+
+@pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("name", ["encode", "export"])
+def test_the_commands_refuse_a_wrong_value_and_take_the_right_one(
+    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    config = model_folder / "config.json"
+    right = config.read_text()
+    config.write_text(json.dumps(json.loads(right) | {"num_hidden_layers": 10**8}))
     assert run(name, model_folder, tmp_path) == EXIT_CHECK_FAILED
     refusal = capsys.readouterr().err
-    assert any(each in refusal for each in message)
+    assert "num_hidden_layers is 100,000,000, but the weights have 2" in refusal
     assert "Traceback" not in refusal
-    assert time.monotonic() - started_s < 60
     config.write_text(right)
     assert run(name, model_folder, tmp_path) == EXIT_OK
 
 
 def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model_is_built(
-    model_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model_folder: Path, tmp_path: Path
 ) -> None:
     """The embedding of two million positions was allocated first, and filled with random numbers."""
     settings = NeoBERTConfig.from_pretrained(model_folder, rope=False)
@@ -69,8 +88,8 @@ def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model
     write_hf_folder(NeoBERTLMHead(settings), read_tokenizer_files(model_folder), folder)
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"max_position_embeddings": 2 * 10**6}))
-    assert run("export", folder, tmp_path) == EXIT_CHECK_FAILED
-    assert "max_position_embeddings is 2,000,000, but the weights have 32" in capsys.readouterr().err
+    with pytest.raises(ProjectError, match="max_position_embeddings is 2,000,000, but the weights have 32"):
+        open_export(folder)
 
 
 @pytest.mark.parametrize(
@@ -86,11 +105,7 @@ def test_more_learned_positions_than_the_weights_have_are_refused_before_a_model
     ],
 )
 def test_a_wrong_value_of_a_transformers_model_is_one_sentence(
-    tmp_path: Path,
-    tokenizer_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any],
-    message: str,
+    tmp_path: Path, tokenizer_dir: Path, change: dict[str, Any], message: str
 ) -> None:
     folder = tmp_path / "bert"
     config = BertConfig(
@@ -100,7 +115,7 @@ def test_a_wrong_value_of_a_transformers_model_is_one_sentence(
     BertForMaskedLM(config).save_pretrained(folder)
     for file in tokenizer_dir.iterdir():
         (folder / file.name).write_bytes(file.read_bytes())
-    assert run("encode", folder, tmp_path) == EXIT_OK
+    Encoder.load(folder)
     (folder / "config.json").write_text(json.dumps(json.loads((folder / "config.json").read_text()) | change))
-    assert run("encode", folder, tmp_path) == EXIT_CHECK_FAILED
-    assert message in capsys.readouterr().err
+    with pytest.raises(ProjectError, match=message):
+        Encoder.load(folder)
