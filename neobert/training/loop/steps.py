@@ -23,7 +23,7 @@ from neobert.plan.pieces import piece_length_at
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
-from neobert.training.loop.task import Batch, Metrics, StepServices
+from neobert.training.loop.task import Batch, StepServices
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import COLLATE
 
@@ -206,18 +206,13 @@ def _warn_of_undefined(trainer: Trainer, found: Mapping[str, float | None]) -> N
 
 
 def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dict[str, float | None]:
+    """Evaluate the objective in eval mode on this rank's microbatches; return the metrics of all ranks."""
     metrics = trainer.task.metrics()
-    _score(trainer, metrics, _batches(trainer, iter(evaluation())))
-    return metrics.values(trainer.world)
-
-
-def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
-    """Evaluate the objective on this rank's microbatches in eval mode, and add the results to `metrics`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     try:
         with world.whole(trainer.module):
-            for done, batch in enumerate(batches, start=1):
+            for done, batch in enumerate(_batches(trainer, iter(evaluation())), start=1):
                 trainer.phases.enter(EVALUATION)
                 trainer.phases.parts = (done, trainer.state.evaluation_parts)
                 with world.autocast():
@@ -227,6 +222,7 @@ def _score(trainer: Trainer, metrics: Metrics, batches: Iterator[Any]) -> None:
     finally:
         trainer.phases.parts = (None, None)
         objective.train()
+    return metrics.values(world)
 
 
 def _batches(trainer: Trainer, stream: Iterator[Any]) -> Iterator[Any]:
