@@ -6,6 +6,7 @@ pydantic is imported by the first call: commands that read no such JSON start 0.
 from __future__ import annotations
 
 import json
+import re
 import reprlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -22,9 +23,10 @@ T = TypeVar("T")
 WRONG_VALUE = "Input should "
 """Start of pydantic's messages about a value."""
 UNKNOWN_FIELD = "unexpected_keyword_argument"
-ENCODABLE = {code: code + 0x10_0000 for code in range(0xD800, 0xE000)}
-"""Private characters for lone surrogates, which file names that are not UTF-8 have and pydantic rejects."""
-DECODED = {encodable: code for code, encodable in ENCODABLE.items()}
+MARK, SHIFT = "\uffff", 0x10_0000
+ENCODABLE = {code: f"{MARK}{chr(code + SHIFT)}" for code in range(0xD800, 0xE000)} | {ord(MARK): MARK + MARK}
+"""Escapes of lone surrogates, which file names that are not UTF-8 have and pydantic rejects."""
+ENCODED = re.compile(f"{MARK}(.)")
 
 
 def read_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -> T:
@@ -49,7 +51,7 @@ def read_as(kind: type[T], content: Any, modules: tuple[ModuleType, ...] = ()) -
 def _decoded(value: Any) -> Any:
     """Return the value with the names that are not UTF-8 as they were."""
     if isinstance(value, str):
-        return value.translate(DECODED)
+        return ENCODED.sub(_surrogate, value)
     if isinstance(value, list | tuple):
         return type(value)(map(_decoded, value))
     if isinstance(value, dict):
@@ -57,6 +59,10 @@ def _decoded(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{each.name: _decoded(getattr(value, each.name)) for each in fields(value)})
     return value
+
+
+def _surrogate(escape: re.Match[str]) -> str:
+    return MARK if escape[1] == MARK else chr(ord(escape[1]) - SHIFT)
 
 
 def _sentence(name: str, error: Mapping[str, Any]) -> str:
