@@ -242,5 +242,4 @@ def _evaluate_mteb(
         document_prefix=document_prefix,
     )
     names = tuple(filter(None, (tasks or "").split(",")))
-    request = evaluate_mteb.Request(model=model, benchmark=benchmark, tasks=names)
-    end(evaluate_mteb.run(request, output, output_format))
+    end(evaluate_mteb.run(model, benchmark, names, output, output_format))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from launcher.probes.probe import UnsupportedError
 from launcher.process.json_child import ask
 from launcher.process.trainer_process import Topology
 from launcher.run.next_command import resume_command
-from launcher.rundir.records import parse_json, parse_lines, read_json, read_outcome
+from launcher.rundir.records import parse_json, read_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
@@ -28,19 +29,17 @@ from neobert.evaluation.glue.summary import (
     KIND,
     SCHEMA_VERSION,
     averages,
-    best_row,
     notes,
     suite_summary,
     task_summary,
 )
-from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
 from neobert.folder_lock import FolderInUseError, held
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
 from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
-from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
+from neobert.runfiles.run_dir import CHECKPOINTS
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
@@ -84,9 +83,11 @@ def _run_missing(suite: Suite, output_format: str) -> int:
             console.tell(f"the evaluation was stopped; {resume_command(has_checkpoint=True)}")
             return ended
         if ended == EXIT_OK:
-            _record(suite, point)
-            _drop_checkpoints(suite, [task] if task.name not in request.sources() else [])
-    _drop_checkpoints(suite, TASKS.values())
+            if suite.result(point) is None:
+                console.tell(f"{task.name}, seed {seed}: no evaluation reported {task.metrics[0]}")
+            _write_report(suite)
+            _drop_checkpoints(suite, [point] if task.name not in request.sources() else [])
+    _drop_checkpoints(suite, starmap(suite.point, request.order()))
     report = _write_report(suite)
     console.write(result_json(report) if output_format == "json" else _table(report))
     return code
@@ -105,15 +106,9 @@ def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
         "weights": str(model),
     }
     prepared = ask(MODULE, content, doing="reading the tasks", hint="see the output above")
-    suite = Suite(request, model, settings, device, prepared["tasks"], prepared["weights"])
-    for name, summary in read_json(output / RESULTS).get("tasks", {}).items():
-        suite.finished |= {(name, int(each["seed"])): each for each in summary["runs"]}
-    # glue.json holds the tasks and seeds of one command only; other runs may be finished too
-    for task, seed in suite.request.order():
-        point = suite.point(task, seed)
-        if suite.result(point) is None and read_outcome(point.folder).get("status") == "finished":
-            _add_result(suite, point)
-    return suite
+    earlier = read_json(output / RESULTS).get("tasks", {})
+    recorded = {each["digest"]: each for summary in earlier.values() for each in summary["runs"]}
+    return Suite(request, model, settings, device, prepared["tasks"], prepared["weights"], recorded)
 
 
 def _has_gpu() -> bool:
@@ -154,16 +149,14 @@ def _config_of(model: Path) -> dict[str, Any]:
     return settings
 
 
-def _drop_checkpoints(suite: Suite, tasks: Iterable[GlueTask]) -> None:
-    """Delete the checkpoints of finished runs of these tasks, unless the request keeps checkpoints.
+def _drop_checkpoints(suite: Suite, points: Iterable[Point]) -> None:
+    """Delete the checkpoints of those of these runs that have finished, unless the request keeps them.
 
     The checkpoints of all runs of a large model would fill a disk.
     """
-    dropped = [] if suite.request.keeps_checkpoints else [task.name for task in tasks]
-    for (name, _), result in suite.finished.items():
-        folder = Path(result["run"]) / CHECKPOINTS
-        if name in dropped and folder.is_relative_to(suite.request.output.absolute()):
-            shutil.rmtree(folder, ignore_errors=True)
+    for point in points:
+        if not suite.request.keeps_checkpoints and suite.result(point) is not None:
+            shutil.rmtree(point.folder / CHECKPOINTS, ignore_errors=True)
 
 
 def _refuse_unusable_overrides(suite: Suite) -> None:
@@ -196,34 +189,6 @@ def _selection(point: Point, request: Request) -> Selection:
     return Selection(None, (point.file,), request.overrides, arguments)
 
 
-def _record(suite: Suite, point: Point) -> None:
-    """Add the best evaluation of a finished run to glue.json."""
-    if _add_result(suite, point):
-        _write_report(suite)
-    else:
-        console.tell(f"{point.task.name}, seed {point.seed}: no evaluation reported {point.task.metrics[0]}")
-
-
-def _add_result(suite: Suite, point: Point) -> bool:
-    """Add the best evaluation of a finished run to the suite; return False if it has none."""
-    try:
-        rows = parse_lines((point.folder / METRICS).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return False
-    best = best_row(point.task, rows)
-    if best is None:
-        return False
-    suite.finished[point.task.name, point.seed] = {
-        "seed": point.seed,
-        "step": best.pop("step"),
-        "metrics": best,
-        "starts_from": point.start.label,
-        "digest": point.digest,
-        "run": str(point.folder),
-    }
-    return True
-
-
 def _write_report(suite: Suite) -> dict[str, Any]:
     """Write glue.json, unless no run has a result; return its content."""
     report = _report(suite)
@@ -234,12 +199,12 @@ def _write_report(suite: Suite) -> dict[str, Any]:
 
 def _report(suite: Suite) -> dict[str, Any]:
     request = suite.request
-    tasks = {}
-    for name in request.tasks:
-        results = (suite.result(suite.point(TASKS[name], seed)) for seed in range(request.seeds))
-        if runs := [result for result in results if result is not None]:
-            tasks[name] = task_summary(name, suite.files[name], runs)
-    missing = [name for name in request.tasks if _num_runs(tasks, name) < request.seeds]
+    results = {
+        name: list(filter(None, (suite.result(suite.point(TASKS[name], n)) for n in range(request.seeds))))
+        for name in request.tasks
+    }
+    tasks = {name: task_summary(name, suite.files[name], runs) for name, runs in results.items() if runs}
+    missing = [name for name, runs in results.items() if len(runs) < request.seeds]
     return {
         "kind": KIND,
         "schema_version": SCHEMA_VERSION,
@@ -255,25 +220,19 @@ def _report(suite: Suite) -> dict[str, Any]:
     }
 
 
-def _num_runs(tasks: Mapping[str, Any], name: str) -> int:
-    return len(tasks[name]["runs"]) if name in tasks else 0
-
-
 def _table(report: Mapping[str, Any]) -> str:
     rows = [["task", "score", "metrics", "seeds", "starts from"]]
     for name, task in report["tasks"].items():
         metrics = ", ".join(f"{metric} {_shown(values)}" for metric, values in task["metrics"].items())
         starts = ", ".join(task["starts_from"])
         rows.append([name, _shown(task["score"]), metrics, str(len(task["runs"])), starts])
-    for label, mean in _averages(report["averages"]):
-        rows.append([label, score_text(mean), "", "", ""])
+    found = report["averages"]
+    means = {"average": found["all"]} | {
+        f"{name}: {len(suite['tasks'])} of {suite['of']}": suite["mean"]
+        for name, suite in found["suites"].items()
+    }
+    rows += [[label, score_text(mean), "", "", ""] for label, mean in means.items()]
     return "\n".join([columns(rows), *notes(report["tasks"], report["missing"])])
-
-
-def _averages(found: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
-    yield "average", found["all"]
-    for name, suite in found["suites"].items():
-        yield f"{name}: {len(suite['tasks'])} of {suite['of']}", suite["mean"]
 
 
 def _shown(values: Mapping[str, Any]) -> str:

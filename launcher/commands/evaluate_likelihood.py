@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +58,8 @@ def _run(
 ) -> int:
     require_model_folder(model.folder)
     output = output_folder(model.output)
-    settings = {
-        "folder": str(model.folder.absolute()),
-        "output": str(output / f"{name}-scores.npy"),
-        "max_length": model.max_length,
-        "dtype": model.dtype,
-        "device": model.device,
-    }
-    request = {"evaluation": name, "settings": settings, **content}
+    paths = {"folder": str(model.folder.absolute()), "output": str(output / f"{name}-scores.npy")}
+    request = {"evaluation": name, "settings": asdict(model) | paths, **content}
     evaluate_in_child(MODULE, request, output / f"{name}.json", table, output_format)
     return EXIT_OK
 

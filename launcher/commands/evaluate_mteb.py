@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +19,20 @@ MODULE = "neobert.evaluation.mteb_suite"
 RESULT, CACHE = "mteb.json", "mteb"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Arguments of `evaluate mteb`: either the name of a benchmark, or names of tasks."""
-
-    model: EmbeddingModel
-    benchmark: str | None
-    tasks: tuple[str, ...]
-
-
-def run(request: Request, output: Path, output_format: str) -> int:
-    """Run the tasks, and print the scores by task type; return 1 if a task failed."""
-    if (request.benchmark is None) == (not request.tasks):
+def run(
+    model: EmbeddingModel, benchmark: str | None, tasks: Sequence[str], output: Path, output_format: str
+) -> int:
+    """Run the tasks or the benchmark, and print the scores by task type; return 1 if a task failed."""
+    if (benchmark is None) == (not tasks):
         message = "exactly one of --benchmark and --tasks is required"
         hint = "add --benchmark 'MTEB(eng, v2)' or --tasks STSBenchmark,NFCorpus"
         raise ProjectError("mteb-tasks", message, hint, exit_code=EXIT_USAGE)
     output = output_folder(output)
     content = {
-        "model": asdict(request.model),
+        "model": asdict(model),
         "cache": str(output / CACHE),
-        "benchmark": request.benchmark,
-        "tasks": list(request.tasks),
+        "benchmark": benchmark,
+        "tasks": list(tasks),
     }
     report = evaluate_in_child(MODULE, content, output / RESULT, _table, output_format)
     return EXIT_CHECK_FAILED if report["failed"] else EXIT_OK

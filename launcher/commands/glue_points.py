@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from launcher.rundir.records import parse_lines, read_outcome
 from neobert.evaluation.glue.settings import Start, run_settings
+from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.task import GlueTask
 from neobert.evaluation.glue.tasks import TASKS
 from neobert.runfiles.checkpoint.folders import BEST
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS
 
 PRETRAINED, RANDOM = "pretrained", "random weights"
 
@@ -84,15 +86,15 @@ class Point:
         return self.folder / CHECKPOINTS / BEST
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Suite:
-    """State of one `evaluate glue` command.
+    """Inputs of one `evaluate glue` command.
 
     Attributes:
         model: folder of the encoder; `settings` is its config.json.
         files: number of rows and digest of each task's files, by task.
         weights: digest of the encoder's weights.
-        finished: results of runs, by task and seed.
+        recorded: results in glue.json, by digest.
     """
 
     request: Request
@@ -101,7 +103,7 @@ class Suite:
     device: str
     files: dict[str, Any]
     weights: str
-    finished: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
+    recorded: Mapping[str, dict[str, Any]]
 
     def point(self, task: GlueTask, seed: int) -> Point:
         """Return the run of a task and seed, with its folder and digest."""
@@ -142,9 +144,24 @@ class Suite:
         return None if source is None else self.point(TASKS[source], seed)
 
     def result(self, point: Point) -> dict[str, Any] | None:
-        """Return the recorded result of a run; None if none is recorded with the same digest."""
-        found = self.finished.get((point.task.name, point.seed))
-        return found if found is not None and found.get("digest") == point.digest else None
+        """Return the best evaluation of a finished run; None if there is none.
+
+        glue.json has the results of one command only, also if their run directories were removed.
+        """
+        if (known := self.recorded.get(point.digest)) is not None:
+            return known
+        metrics = point.folder / METRICS
+        if read_outcome(point.folder).get("status") != "finished" or not metrics.is_file():
+            return None
+        best = best_row(point.task, parse_lines(metrics.read_text(encoding="utf-8")))
+        return best and {
+            "seed": point.seed,
+            "step": best.pop("step"),
+            "metrics": best,
+            "starts_from": point.start.label,
+            "digest": point.digest,
+            "run": str(point.folder),
+        }
 
     def is_finished(self, point: Point) -> bool:
         """Return whether a run has a result, and its best checkpoint if an unfinished run starts from it."""

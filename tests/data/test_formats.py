@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import random
@@ -192,6 +193,8 @@ def tarred() -> bytes:
         ("a b.txt", tarred(), "is a tar archive", "tar -xf 'a b.txt'"),
         ("a.jsonl", b"BZh91AY&SY....", "is bzip2", "a.jsonl.bz2"),
         ("a.jsonl", b"\xfd7zXZ\x00....", "is xz", "a.jsonl.xz"),
+        ("a.txt", gzip.compress(b"text", mtime=0), "is gzip", "mv a.txt a.txt.gz"),
+        ("a.txt", b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
         (
             "a.txt",
             random.Random(1).randbytes(4096),

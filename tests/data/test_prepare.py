@@ -127,15 +127,6 @@ def test_every_option_that_changes_the_text_changes_folder_and_fingerprint(confi
     assert changed.fingerprint != plain.fingerprint
 
 
-def test_another_text_is_another_folder(configure: Configure, tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", sentences(100))
-    before = prepare(configure(dataset__path=str(path)))
-    write_jsonl(path, sentences(100, seed=1))
-    after = prepare(configure(dataset__path=str(path)))
-    assert after.folder != before.folder
-    assert after.fingerprint != before.fingerprint
-
-
 @pytest.mark.parametrize("find", [bytes.find, bytes.rfind])
 def test_texts_of_one_name_size_and_time_are_two(configure: Configure, tmp_path, find):
     """As archives that are made reproducibly leave them."""
@@ -264,12 +255,6 @@ def test_a_trained_tokenizer_lies_beside_the_data(configure: Configure):
     assert first.tokenizer.digest == second.tokenizer.digest
     assert first.tokenizer.num_tokens <= 100
     assert second.tokenizer.tokenizer.model_max_length == 32
-
-
-def test_processes_change_nothing(configure: Configure, tmp_path):
-    one = prepare(configure())
-    two = prepare(configure(dataset__num_proc=2, dataset__cache_dir=str(tmp_path / "two")))
-    assert one.fingerprint == two.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -408,13 +393,6 @@ def test_a_cache_that_cannot_be_written(configure: Configure, tmp_path):
     refused(configure(dataset__cache_dir=str(tmp_path / "file" / "cache")), "DAT009", "cannot be written")
 
 
-def test_a_failure_leaves_nothing(configure: Configure, monkeypatch):
-    monkeypatch.setattr(build, "write_manifest", lambda folder, manifest: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        prepare(configure())
-    assert left_behind(configure()) == []
-
-
 SLOW_CHILD = """
 import sys, time
 from pathlib import Path
@@ -474,26 +452,6 @@ def test_waiting_for_a_process_that_makes_no_progress_ends(tmp_path, monkeypatch
     assert f"process {os.getpid()} on" in caught.value.message
     with hold_lock(path):
         pass
-
-
-def test_progress_keeps_others_waiting(tmp_path, monkeypatch):
-    monkeypatch.setattr(build_lock, "POLL_S", 0.01)
-    path = tmp_path / "x.lock"
-    with hold_lock(path) as report_progress:
-        pause = time.sleep
-
-        def sleep(seconds: float) -> None:
-            report_progress()
-            sleep.calls += 1
-            pause(seconds)
-            if sleep.calls == 20:
-                raise KeyboardInterrupt
-
-        sleep.calls = 0
-        monkeypatch.setattr(build_lock.time, "sleep", sleep)
-        with pytest.raises(KeyboardInterrupt), hold_lock(path, silence_limit_s=0.1):
-            pass
-    assert sleep.calls == 20
 
 
 def test_a_disk_too_full_for_the_owner_s_name(tmp_path, monkeypatch):

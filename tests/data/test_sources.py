@@ -160,15 +160,6 @@ def test_counts_are_what_is_read(tmp_path, kind):
     assert source.count() == len(texts(source))
 
 
-def test_another_content_is_another_identity(tmp_path):
-    path = write_jsonl(tmp_path / "a.jsonl", TEXTS)
-    before = corpus(path).identity()
-    assert corpus(path).identity() == before
-    assert corpus(path, train_split="train[:5]").identity() != before
-    write_jsonl(path, [*TEXTS, "more"])
-    assert corpus(path).identity() != before
-
-
 def test_saved_datasets(tmp_path):
     splits = datasets.DatasetDict(
         train=datasets.Dataset.from_dict({"sentence": TEXTS, "id": list(range(20))}),

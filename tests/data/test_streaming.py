@@ -119,13 +119,6 @@ def test_pauses_double_up_to_the_longest_and_patience_ends():
     assert "failed 7 times, last with ConnectionError: gone" in caught.value.message
 
 
-def test_without_retries_the_first_failure_ends_it():
-    reader, pauses = patient(Flaky({3: [ConnectionError("gone")]}), retries=0)
-    with pytest.raises(ProjectError, match="DAT010"):
-        reader.read(None, 10)
-    assert pauses == []
-
-
 @pytest.mark.parametrize(
     "error", [ValueError("broken row"), FileNotFoundError("no such shard"), KeyError("x")]
 )

@@ -70,10 +70,6 @@ def test_blank_lines_separate_the_documents_of_a_text(tmp_path, suffix):
     assert read(put(tmp_path / f"a.txt{suffix}", content)) == ["one\nmore of one", "two", "three"]
 
 
-def test_a_text_without_blank_lines_is_one_document(tmp_path):
-    assert read(put(tmp_path / "a.txt", b"one\ntwo\nthree\n")) == ["one\ntwo\nthree"]
-
-
 @pytest.mark.parametrize("end", [b"\r\n", b"\r"])
 def test_lines_inside_a_document_end_with_a_line_feed(tmp_path, end):
     assert read(put(tmp_path / "a.txt", end.join([b"one", b"two", b"", b"three"]))) == ["one\ntwo", "three"]
@@ -262,19 +258,6 @@ def test_parquet_columns_are_listed(tmp_path):
 )
 def test_content_that_cannot_be_read(tmp_path, name, content, says):
     refused(put(tmp_path / name, content), "DAT001", says)
-
-
-@pytest.mark.parametrize(
-    ("content", "says", "way_out"),
-    [
-        (gzip.compress(b"some text"), "is gzip", "mv a.txt a.txt.gz"),
-        (b"\x28\xb5\x2f\xfd \x00", "is zstd", "mv a.txt a.txt.zst"),
-    ],
-    ids=["gzip", "zstd"],
-)
-def test_packed_whatever_the_name_says(tmp_path, content, says, way_out):
-    hint = refused(put(tmp_path / "a.txt", content), "DAT001", says).hint
-    assert way_out in hint.replace(f"{tmp_path}/", "")
 
 
 def test_rows_of_parquet_that_are_broken_are_named(tmp_path):

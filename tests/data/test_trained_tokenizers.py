@@ -14,9 +14,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import training_text
-from neobert.data.tokenize.normalization import described, normalizer
 from neobert.data.tokenize.tokenizers import load_tokenizer
-from neobert.data.tokenize.trained import identity_of_trained, train_tokenizer
+from neobert.data.tokenize.trained import described, identity_of_trained, train_tokenizer
+from neobert.data.tokenize.training_text import normalizer
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
 from tests.data.conftest import sentences

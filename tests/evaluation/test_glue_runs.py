@@ -357,3 +357,4 @@ def test_a_real_run_is_scored_and_not_repeated(evaluate, model_folder, glue_data
     assert report["tasks"]["cola"]["metrics"]["mcc"]["mean"] > 0.3
     shutil.rmtree(tmp_path / "out" / "runs")
     assert evaluate(*words) == report
+    assert not (tmp_path / "out" / "runs").exists(), "glue.json has the result"

@@ -221,17 +221,6 @@ def test_one_file_of_several_splits_is_divided(tmp_path):
     assert rows_in(tmp_path / "out", "dev") == [{"text": '"a', "pair": "dev", "label": "entailment"}]
 
 
-def test_all_shards_of_a_split_are_read(tmp_path):
-    folder = tmp_path / "SNLI"
-    folder.mkdir()
-    for number in range(3):
-        row = {**NLI, "sentence1": str(number), "label": number}
-        (folder / f"train-0000{number}-of-00003.jsonl").write_text(jsonl([row]))
-    (folder / "validation-00000-of-00001.jsonl").write_text(jsonl([{**NLI, "label": 0}]))
-    report = prepare_task(TASKS["snli"], tmp_path, tmp_path / "out")
-    assert report["train"]["labels"] == {"contradiction": 1, "entailment": 1, "neutral": 1}
-
-
 @pytest.fixture
 def hub_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a repository with data sets: two configurations, whose classes are in another order."""

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
+from neobert.atomic_write import write_atomically
 from neobert.data.sources.unreadable import unopened
 
 DescribeFile = Callable[[Path], list[Any]]
@@ -82,9 +82,7 @@ class FileDigests:
         """Cache a digest; after a write error, the file is read again next time."""
         with suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            with NamedTemporaryFile("w", dir=self._folder, encoding="ascii", delete=False) as file:
-                json.dump(entry, file)
-            Path(file.name).replace(self._entry(path))
+            write_atomically(self._entry(path), json.dumps(entry).encode("ascii"))
 
     def _entry(self, path: Path) -> Path:
         return self._folder / f"{_blake(os.fsencode(os.path.realpath(path))).hexdigest()}.json"

@@ -117,20 +117,14 @@ def hub_tables(name: str, configurations: Collection[str], hint: str) -> Mapping
 @contextmanager
 def _on_hub(name: str) -> Iterator[bool]:
     """Make `datasets` use only its cache if the Hub is unreachable; yield True in that case."""
-    is_cut_off = not Path(name).exists() and is_out_of_reach()
-    with quiet(), _offline(is_cut_off):
-        yield is_cut_off
-
-
-@contextmanager
-def _offline(is_cut_off: bool) -> Iterator[None]:
-    """Make `datasets` use only its cache if `is_cut_off`: `datasets` reads HF_HUB_OFFLINE at each load."""
     from datasets import config as datasets_config
 
+    is_cut_off = not Path(name).exists() and is_out_of_reach()
     before = datasets_config.HF_HUB_OFFLINE
-    datasets_config.HF_HUB_OFFLINE = before or is_cut_off
+    datasets_config.HF_HUB_OFFLINE = before or is_cut_off  # read at each load
     try:
-        yield
+        with quiet():
+            yield is_cut_off
     finally:
         datasets_config.HF_HUB_OFFLINE = before
 

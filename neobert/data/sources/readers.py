@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,15 +54,19 @@ class TextSource(Protocol):
         """Return a JSON-serializable description of the content; equal descriptions mean equal documents."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class FileSource:
-    """Documents of several files, read in order; `names` are independent of the place of the files."""
+    """Documents of several files, read in order; `names` are independent of the place of the files.
+
+    `known_count` is the number of documents once all were read, else None.
+    """
 
     label: str
     files: tuple[Path, ...]
     names: tuple[str, ...]
     rows: RowFormat
     describe: DescribeFile = described_by_ends
+    known_count: int | None = None
 
     def open(self, state: State | None = None) -> Reader:
         """Start reading at `state`, without opening earlier files; earlier documents are read and skipped."""
@@ -77,20 +80,9 @@ class FileSource:
 
     def count(self) -> int:
         """Count the documents by reading all files once."""
-        return self._count
-
-    @property
-    def known_count(self) -> int | None:
-        """Return the count if all documents were read before; else None."""
-        return self.__dict__.get("_count")
-
-    def remember_count(self, count: int) -> None:
-        """Store the number of documents after a complete read."""
-        self.__dict__["_count"] = count  # where `cached_property` looks: a frozen dataclass sets no attribute
-
-    @cached_property
-    def _count(self) -> int:
-        return sum(1 for path in self.files for _ in read_rows(path, self.rows))
+        if self.known_count is None:
+            self.known_count = sum(1 for path in self.files for _ in read_rows(path, self.rows))
+        return self.known_count
 
     def identity(self) -> Any:
         """Return the names of the files, each with the values that identify its content."""
@@ -118,7 +110,7 @@ class _FileReader(Reader):
             self._file, self._document = self._file + 1, 0
             self._rows = self._open_file(0)
         if self._is_from_start:
-            self._source.remember_count(self._num_read)
+            self._source.known_count = self._num_read
         raise StopIteration
 
     def state(self) -> State:

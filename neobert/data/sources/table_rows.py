@@ -71,22 +71,18 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
 def _json_lines(pieces: Iterator[LinePiece], path: Path) -> Rows:
     for number, line in whole_lines(pieces, path):
         if line.strip():
-            place = f"{path}:{number}"
-            yield place, _object(_parsed(line, place), place)
+            yield (place := f"{path}:{number}"), _object(line, place)
 
 
-def _parsed(line: str, place: str) -> Any:
+def _object(line: str, place: str) -> dict[str, Any]:
     try:
-        return json.loads(line)
+        row = json.loads(line)
     except (ValueError, RecursionError) as error:
         reason = f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else error
         raise unreadable(place, f"is not JSON: {reason}", _ONE_PER_LINE) from error
-
-
-def _object(row: Any, place: str) -> dict[str, Any]:
-    if isinstance(row, dict):
-        return row
-    raise unreadable(place, f"is a JSON {type(row).__name__}, not an object", _ONE_PER_LINE)
+    if not isinstance(row, dict):
+        raise unreadable(place, f"is a JSON {type(row).__name__}, not an object", _ONE_PER_LINE)
+    return row
 
 
 def _json_array(pieces: Iterator[LinePiece], path: Path) -> Rows:

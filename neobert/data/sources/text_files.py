@@ -15,7 +15,7 @@ import gzip
 import lzma
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
@@ -34,6 +34,7 @@ from neobert.plurals import listed
 
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
 """Rows that are searched for labels after an unknown one, and bounds of the list in its message."""
 
@@ -184,17 +185,11 @@ def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
 
 
 def _decompressing(path: Path, compression: str) -> Any:
-    if compression == ".gz":
-        return gzip.open(path, "rb")
-    if compression == ".bz2":
-        return bz2.open(path, "rb")
-    if compression == ".xz":
-        return lzma.open(path, "rb")
     if compression == ".zst":
         import pyarrow as pa
 
         return pa.CompressedInputStream(pa.OSFile(str(path)), "zstd")
-    return path.open("rb")
+    return _OPENERS.get(compression, open)(path, "rb")
 
 
 def _damaged(path: Path, error: Exception) -> Exception:

@@ -55,7 +55,8 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "num_tokens": None if store is None else store.num_tokens,
         "num_eval_tokens": None if prepared.eval is None else prepared.eval.num_tokens,
         "epochs": prepared.report.get("epochs"),
-        "microbatches": _microbatches(config, prepared),
+        # Only if the run counts epochs: packing a large text takes time.
+        "microbatches": count_microbatches(prepared.train, config) if config.trainer.max_epochs else None,
         "fill": prepared.report["microbatch"].get("fill"),
         "truncation_share": train["truncation_share"],
         "dropped_share": (train["dropped"] + train["too_short"]) / max(1, train["documents"]),
@@ -69,15 +70,13 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
         "eval_documents": evaluation.get("documents", 0),
         "eval_copies": evaluation.get("copies_in_training", 0),
         **_tokens_of_weights(config, prepared.tokenizer),
-        "corpora": _corpora(prepared.report.get("corpora", {})),
+        "corpora": [
+            {"label": label} | {name: each[name] for name in ("share", "tokens", "epochs")}
+            for label, each in prepared.report.get("corpora", {}).items()
+        ],
         **shares.summary(),
         **masks.summary(),
     }
-
-
-def _microbatches(config: RunConfig, prepared: PreparedData) -> int | None:
-    """Count the microbatches of an epoch if `trainer.max_epochs` is set; packing a large text takes time."""
-    return None if config.trainer.max_epochs is None else count_microbatches(prepared.train, config)
 
 
 def _scores(store: TokenStore | None) -> dict[str, float]:
@@ -103,12 +102,6 @@ def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[st
     except ProjectError:  # a damaged file, which a run that resumes does not read
         return {}
     return {"weights_tokens": num_tokens, "renumbered_tokens": renumbered}
-
-
-def _corpora(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the label, share, tokens and epochs of each corpus of a mixture."""
-    needed = ("share", "tokens", "epochs")
-    return [{"label": label} | {name: each[name] for name in needed} for label, each in report.items()]
 
 
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.normalization import normalizer
-from neobert.data.tokenize.training_text import counted, head, require_size, require_text
+from neobert.data.tokenize.training_text import counted, head, normalizer, require_size, require_text
 from neobert.progress import Progress
 
 MASK = "[MASK]"

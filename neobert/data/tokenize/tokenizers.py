@@ -19,8 +19,7 @@ from transformers import PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources import hub
 from neobert.data.sources.corpus import Corpus
-from neobert.data.tokenize.normalization import described
-from neobert.data.tokenize.trained import marker_template, train_tokenizer, trained_size
+from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import (
     INERT,

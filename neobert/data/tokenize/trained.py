@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from unicodedata import normalize
 
 from tokenizers import Tokenizer, processors
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.byte_level_bpe import train_bpe
-from neobert.data.tokenize.normalization import is_bert_uncased
-from neobert.data.tokenize.training_text import head
+from neobert.data.tokenize.training_text import head, is_bert_uncased
 from neobert.data.tokenize.wordpiece import train_wordpiece
 from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS
 
 ALGORITHMS = {"wordpiece": train_wordpiece, "bpe": train_bpe}
+DIAERESIS = "\N{COMBINING DIAERESIS}"
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> PreTrainedTokenizerFast:
@@ -48,6 +49,16 @@ def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
     if is_bert_uncased(config):
         return size
     return size | {"lowercase": config.lowercase, "strip_accents": config.strip_accents}
+
+
+def described(backend: Tokenizer) -> dict[str, str]:
+    """Return what a tokenizer does to case and to accents, measured on samples, and its algorithm."""
+    normalized = "Ä" if backend.normalizer is None else backend.normalizer.normalize_str("Ä")
+    return {
+        "algorithm": type(backend.model).__name__,
+        "case": "lowered" if normalized == normalized.lower() else "kept",
+        "accents": "kept" if DIAERESIS in normalize("NFD", normalized) else "deleted",
+    }
 
 
 def marker_template(start: str, end: str, backend: Tokenizer) -> processors.TemplateProcessing:

@@ -1,10 +1,13 @@
-"""Text that a tokenizer is trained on: its head, without words that take hours to train on."""
+"""Text that a tokenizer is trained on: normalized, its head, without words that take hours to train on."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
 
+from tokenizers import normalizers
+
+from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
 from neobert.progress import LOG, Progress
@@ -15,6 +18,31 @@ MAX_WORD, PART_OF_WORD = 2000, 100
 _LETTER = r"[^\s!-/:-@\[-`{-~]"
 _LONG_WORD = re.compile(f"(?<!{_LETTER}){_LETTER}{{{MAX_WORD + 1},}}")
 """A word of more than `MAX_WORD` characters: each merge of a pair reads the whole word."""
+
+
+def is_bert_uncased(config: TokenizerConfig) -> bool:
+    """Return whether the tokenizer to train normalizes text exactly as bert-base-uncased does.
+
+    Earlier versions trained only this kind, so it stays as it was: a run of theirs trains it again.
+    """
+    return config.algorithm == "wordpiece" and config.lowercase and config.strip_accents
+
+
+def normalizer(config: TokenizerConfig) -> normalizers.Normalizer:
+    """Build the normalizer of the tokenizer to train: NFC, and the options of the config.
+
+    WordPiece has white space around each Chinese character, because it splits text into words at white space.
+    """
+    if is_bert_uncased(config):
+        return normalizers.BertNormalizer(lowercase=True)
+    changes = normalizers.BertNormalizer(
+        clean_text=False,  # it deletes joiners, which distinguish words of Persian and of Indian languages
+        handle_chinese_chars=config.algorithm == "wordpiece",
+        strip_accents=config.strip_accents,
+        lowercase=config.lowercase,
+    )
+    # The deletion of accents leaves Korean letters decomposed.
+    return normalizers.Sequence([changes, normalizers.NFC()])
 
 
 def counted(texts: Iterable[str], progress: Progress, following: str = "") -> Iterator[str]:

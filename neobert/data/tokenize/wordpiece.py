@@ -9,8 +9,15 @@ from itertools import accumulate
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.normalization import is_bert_uncased, normalizer
-from neobert.data.tokenize.training_text import PART_OF_WORD, counted, head, require_size, require_text
+from neobert.data.tokenize.training_text import (
+    PART_OF_WORD,
+    counted,
+    head,
+    is_bert_uncased,
+    normalizer,
+    require_size,
+    require_text,
+)
 from neobert.progress import Progress
 
 UNKNOWN = "[UNK]"

@@ -55,7 +55,7 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
     """
     task = TASKS[name]
     reasons = reasons_not_comparable(task, files["train"]["rows"], files["dev"]["rows"])
-    scores = [_score(task, run["metrics"]) for run in runs]
+    scores = [_mean([run["metrics"][metric] for metric in task.metrics]) for run in runs]
     return {
         "score": statistics(scores),
         "metrics": {metric: statistics([run["metrics"][metric] for run in runs]) for metric in task.metrics},
@@ -64,11 +64,6 @@ def task_summary(name: str, files: Mapping[str, Any], runs: Sequence[Mapping[str
         "files": dict(files),
         "runs": [dict(run) for run in runs],
     }
-
-
-def _score(task: GlueTask, metrics: Mapping[str, Any]) -> float | None:
-    values = [metrics[name] for name in task.metrics]
-    return _mean(values)
 
 
 def averages(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

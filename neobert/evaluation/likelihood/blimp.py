@@ -6,6 +6,7 @@ for every sentence gets 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -46,7 +47,7 @@ class Pair:
 def evaluate_blimp(data: Path, settings: Settings, pairs_per_paradigm: int | None) -> dict[str, Any]:
     """Score all pairs, and return a report with the accuracies as JSON values. Raises `ProjectError`."""
     files = _files(data)
-    pairs = list(_limited(_pairs(files), pairs_per_paradigm))
+    pairs = list(_pairs(files, pairs_per_paradigm))
     if not pairs:
         hint = "use a file with minimal pairs"
         raise ProjectError(CODE, "holds no minimal pairs", hint, str(data), EXIT_USAGE)
@@ -94,6 +95,9 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
     def means(members: Mapping[str, Iterable[str]]) -> dict[str, float]:
         return {name: fmean(shares[each] for each in sorted(members[name])) for name in sorted(members)}
 
+    is_whole = (len(pairs), len(shares)) == (PUBLISHED_PAIRS, PUBLISHED_PARADIGMS)
+    size = f"{counted(len(pairs), 'pair')} of {counted(len(shares), 'paradigm')}; BLiMP has "
+    size += f"{PUBLISHED_PAIRS:,} pairs of {PUBLISHED_PARADIGMS} paradigms"
     return {
         "pairs": len(pairs),
         "ties": int((good == bad).sum()),
@@ -101,15 +105,8 @@ def accuracies(pairs: Sequence[Pair], scores: Likelihoods) -> dict[str, Any]:
         "phenomena": means(groups[PHENOMENON]),
         "fields": means(groups[FIELD]),
         "paradigms": shares,
-        "not_comparable": _reasons(pairs, shares),
+        "not_comparable": [] if is_whole else [size],
     }
-
-
-def _reasons(pairs: Sequence[Pair], paradigms: Mapping[str, float]) -> list[str]:
-    if (len(pairs), len(paradigms)) == (PUBLISHED_PAIRS, PUBLISHED_PARADIGMS):
-        return []
-    present = f"{counted(len(pairs), 'pair')} of {counted(len(paradigms), 'paradigm')}"
-    return [f"{present}; BLiMP has {PUBLISHED_PAIRS:,} pairs of {PUBLISHED_PARADIGMS} paradigms"]
 
 
 def _files(data: Path) -> list[Path]:
@@ -121,11 +118,16 @@ def _files(data: Path) -> list[Path]:
     return files
 
 
-def _pairs(files: Sequence[Path]) -> Iterator[Pair]:
+def _pairs(files: Sequence[Path], most: int | None) -> Iterator[Pair]:
+    """Yield the first `most` pairs of each paradigm; all if it is None."""
+    taken: Counter[str] = Counter()
     for place, row in chain.from_iterable(map(read_table, files)):
         good, bad = (_sentence(row.get(column), place) for column in COLUMNS)
         others = (str(row.get(name) or "unknown") for name in (PARADIGM, PHENOMENON, FIELD))
-        yield Pair(good, bad, *others)
+        pair = Pair(good, bad, *others)
+        taken[pair.paradigm] += 1
+        if most is None or taken[pair.paradigm] <= most:
+            yield pair
 
 
 def _sentence(value: object, place: str) -> str:
@@ -136,12 +138,3 @@ def _sentence(value: object, place: str) -> str:
     if isinstance(value, str) and value.strip():
         return value
     raise ProjectError(CODE, f"has no text in {' or '.join(COLUMNS)}", "pass the files of BLiMP", place)
-
-
-def _limited(pairs: Iterable[Pair], most: int | None) -> Iterator[Pair]:
-    """Yield the first `most` pairs of each paradigm; all if it is None."""
-    taken: dict[str, int] = {}
-    for pair in pairs:
-        taken[pair.paradigm] = taken.get(pair.paradigm, 0) + 1
-        if most is None or taken[pair.paradigm] <= most:
-            yield pair
