@@ -37,6 +37,8 @@ Stream = tuple[Tensor, Tensor | None]
 class KernelObjective(TokenObjective):
     """Cross-entropy of tokens, with this project's kernels for blocks, norms and decoder."""
 
+    stream_dtype = COMPUTE
+
     def __init__(
         self,
         backbone: Backbone,

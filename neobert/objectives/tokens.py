@@ -37,7 +37,11 @@ class TokenObjective(Objective):
     shapes are static and the objective can be compiled. `eval_capacity` is the capacity in evaluations.
 
     With `z_loss`, each target adds z_loss times the squared logsumexp of its logits, in training only.
+
+    `stream_dtype`: dtype of the residual stream between blocks; None: autocast decides.
     """
+
+    stream_dtype: torch.dtype | None = None
 
     def __init__(
         self,

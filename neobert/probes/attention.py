@@ -140,6 +140,8 @@ def _rms(error: Tensor) -> float:
 @torch.no_grad()
 def draw_weights(model: nn.Module, seed: int = 0) -> None:
     """Draw weights that keep activations at unit scale: with smaller ones, rounding would hide a fault."""
+    # A residual stream far above the branches that are added to it would hide them in bf16.
+    multiplier = getattr(getattr(model, "config", None), "embedding_multiplier", 1.0)
     draws: dict[torch.device, torch.Generator] = {}
     for name, weight in model.named_parameters():
         if weight.device not in draws:
@@ -148,6 +150,6 @@ def draw_weights(model: nn.Module, seed: int = 0) -> None:
         if weight.dim() == 1:
             weight.normal_(1.0 if name.endswith("weight") else 0.0, 0.1, generator=draw)
         elif isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding):
-            weight.normal_(generator=draw)
+            weight.normal_(0.0, 1.0 / multiplier, generator=draw)
         else:
             weight.normal_(0.0, weight[0].numel() ** -0.5, generator=draw)

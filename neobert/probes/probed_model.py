@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
@@ -46,7 +47,8 @@ def probed_model(
 
     @torch.no_grad()
     def rounded(document: Tensor) -> Tensor:
-        with world.autocast():
+        stream_dtype = objective.stream_dtype if isinstance(objective, TokenObjective) else None
+        with world.autocast(), embedded_in(stream_dtype, backbone.model):
             return backbone.plain(document)
 
     def positions(batch: Any) -> Tensor | None:
@@ -65,6 +67,20 @@ def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, An
     if isinstance(objective, TokenObjective):
         return objective.final_states(objective.encode(inputs))
     return backbone.hidden(inputs)
+
+
+@contextmanager
+def embedded_in(dtype: torch.dtype | None, model: PreTrainedModel) -> Iterator[None]:
+    """Convert the embeddings, and so the residual stream under autocast, to `dtype` if it is not None."""
+
+    def convert(_table: nn.Module, _arguments: Any, embedded: Tensor) -> Tensor:
+        return embedded if dtype is None else embedded.to(dtype)
+
+    handle = model.get_input_embeddings().register_forward_hook(convert)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 @contextmanager

@@ -15,8 +15,10 @@ from neobert.families.attention import AttentionSpec, Window
 from neobert.families.packed_attention import packed_attention
 from neobert.kernels.plain_attention import plain_attention
 from neobert.kernels.reference import rotate
+from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.probes.attention import Probed, attention_answers, draw_weights
 from neobert.probes.layout import Layout, edge_lengths, with_edges, with_other_tokens
+from neobert.probes.probed_model import embedded_in
 
 VOCAB_SIZE, WIDTH, LONGEST, REACH = 97, 32, 160, 8
 SPEC = AttentionSpec(heads=4, kv_heads=4, head_size=8)
@@ -223,3 +225,19 @@ def test_every_token_that_is_to_change_changes():
     assert [len(tokens) for tokens in layout.documents()] == batch.cu_seqlens.diff()[
         : batch.num_segments
     ].tolist()
+
+
+def test_multiplied_embeddings_are_at_unit_scale_and_in_the_dtype_of_the_stream():
+    config = NeoBERTConfig(
+        vocab_size=VOCAB_SIZE, hidden_size=64, num_hidden_layers=1, num_attention_heads=1,
+        intermediate_size=96, embedding_multiplier=22.6,
+    )  # fmt: skip
+    model = NeoBERTLMHead(config)
+    draw_weights(model)
+    embeddings = model.get_input_embeddings()
+    assert float(22.6 * embeddings.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
+    ids = torch.arange(4)
+    with embedded_in(torch.bfloat16, model):
+        assert embeddings(ids).dtype == torch.bfloat16
+    with embedded_in(None, model):
+        assert embeddings(ids).dtype == torch.float32
