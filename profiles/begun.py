@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from neobert.config.annotations import TAG
 from neobert.config.canonical import flatten, to_dict
@@ -22,8 +21,7 @@ OUTPUT_DIR = "trainer.output_dir"
 RUN: Final = "run"
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(NamedTuple):
     """Record of a run directory, as its last launch wrote it.
 
     Attributes:

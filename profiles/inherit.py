@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from neobert.config.document import Document, load_document
 from neobert.config.key_suggestions import closest
@@ -21,8 +22,7 @@ OPTION = "--profile"
 LOCK = SHIPPED / "profiles.lock"
 
 
-@dataclass(frozen=True, slots=True)
-class Layers:
+class Layers(NamedTuple):
     """A profile with its bases: section `about`, documents (base first, without `about`), and file paths."""
 
     about: Document

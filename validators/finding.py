@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_CHECK_UNKNOWN, EXIT_OK
 
@@ -91,8 +91,7 @@ class CheckResult:
 NOT_JUDGED = (Status.SKIP, Status.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """Overall result of a run's checks, with the exit code of the process."""
 
     name: Literal["pass", "fail", "unknown"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
@@ -49,8 +48,7 @@ def every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every 
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """A published check.
 
     Attributes:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
 from launcher.commands.rule import note_retired
@@ -36,8 +37,7 @@ MOST_TRIED = 100
 WORST_FIRST = (Status.FAIL, Status.UNKNOWN, Status.WARN, Status.PASS, Status.SKIP)
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """Selection of rules by code or prefix."""
 
     select: tuple[str, ...] = ()
@@ -61,8 +61,7 @@ class Choice:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """Arguments of `lint`.
 
     `strict`: warnings count as failures; `quiet`: print findings only; `needs_data`: local text must exist,

@@ -6,9 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from launcher.io.files import RUN_FILE_SUFFIXES
 from neobert.config import ConfigError, all_keys, sections
@@ -35,8 +35,7 @@ TOML_KEY = re.compile(r"""^\[*+[ \t]*+["']?([A-Za-z_][\w-]*+)["']?[\w. \t"'-]*+[
 JSON_KEY = re.compile(r'"([^"\\]*)"\s*:')
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
+class Discovered(NamedTuple):
     """Files to lint, in order, and skipped files, with possibly misspelt run files first."""
 
     files: tuple[Path, ...]
@@ -84,8 +83,7 @@ def _in_folder(folder: Path) -> Iterator[tuple[Path, LeftOut | None]]:
                 yield Path(place, name), left_out_because(Path(place, name))
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """A path that is not linted. `meant`: a section name, if half of the keys resemble known sections."""
 
     path: Path

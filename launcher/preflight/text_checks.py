@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 GROUP = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class TextChecks:
+class TextChecks(NamedTuple):
     """Results of the rules; `texts` are the previewed texts, `note` is why they were not checked."""
 
     findings: list[Finding]

@@ -9,11 +9,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from datetime import date
 from functools import cache
 from math import isfinite
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from neobert.config.annotations import (
     TAG,
@@ -55,8 +55,7 @@ PROFILE_KEYS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """Value that the schema rejects, with its path. `kind` is a constant of this module, such as UNKNOWN."""
 
     kind: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field
 from datetime import date
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 from neobert.config.annotations import (
     annotation_at,
@@ -35,8 +35,7 @@ FEW = 5
 BOUNDS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
 
 
-@dataclass(frozen=True, slots=True)
-class KeyInfo:
+class KeyInfo(NamedTuple):
     """Key of the schema.
 
     Attributes:

@@ -5,7 +5,6 @@ Units that differ are converted here. Sources of units: transformers (`TrainingA
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path as FilePath
@@ -34,6 +33,8 @@ class Translation(NamedTuple):
 @cache
 def table() -> Mapping[str, Mapping[str, str]]:
     """Return the parts of the table, each with the replacement of every name."""
+    import tomllib  # only files with other keys need it
+
     text = FilePath(__file__).with_suffix(".toml").read_text("utf-8")
     parts = tomllib.loads(text.replace("{encoders}", ", ".join(("neobert", *get_args(Architecture)))))
     return {

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, time
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 OriginKind = Literal["default", "profile", "run", "file", "override"]
 Scalar = str | int | float | bool | None
@@ -45,8 +45,7 @@ class Node:
     key: Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Flaw:
+class Flaw(NamedTuple):
     """Config error with the position to report. Readers collect flaws, so that all are reported at once."""
 
     code: str

@@ -5,8 +5,7 @@ Each entry names the module of `neobert.optim` that builds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ADAM_KEYS = frozenset({"lr", "betas", "eps", "weight_decay"})
 MUON_KEYS = frozenset(
@@ -15,8 +14,7 @@ MUON_KEYS = frozenset(
 CLIP_KEYS = frozenset({"qk_clip_threshold", "qk_clip_alpha", "qk_clip_interval", "qk_clip_chunk_size"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerKind:
+class OptimizerKind(NamedTuple):
     """An entry of the table.
 
     Attributes:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from neobert.config.canonical import digest, to_dict
 from neobert.config.document import Document, Sources
@@ -43,9 +42,8 @@ class FrozenDict(dict[str, Any]):
         return FrozenDict, (dict(self),)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """Configuration with the origin of each value, its digest, and the variables that it uses.
+class Resolution(NamedTuple):
+    """Configuration with the origin of each value, and the variables that it uses.
 
     Attributes:
         outdated_paths: keys of run files whose path exists only relative to the working directory.
@@ -53,9 +51,13 @@ class Resolution:
 
     config: RunConfig
     origins: Mapping[str, Origin]
-    digest: str
     references: References
     outdated_paths: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the configuration."""
+        return digest(self.config)
 
 
 def resolve(
@@ -80,7 +82,7 @@ def resolve(
     flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
-    return Resolution(config, _origins(root), digest(config), references, outdated_paths)
+    return Resolution(config, _origins(root), references, outdated_paths)
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:

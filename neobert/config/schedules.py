@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 from neobert.config.decays import DECAYS
@@ -16,8 +15,7 @@ from neobert.config.schema import DataCollatorConfig, SchedulerConfig, TrainerCo
 WARMUP_START = 1e-4
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(NamedTuple):
     """A schedule in optimizer steps, with percentages and defaults resolved.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from neobert.config.schema import RunConfig
@@ -23,8 +22,7 @@ def supports_all(_config: RunConfig) -> Iterator[Unsupported]:
     yield from ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class Family(NamedTuple):
     """A model family. Callables take the family's own section `model`.
 
     Attributes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from neobert.units import BYTES_PER_MIB
 
@@ -37,16 +37,14 @@ class Measured:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class EpochSize:
+class EpochSize(NamedTuple):
     """Number of microbatches of one epoch over all ranks; `source` explains how it was determined."""
 
     num_microbatches: int
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Step that a run starts from; 0 without a checkpoint.
 
     Attributes:

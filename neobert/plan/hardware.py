@@ -8,7 +8,7 @@ channels.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.plan.derived import AFRESH, EpochSize, Start
@@ -33,8 +33,7 @@ SLOWDOWNS = {
 """Clock throttle reasons by NVML bit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """GPU model: peak FLOP/s, memory bandwidth in bytes/s, memory in GiB, CUDA compute capability."""
 
     name: str

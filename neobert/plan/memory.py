@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig, RunConfig
@@ -32,8 +32,7 @@ CHUNK_VALUES = 2**26
 ROW_MULTIPLE = 128
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(NamedTuple):
     """Predicted memory of one device in MiB."""
 
     weights_mib: float

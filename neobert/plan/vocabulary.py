@@ -11,10 +11,9 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.families.table import requested_rows
@@ -42,8 +41,7 @@ ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
 """Special tokens that masked pretraining needs; tokenizer.allow_special_token_rewrite adds missing ones."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenizerSize:
+class TokenizerSize(NamedTuple):
     """Number of tokens of a tokenizer, before rounding; `source` explains how it was determined.
 
     `num_inert` of them do not occur in text: the trainer added them to a vocabulary that it rounded up.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
@@ -27,8 +26,7 @@ SCHEDULE = (*RATE, "trainer.early_stopping_patience")
 ABSENT = "absent"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(NamedTuple):
     """Config key whose value differs between a checkpoint and the current run."""
 
     key: str

@@ -88,8 +88,7 @@ ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
 """Metrics of several tasks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     """Size and FLOPs of the head, which runs after the encoder.
 
     Attributes:

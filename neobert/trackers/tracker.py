@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 Settings = Mapping[str, Any]
 """The resolved config as plain values."""
@@ -21,8 +20,7 @@ class Session(Protocol):
         """Send or write the remaining metrics and end the session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrackedRun:
+class TrackedRun(NamedTuple):
     """Run whose metrics a session logs.
 
     Attributes:
@@ -43,8 +41,7 @@ class TrackedRun:
         return self.run_dir.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tracker:
+class Tracker(NamedTuple):
     """Entry of the table of trackers.
 
     Attributes:

@@ -8,9 +8,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from neobert.config.schema.model import SIZES, HfModelConfig
 from neobert.errors import ProjectError
@@ -23,8 +22,7 @@ LARGEST = 2**31
 """Upper bound of every size; larger values are not sizes of a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(NamedTuple):
     """Model settings by transformers' names.
 
     Attributes:
