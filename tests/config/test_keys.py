@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,13 +102,3 @@ def test_importing_the_configuration_loads_no_pydantic_yaml_or_torch() -> None:
         "difflib",
         "tomllib",
     }
-
-
-def test_pydantic_is_imported_in_one_module() -> None:
-    users = [
-        path.relative_to(ROOT).as_posix()
-        for room in ("neobert", "profiles", "validators", "launcher")
-        for path in (ROOT / room).rglob("*.py")
-        if re.search(r"^\s*(?:from|import) pydantic\b", path.read_text(), re.MULTILINE)
-    ]
-    assert users == ["neobert/config/hydrate.py"]
