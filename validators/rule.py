@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from neobert.plan import Plan
 from neobert.tasks import TaskSpec
@@ -48,7 +49,8 @@ def every_task(spec: TaskSpec) -> bool:  # noqa: ARG001  the signature of every 
     return True
 
 
-class Rule(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
     """A published check.
 
     Attributes:

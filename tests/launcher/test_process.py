@@ -176,29 +176,28 @@ def test_an_error_of_the_child_is_told_once(tmp_path: Path) -> None:
     assert "hint: check the source" in text
 
 
-@pytest.mark.parametrize(("step", "expected"), [(0, " (no checkpoint of that step)"), (20, ": {0}/20")])
-def test_the_best_evaluation_is_named_with_its_checkpoint(tmp_path: Path, step: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("step", "best", "expected"),
+    [
+        (0, "", " (no checkpoint of that step)"),
+        (0, "20", " (no checkpoint of that step; checkpoints/best is step 20)"),
+        (20, "", ": {0}/20"),
+    ],
+)
+def test_the_best_evaluation_is_named_with_its_checkpoint(
+    tmp_path: Path, step: int, best: str, expected: str
+) -> None:
     losses = {0: 3.0, 20: 3.0, 40: 3.0} | {step: 2.5}
     rows = [json.dumps({"step": at, "eval/loss": loss}) for at, loss in losses.items()]
     (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
     (tmp_path / "resolved.json").write_text('{"task": "pretrain"}', encoding="utf-8")
+    checkpoints = tmp_path / "checkpoints"
     for saved in (20, 40):
-        (tmp_path / "checkpoints" / str(saved)).mkdir(parents=True)
+        (checkpoints / str(saved)).mkdir(parents=True)
+    if best:
+        (checkpoints / "best").symlink_to(best)
     text = summary_text(conclude(tmp_path, 0, [], None)).replace("\n    ", " ")
-    checkpoint = expected.format(tmp_path / "checkpoints")
-    assert f"best: eval loss 2.5000 at step {step}{checkpoint}" in text.splitlines()
-
-
-def test_the_checkpoint_linked_as_best_is_named_if_the_best_step_has_none(tmp_path: Path) -> None:
-    rows = [json.dumps({"step": step, "eval/loss": loss}) for step, loss in ((0, 2.0), (20, 3.0), (40, 4.0))]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
-    (tmp_path / "resolved.json").write_text('{"task": "pretrain"}', encoding="utf-8")
-    for saved in (20, 40):
-        (tmp_path / "checkpoints" / str(saved)).mkdir(parents=True)
-    (tmp_path / "checkpoints" / "best").symlink_to("20")
-    text = summary_text(conclude(tmp_path, 0, [], None)).replace("\n    ", " ")
-    expected = "best: eval loss 2.0000 at step 0 (no checkpoint of that step; checkpoints/best is step 20)"
-    assert expected in text.splitlines()
+    assert f"best: eval loss 2.5000 at step {step}{expected.format(checkpoints)}" in text.splitlines()
 
 
 def test_a_run_that_trained_names_the_command_that_draws_it(tmp_path: Path) -> None:

@@ -37,6 +37,24 @@ BEAT = {
 ROW = {"step": 10, "train/loss": 2.5, "train/tokens_per_sec": 12345.6, "eval/loss": 3.5}
 
 
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], StringIO]:
+    """Give progress bars a terminal of a width, and return what they write."""
+
+    def of_width(columns: int) -> StringIO:
+        out = StringIO()
+        shown_on = Console(file=out, force_terminal=True, width=columns, no_color=True)
+        monkeypatch.setattr(progress_bar, "Console", lambda **_: shown_on)
+        return out
+
+    return of_width
+
+
+def plain(out: StringIO) -> str:
+    """Return the lines of a terminal without what moves its cursor."""
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n")
+
+
 def append(path: Path, *rows: Any, torn: str = "") -> None:
     with path.open("a", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
@@ -111,11 +129,8 @@ def test_a_line_in_words() -> None:
     assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
 
 
-def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = StringIO()
-    monkeypatch.setattr(
-        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
-    )
+def test_the_progress_bar_shows_it_all(tmp_path: Path, terminal: Callable[[int], StringIO]) -> None:
+    out = terminal(160)
     view = progress_bar.ProgressView(Watch(tmp_path, -1, max_steps=40))
     append(tmp_path / "metrics.jsonl", {"step": 5, "eval/loss": 4.0})
     view.refresh()
@@ -139,17 +154,15 @@ def test_the_progress_bar_shows_it_all(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("columns", "bar"), [(40, 0), (80, 10), (120, 24)])
 @pytest.mark.parametrize("steps", [40, 1_000_000])
 def test_a_line_fits_its_terminal_and_the_bar_stays_as_wide(
-    columns: int, bar: int, steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    columns: int, bar: int, steps: int, tmp_path: Path, terminal: Callable[[int], StringIO]
 ) -> None:
-    out = StringIO()
-    terminal = Console(file=out, force_terminal=True, width=columns, no_color=True)
-    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    out = terminal(columns)
     view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", ROW)
     beat = {**BEAT, "phase": "data_wait", "max_steps": steps, "step": steps, "eta_s": 72_600}
     append(tmp_path / "heartbeat_rank0.jsonl", beat)
     view.close()
-    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").split("\n")
+    lines = plain(out).split("\n")
     last = next(line for line in reversed(lines) if "data_wait" in line)
     assert last.count("━") == bar
     assert f"{steps}/{steps}" in last
@@ -175,19 +188,17 @@ def test_the_least_telling_values_go_first() -> None:
 
 
 def test_a_classifier_shows_its_metrics_at_80_columns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, terminal: Callable[[int], StringIO]
 ) -> None:
     """The live line has the metric that selects checkpoints; the line of an evaluation has all of them."""
-    out = StringIO()
-    terminal = Console(file=out, force_terminal=True, width=80, no_color=True)
-    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    out = terminal(80)
     config = {"task": "classification", "trainer": {"metric_for_best_model": "eval/mcc"}}
     (tmp_path / "resolved.json").write_text(json.dumps(config), encoding="utf-8")
     view = progress_bar.ProgressView(Watch(tmp_path, -1))
     append(tmp_path / "metrics.jsonl", {**ROW, "eval/accuracy": 0.8125, "eval/f1": 0.5, "eval/mcc": 0.3125})
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 1000, "max_steps": 10_000})
     view.close()
-    lines = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").split("\n")
+    lines = plain(out).split("\n")
     assert "step 10/10000  eval loss 3.5000  accuracy 81.25%  f1 0.5000  mcc 0.3125" in map(str.strip, lines)
     assert any("1000/10000  loss 2.5  mcc 0.3125" in line for line in lines)
     assert metric_text("eval/source_accuracy", 0.25) == "source_accuracy 25.00%"
@@ -239,16 +250,14 @@ def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
     out.truncate(out.seek(0))
     view.refresh()
     view.progress.refresh()
-    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()).replace("\r", "\n").strip().split("\n")[-1]
+    return plain(out).strip().split("\n")[-1]
 
 
 def test_the_line_follows_a_restart_and_the_progress_of_a_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, terminal: Callable[[int], StringIO]
 ) -> None:
     """Until the new trainer reports, the phase and the ETA of the killed one are not those of the run."""
-    out, beats = StringIO(), tmp_path / "heartbeat_rank0.jsonl"
-    terminal = Console(file=out, force_terminal=True, width=100, no_color=True)
-    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
+    out, beats = terminal(100), tmp_path / "heartbeat_rank0.jsonl"
     view = progress_bar.ProgressView(Watch(tmp_path, -1))
     try:
         here = {"boot_id": boot_id(), "boot_s": 50.0}
@@ -304,38 +313,34 @@ def test_a_view_that_fails_does_not_end_the_run(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.count("live view disabled") == 1
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> StringIO:
-    """What a progress bar writes."""
-    out = StringIO()
-    monkeypatch.setattr(
-        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
-    )
-    return out
-
-
 EARLIER = {**BEAT, "seq": 7, "phase": "finished", "step": 40}
 
 
-def test_a_bar_shows_no_heartbeat_of_an_earlier_session(tmp_path: Path, terminal: StringIO) -> None:
+def test_a_bar_shows_no_heartbeat_of_an_earlier_session(
+    tmp_path: Path, terminal: Callable[[int], StringIO]
+) -> None:
+    out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"}, EARLIER)
     view = progress_bar.ProgressView(Watch(tmp_path, 10))
     view.refresh()
     (tmp_path / "heartbeat_rank0.jsonl").write_text("", encoding="utf-8")
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 5, "phase": "save"})  # cut back to step 10
     view.close()
-    assert "starting" in terminal.getvalue()
-    assert not re.search("finished|save|40/40", terminal.getvalue())
+    assert "starting" in out.getvalue()
+    assert not re.search("finished|save|40/40", out.getvalue())
 
 
-def test_a_bar_begins_at_the_step_that_is_resumed(tmp_path: Path, terminal: StringIO) -> None:
+def test_a_bar_begins_at_the_step_that_is_resumed(
+    tmp_path: Path, terminal: Callable[[int], StringIO]
+) -> None:
+    out = terminal(160)
     append(tmp_path / "heartbeat_rank0.jsonl", EARLIER)
     view = progress_bar.ProgressView(Watch(tmp_path, 10, 60))
     view.refresh()
-    assert "10/60" in terminal.getvalue()
+    assert "10/60" in out.getvalue()
     append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "seq": 8, "step": 11})
     view.close()
-    assert "11/40" in terminal.getvalue()
+    assert "11/40" in out.getvalue()
 
 
 def test_a_warning_of_the_trainer_is_shown_once_and_as_text(

@@ -89,8 +89,7 @@ def causal(rehearsal, monkeypatch):
         auto_class="AutoModelForCausalLM",
     )
     monkeypatch.setitem(TASKS, "pretrain", spec)
-    family = replace(
-        NEOBERT,
+    family = NEOBERT._replace(
         module="tests.rehearsal.toy_decoder",
         read_shape=lambda section, *sizes: replace(
             read_shape(section, *sizes), attention=toy_decoder.spec_of(section)

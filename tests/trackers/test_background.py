@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import time
@@ -42,7 +41,7 @@ class Session:
 
 def opened(monkeypatch, start):
     """Open trackio with another `start`."""
-    fake = dataclasses.replace(TRACKERS["trackio"], start=start)
+    fake = TRACKERS["trackio"]._replace(start=start)
     monkeypatch.setitem(TRACKERS, "trackio", fake)
     monkeypatch.setattr("importlib.metadata.version", lambda package: "1")
     (found,) = open_trackers(["trackio"], RUN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from pathlib import Path
 
@@ -60,7 +59,7 @@ def test_each_tracker_has_the_values_of_metrics_jsonl(trackio_folder, tmp_path, 
         raise ConnectionError("no route to wandb")
 
     monkeypatch.setattr("importlib.metadata.version", lambda package: "1")
-    monkeypatch.setitem(TRACKERS, "wandb", dataclasses.replace(TRACKERS["wandb"], start=fail))
+    monkeypatch.setitem(TRACKERS, "wandb", TRACKERS["wandb"]._replace(start=fail))
     sections = {"trackers": ["wandb", "trackio", "tensorboard"], "trackio": {"project": "tiny"}}
     run_dir = write_run(tmp_path / "run", corpus, sections)
     assert train(run_dir) == 0
