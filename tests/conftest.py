@@ -43,6 +43,7 @@ LENIENT = settings(
 )
 settings.register_profile("default", LENIENT, max_examples=50)
 settings.register_profile("thorough", LENIENT, max_examples=500)  # make test-thorough
+settings.register_profile("brief", LENIENT, max_examples=10)  # make unit
 settings.load_profile("default")
 
 

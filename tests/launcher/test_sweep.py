@@ -183,6 +183,7 @@ def test_checkpoints_tell_what_a_run_was_begun_with(tmp_path: Path) -> None:
     assert settings_begun_with(run, folder) == (), "it starts at step 0"
 
 
+@pytest.mark.child
 def test_points_that_were_begun_otherwise_are_refused_unless_allowed(
     command: Callable[..., Any], launch: Callable[..., Any]
 ) -> None:

@@ -129,7 +129,8 @@ def edited(situation: Situation, way: list[Edit], values: dict[str, Any]) -> Sit
 def followed(situation: Situation, way: list[Edit], finding: Finding, folder: Path) -> Judged:
     """Judge the situation after the edits; a value is raised or lowered until the finding is gone."""
     values = values_of(situation, folder)
-    for _ in range(MOST_STEPS if way[0].verb in ("raise", "lower") else 1):
+    is_repeated = way[0].verb in ("raise", "lower") and finding.code not in MEASURED_AGAIN
+    for _ in range(MOST_STEPS if is_repeated else 1):
         situation = edited(situation, way, values)
         judged = judge_in(folder, situation)
         if not is_open(finding, judged):
