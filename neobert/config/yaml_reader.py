@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 DECIMAL = re.compile(r"[-+]?[0-9]+")
-OCTAL = re.compile(r"0o[0-7]+")
-HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
+OCTAL_OR_HEXADECIMAL = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-INFINITY = re.compile(r"[-+]?\.(?:inf|Inf|INF)")
-NOT_A_NUMBER = re.compile(r"\.(?:nan|NaN|NAN)")
+NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 MOST_DIGITS = 4000
 
@@ -58,13 +56,9 @@ def read_number(text: str) -> int | float | None:
         return int(text) if len(text) < MOST_DIGITS else LARGEST_INT + 1
     if FLOAT.fullmatch(text):
         return float(text)
-    if OCTAL.fullmatch(text):
-        return int(text[2:], 8)
-    if HEXADECIMAL.fullmatch(text):
-        return int(text[2:], 16)
-    if INFINITY.fullmatch(text):
-        return float(text.replace(".", ""))
-    return float("nan") if NOT_A_NUMBER.fullmatch(text) else None
+    if OCTAL_OR_HEXADECIMAL.fullmatch(text):
+        return int(text, 0)
+    return float(text.replace(".", "")) if NOT_FINITE.fullmatch(text) else None
 
 
 def read_yaml(text: str, file: str, kind: OriginKind) -> tuple[Node | None, list[Flaw]]:
