@@ -82,7 +82,9 @@ def attend_plainly(
 ) -> tuple[Tensor, None]:
     """Attend within one document by the formula of the model's shape, without dropout."""
     q, k, v = (each.transpose(1, 2) for each in (query, key, value))
-    return plain_attention(q, k, v, spec.of_layer(cast("int", module.layer_idx))), None
+    # Only models with windows have to number their blocks.
+    of_block = spec if spec.window is None else spec.of_layer(cast("int", module.layer_idx))
+    return plain_attention(q, k, v, of_block), None
 
 
 AttentionInterface.register(PACKED, attend_packed)

@@ -50,7 +50,7 @@ WEIGHTS: dict[str, tuple[str, Callable[[ModelShape], Iterator[tuple[str, Shape]]
     "bert": ("bert.", bert_weights),
     "modernbert": ("model.", modernbert_weights),
 }
-"""For each architecture, the prefix of its encoder's names, and its weights."""
+"""For each architecture, the prefix of its encoder's names, and its weights; the trainer compares others."""
 
 
 def refuse_other_weights(config: RunConfig, path: Path) -> None:
@@ -58,6 +58,8 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     if not isinstance(config.model, HfModelConfig):
         return
     shape = shape_of(config, requested_rows(config.model) or 1)
+    if shape.architecture not in WEIGHTS:
+        return
     prefix, expected = WEIGHTS[shape.architecture]
     folder = folder_of_weights(path)
     found = {name.removeprefix(prefix): size for name, size in tensor_shapes(folder).items()}

@@ -6,6 +6,7 @@ Defaults are transformers' own. D hidden, F feed-forward width, V vocabulary, P 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
@@ -16,10 +17,6 @@ from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.tasks.table import spec_of
 
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
-ATTENTION_DROPOUT = {"bert": ("attention_probs_dropout_prob", 0.1), "modernbert": ("attention_dropout", 0.0)}
-"""Setting of the dropout of attention, which only SDPA has, and transformers' default, by architecture."""
-POOLINGS = {"bert": ("cls",), "modernbert": ("avg", "cls")}
-"""Poolings of transformers' sequence classifiers, by architecture."""
 LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
@@ -123,9 +120,23 @@ def _window(settings: Settings, layers: int) -> Window | None:
     return Window(sliding, reach) if sliding else None
 
 
-ARCHITECTURES: dict[str, Callable[[Settings, int, int], ModelShape]] = {
-    "bert": bert_shape,
-    "modernbert": modernbert_shape,
+class Architecture(NamedTuple):
+    """Architecture of transformers.
+
+    Attributes:
+        shape: returns the shape for settings, embedding rows and positions.
+        attention_dropout: setting of the dropout of attention, which only SDPA has, and its default.
+        poolings: poolings of the classifier of texts; empty without one.
+    """
+
+    shape: Callable[[Settings, int, int], ModelShape]
+    attention_dropout: tuple[str, float]
+    poolings: tuple[str, ...] = ()
+
+
+ARCHITECTURES = {
+    "bert": Architecture(bert_shape, ("attention_probs_dropout_prob", 0.1), ("cls",)),
+    "modernbert": Architecture(modernbert_shape, ("attention_dropout", 0.0), ("avg", "cls")),
 }
 
 
@@ -138,10 +149,15 @@ def section_of(config: RunConfig) -> HfModelConfig:
 def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> ModelShape:
     """Read the shape from the section `model` and config.json. Raises `ProjectError` MOD006."""
     settings = read_settings(section)
-    architecture = settings.text("model_type", "")
-    if architecture not in ARCHITECTURES:
-        raise settings.unsupported(architecture, tuple(ARCHITECTURES))
-    return ARCHITECTURES[architecture](settings, vocab_size, max_positions(settings, longest_row))
+    positions = max_positions(settings, longest_row)
+    return _architecture_of(settings).shape(settings, vocab_size, positions)
+
+
+def _architecture_of(settings: Settings) -> Architecture:
+    name = settings.text("model_type", "")
+    if name not in ARCHITECTURES:
+        raise settings.unsupported(name, tuple(ARCHITECTURES))
+    return ARCHITECTURES[name]
 
 
 def max_positions(settings: Settings, longest_row: int) -> int:
@@ -159,7 +175,7 @@ def requested_rows(section: HfModelConfig) -> int | None:
 def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     """Return the kernels of blocks and of packed attention: sdpa if attention has dropout, else auto."""
     settings = read_settings(section)
-    name, default = ATTENTION_DROPOUT.get(settings.text("model_type", ""), ("", 0.0))
+    name, default = _architecture_of(settings).attention_dropout
     return "torch", "sdpa" if settings.number(name, default) > 0 else "auto"
 
 
@@ -169,9 +185,11 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     if config.datacollator.pack_sequences and section.attention != "sdpa":
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
-    poolings = POOLINGS.get(settings.text("model_type", ""), ())
+    poolings = _architecture_of(settings).poolings
     pooling = spec_of(config).model_settings(config).get("pooling")
-    if pooling is not None and pooling not in poolings:
+    if pooling is not None and not poolings:
+        yield Unsupported("task", "this architecture has no classifier of texts", "set task to pretrain")
+    elif pooling is not None and pooling not in poolings:
         key, known = "classification.pooling", " or ".join(poolings)
         problem = f"transformers' classifier of this architecture pools by {known}, not {pooling}"
         yield Unsupported(key, problem, f"set {key} to {known}")
