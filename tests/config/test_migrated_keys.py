@@ -40,41 +40,6 @@ def test_values_that_are_refused_are_no_choices() -> None:
         assert advice_for_value(key, value) == advice
 
 
-@pytest.mark.parametrize(
-    ("path", "advice"),
-    [
-        ("trainer.train_batch_size", "trainer.per_device_train_batch_size"),
-        ("trainer.max_ckpt", "trainer.save_total_limit"),
-        ("trainer.save_every", "trainer.save_steps"),
-        ("trainer.save_every_n", "trainer.save_steps"),
-        ("trainer.report_to", "trackers"),
-        ("dataset.pretraining_prob", "datacollator.mlm_probability"),
-        ("optimizer.learning_rate", "optimizer.lr"),
-        ("learning_rate", "optimizer.lr"),
-        ("model.dropout_prob", "without dropout"),
-        ("model.dim", "model.hidden_size"),
-        ("precision", "trainer.mixed_precision"),
-        ("model.flash_attention", "model.attn_backend"),
-        ("seq_len", "dataset.max_seq_length"),
-        ("model.n_layers", "model.num_hidden_layers"),
-        ("dataset.pre_tokenize", "tokenized once"),
-        ("trainer.load_best_model_at_end", "trainer.metric_for_best_model"),
-        ("trainer.torch_compile_dynamic", "static"),
-        ("model.from_hub", "model.pretrained_checkpoint"),
-        ("mteb_pooling", "not supported: evaluate the checkpoint afterwards"),
-        ("datacollator.pack_sequences_mode", "always isolated"),
-        ("ngpt", "another architecture"),
-        ("glue", "evaluate glue"),
-        ("torchao", "training below bf16 is not implemented"),
-        ("trainer.batch_size", "rows per step trainer.global_batch_size"),
-        ("optimizer.muon_config", "optimizer.name stays muonclip"),
-        ("scheduler.decay_ratio", "in percent"),
-    ],
-)
-def test_names_of_other_trainers_are_answered(path: str, advice: str) -> None:
-    assert advice in advice_for_key(tuple(path.split(".")))
-
-
 def test_nothing_is_refused_without_a_reason() -> None:
     answers = [text for part in table().values() for text in part.values() if "not supported" in text]
     assert answers

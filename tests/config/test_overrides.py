@@ -84,10 +84,6 @@ def test_a_switch_needs_no_value() -> None:
     assert (config.trainer.torch_compile, config.datacollator.mask_all, config.seed) == (True, True, 3)
 
 
-def test_a_switch_takes_a_value_that_is_one() -> None:
-    assert resolved("--trainer.tf32", "false").config.trainer.tf32 is False
-
-
 def test_any_other_key_needs_one() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_overrides(["--trainer.output_dir", "--seed", "3"])

@@ -142,14 +142,6 @@ def test_a_run_file_trains_with_the_published_recipe_in_one_line(
     assert command("plan", "-p", "h100-prod", "pretraining=null").out.startswith(published.out)
 
 
-def test_plan_follows_overrides(command: Callable[..., Any]) -> None:
-    def eta(steps: int) -> float:
-        words = ("plan", "-p", "a100-prod", "--trainer.max_steps", str(steps), *JSON)
-        return float(command(*words).json["plan"]["eta_s"]["value"])
-
-    assert eta(2000) > 1.9 * eta(1000)
-
-
 @pytest.fixture
 def pretended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """A module that stands in for the heavy half."""

@@ -462,12 +462,6 @@ def test_links_and_pipes_are_not_read(command: Callable[..., Any], run_dir: Path
     assert "secret" not in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_folder_that_is_not_a_run_is_refused(command: Callable[..., Any], tmp_path: Path) -> None:
-    answer = command("report", tmp_path)
-    assert (answer.code, "not a run directory" in answer.err) == (2, True)
-    assert not (tmp_path / "report.html").exists()
-
-
 def test_a_place_that_cannot_be_written_is_named_before_the_run_is_read(
     command: Callable[..., Any], run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

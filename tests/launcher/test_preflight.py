@@ -173,19 +173,6 @@ def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: An
     assert "headroom" in text
 
 
-def test_production_with_its_gpu_passes(command: Run, machine: Any) -> None:
-    machine((A100,))
-    answer = command("preflight", "-p", "a100-prod", *JSON)
-    assert answer.code == 0, answer.out
-    assert checks_of(answer.json)["GPU001"] == "pass"
-
-
-def test_too_few_gpus_fail(command: Run, machine: Any) -> None:
-    machine(())
-    answer = command("preflight", "-p", "a100-prod", *JSON)
-    assert (answer.code, checks_of(answer.json)["GPU001"]) == (1, "fail")
-
-
 def test_the_exit_code_is_that_of_the_text(command: Run, machine: Any) -> None:
     machine(None)
     text = command("preflight", "-p", "a100-prod")

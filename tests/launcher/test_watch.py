@@ -204,20 +204,6 @@ def test_a_classifier_shows_its_metrics_at_80_columns(
     assert metric_text("eval/source_accuracy", 0.25) == "source_accuracy 25.00%"
 
 
-@pytest.mark.parametrize("width", [80, 100])
-def test_the_evaluation_is_visible_in_the_live_line(
-    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = StringIO()
-    terminal = Console(file=out, force_terminal=True, width=width, no_color=True)
-    monkeypatch.setattr(progress_bar, "Console", lambda **_: terminal)
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
-    append(tmp_path / "metrics.jsonl", ROW)
-    append(tmp_path / "heartbeat_rank0.jsonl", {**BEAT, "step": 99_000, "max_steps": 100_000})
-    view.close()
-    assert "99000/100000  loss 2.5  eval 3.5  eta 2 min" in out.getvalue()
-
-
 def test_a_phase_says_how_much_of_it_is_done() -> None:
     assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": 48}) == "eval 25%"
     assert phase_of({"phase": "eval", "phase_done": 12, "phase_total": None}) == "eval 12"
@@ -230,19 +216,6 @@ def test_what_is_not_known_yet_takes_no_room() -> None:
     unknown = dict.fromkeys(progress_bar.FIELDS, "-")
     assert progress_bar.fitting_fields(unknown, 5) == ""
     assert progress_bar.fitting_fields({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
-
-
-def test_a_run_that_starts_shows_its_phase_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = StringIO()
-    monkeypatch.setattr(
-        progress_bar, "Console", lambda **_: Console(file=out, force_terminal=True, width=160)
-    )
-    view = progress_bar.ProgressView(Watch(tmp_path, -1))
-    append(tmp_path / "heartbeat_rank0.jsonl", {"phase": "start", "step": 0})
-    view.close()
-    assert "start" in out.getvalue()
-    assert "saved" not in out.getvalue()
-    assert "?" not in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue())
 
 
 def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
@@ -530,11 +503,6 @@ def test_status_before_the_first_checkpoint(tmp_path: Path) -> None:
     standing = read_status(tmp_path, datetime(2026, 1, 1, 0, 1, tzinfo=UTC))
     assert (standing.minutes_since_checkpoint, standing.minutes_at_risk) == (None, 2.5)
     assert "no checkpoint yet, 2.5 min at risk" in line(standing)
-
-
-def test_status_of_no_run(command: Callable[..., Any], tmp_path: Path) -> None:
-    assert command("status", tmp_path / "absent").code == 2
-    assert command("status", tmp_path).code == 2
 
 
 @pytest.mark.parametrize(
