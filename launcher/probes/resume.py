@@ -15,6 +15,7 @@ from launcher.probes.reading_time import request_reading_time
 from launcher.rundir.records import read_json
 from neobert.config import from_dict, to_dict
 from neobert.config.corpora import corpora_of, paths_of
+from neobert.config.removed_keys import without_removed
 from neobert.config.schedules import schedule_of
 from neobert.config.schema import RunConfig
 from neobert.data.sources.file_listing import places_of
@@ -117,7 +118,7 @@ def _differences(saved: Mapping[str, Any], current: Mapping[str, Any], compare: 
 def _config_of(saved: Mapping[str, Any]) -> RunConfig | None:
     """Return a saved config; None if it is of another version."""
     try:
-        return from_dict(saved)
+        return from_dict(without_removed(saved, keep_set=False))
     except ProjectError:
         return None
 

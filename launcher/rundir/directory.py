@@ -24,6 +24,7 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import path_keys, without_effects
 from neobert.config.nodes import join
+from neobert.config.removed_keys import without_removed
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.folders import checkpoint_steps
@@ -257,7 +258,7 @@ def _identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
     A key that an older version lacks has the behaviour of that version.
     """
-    return without_effects(DEFAULTS | flatten(config), ("start",))
+    return without_effects(DEFAULTS | flatten(without_removed(config, keep_set=True)), ("start",))
 
 
 def _is_saved_to_the_end(run: ResolvedRun, folder: Path) -> bool:

@@ -20,6 +20,7 @@ from neobert.config.annotations import (
     without_null,
 )
 from neobert.config.nodes import Path
+from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import PER_KEY, Effect, RunConfig
 from neobert.config.schema.fields import Bound
 from neobert.plurals import counted
@@ -189,9 +190,11 @@ def _default(item: Field[Any]) -> Any:
 def effect_of(key: str) -> Effect | None:
     """Return the effect of changing a key: the effect declared for the key, else for its section.
 
-    A key that this version does not define has its section's effect; None if the section declares effects per
-    key.
+    A key that was removed keeps its effect. Another key that this version does not define has its section's
+    effect; None if the section declares effects per key.
     """
+    if key in REMOVED:
+        return REMOVED[key]
     own = _metadata(key).get("affects") or _metadata(key.partition(".")[0]).get("affects")
     return None if own == PER_KEY else own
 

@@ -23,6 +23,7 @@ from neobert.config.keys import KeyInfo, describe_field, sections, type_text
 from neobert.config.migrated_files import advice_for_entry, is_legal, yaml_text
 from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_value, table, translation_of
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
+from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
 from neobert.config.yaml_reader import read_number
 
@@ -56,7 +57,8 @@ def _unknown(path: Path, root: Node, schema: type[Any]) -> Iterator[Flaw]:
         return
     advice = advice_for_entry(path, plain(node))
     if advice:
-        yield Flaw("CFG007", path, f"{join(path)} is not a key here", advice, node.key)
+        problem = "was removed" if join(path) in REMOVED else "is not a key here"
+        yield Flaw("CFG007", path, f"{join(path)} {problem}", advice, node.key)
         return
     shown = join(tuple(part if part != "" else '""' for part in path))
     yield Flaw("CFG001", path, f"{shown} is not a key", _hint_unknown(path, root, schema), node.key)

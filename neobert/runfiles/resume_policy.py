@@ -14,6 +14,7 @@ from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import effect_of, is_compared_by_content
 from neobert.config.legacy_defaults import LEGACY_DEFAULTS
+from neobert.config.removed_keys import REMOVED, without_removed
 from neobert.config.schema import RunConfig
 
 POSITIONS = "model.max_position_embeddings"
@@ -34,6 +35,8 @@ class Difference(NamedTuple):
     current: Any
 
     def __str__(self) -> str:
+        if self.key in REMOVED:
+            return f"{self.key}: {self.saved!r} in the checkpoint; the key was removed"
         return f"{self.key}: {self.saved!r} in the checkpoint, {self.current!r} in this run"
 
 
@@ -87,9 +90,9 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
 
     That product is compared instead of its factors. With rotary embeddings, the maximum position is left out,
     because it has no weights, and so is the length of pieces that no step is cut into. A key that an older
-    version lacks has the behaviour of that version.
+    version lacks has the behaviour of that version; one that was removed counts if the run had set it.
     """
-    flat = DEFAULTS | flatten(config)
+    flat = DEFAULTS | flatten(without_removed(config, keep_set=True))
     if flat.get("model.rope", True):
         flat.pop(POSITIONS, None)
     elif flat.get(POSITIONS) is None:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from neobert.config.schema import RunConfig
 from neobert.data.batches import packing
 from neobert.data.batches.best_fit import best_fit_decreasing
-from neobert.data.batches.packing import Indices, is_full, pack, pack_evenly
+from neobert.data.batches.packing import Indices, is_full, pack, pack_densely, pack_evenly
 from neobert.data.batches.shape import batch_shape, with_enough_slots
 from neobert.data.store.token_store import LengthStatistics
 
 PACKERS = {
     "pack": pack,
     "in order": partial(pack, keep_order=True),
+    "dense": pack_densely,
     "even": pack_evenly,
 }
 
@@ -133,8 +134,8 @@ def test_documents_keep_their_random_company_where_that_fills_the_bins():
 
 
 @given(problems())
-def test_packing_by_length_takes_no_more_bins_than_packing_in_order(problem):
-    bins = [packer(*problem).num_bins for packer in (pack_evenly, pack)]
+def test_each_packer_takes_no_more_bins_than_the_one_before(problem):
+    bins = [packer(*problem).num_bins for packer in (pack_evenly, pack_densely, pack)]
     assert bins == sorted(bins)
 
 
@@ -146,7 +147,7 @@ def test_short_documents_among_whole_rows_fill_their_microbatches(rows, share, l
     draw = np.random.default_rng(seed)
     lengths = np.where(draw.random(3000) < share, draw.integers(3, longest, 3000), 1024)
     drawn = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths))
-    shape = with_enough_slots(drawn, lengths).value
+    shape = with_enough_slots(drawn, lengths, pack_evenly).value
     plan = pack_evenly(lengths, shape.capacity, shape.max_segments)
     assert is_full(plan) or plan.num_bins == plan.fewest_bins + 1
 
@@ -155,15 +156,22 @@ def test_slots_are_added_only_where_they_fill_microbatches():
     halves = np.where(np.random.default_rng(0).random(6000) < 0.5, 36, 1024)
     drawn = batch_shape(RunConfig(), 1, LengthStatistics.of(halves))
     assert pack_evenly(halves, 1024, drawn.value.max_segments).fill < 0.93
-    more = with_enough_slots(drawn, halves)
+    more = with_enough_slots(drawn, halves, pack_evenly)
     assert (drawn.value.max_segments, more.value.max_segments) == (8, 24)
     assert "would fill only" in more.reason
     usual = mix(150, 6000)
     enough = batch_shape(RunConfig(), 4, LengthStatistics.of(usual))
-    assert with_enough_slots(enough, usual) is enough
+    assert with_enough_slots(enough, usual, pack_evenly) is enough
     too_long = np.full(600, 600)  # one to a row, whatever the slots
     enough = batch_shape(RunConfig(), 1, LengthStatistics.of(too_long))
-    assert with_enough_slots(enough, too_long) is enough
+    assert with_enough_slots(enough, too_long, pack_evenly) is enough
+
+
+def test_spread_documents_share_out_the_short_ones():
+    """Best fit leaves the short documents to the last bins; spread, all bins hold about as many documents."""
+    lengths = np.where(np.random.default_rng(0).random(4000) < 0.8, 30, 1000)
+    most = [int(np.diff(packer(lengths, 4096).offsets).max()) for packer in (pack_densely, pack_evenly)]
+    assert most[1] < most[0] / 2
 
 
 @given(
@@ -207,6 +215,10 @@ def short_and_whole() -> np.ndarray:
         (pack, mix(150, 5000), 2048, None, "eda25cad34b67e4a"),
         (pack, mix(150, 512), 1024, None, "c3a2255af241e51f"),
         (pack, mix(150, 513), 1024, None, "f3b35098907d91be"),
+        (pack_densely, mix(400, 5000), 1024, 8, "5ac13a83c9002a1e"),
+        (pack_densely, mix(400, 2000), 2048, 6, "09526303076a9d67"),
+        (pack_densely, short_and_whole(), 1024, 24, "5907861494d7adb4"),
+        (pack_densely, short_and_whole(), 2048, 32, "aa29c1b96e42ec3b"),
         (pack_evenly, mix(150, 5000), 16384, 130, "a6a6b99db02f4765"),
         (pack_evenly, mix(400, 5000), 1024, 8, "5ac13a83c9002a1e"),
         (pack_evenly, short_and_whole(), 1024, 24, "278b9a4566cd56f0"),

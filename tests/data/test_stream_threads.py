@@ -21,7 +21,7 @@ def test_an_error_in_a_thread_reaches_the_reader_and_stays(texts: dict[str, Text
     config, data = texts["prepared"]
     config = replace(config, dataset=replace(config.dataset, num_workers=2))
     stream = TrainStream(data, config, data.tokenizer)
-    monkeypatch.setattr(windows, "pack_evenly", lambda *arguments: 1 / 0)
+    monkeypatch.setitem(windows.PACKERS, windows.NEWEST_PACKER, lambda *arguments: 1 / 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             next(stream)

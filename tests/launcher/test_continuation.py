@@ -141,6 +141,17 @@ def test_a_run_that_is_saved_to_its_end_is_finished(run: ResolvedRun, folder: Pa
     assert is_finished(run, folder)
 
 
+def test_a_run_of_an_earlier_version_is_finished_unless_it_set_a_removed_key(
+    run: ResolvedRun, folder: Path
+) -> None:
+    save(folder, LAST)
+    config = to_dict(run.config)
+    for decay, is_the_same in ((None, True), (0.99, False)):
+        stored = config | {"trainer": config["trainer"] | {"ema_decay": decay}}
+        (folder / "resolved.json").write_text(json.dumps(stored), encoding="utf-8")
+        assert is_finished(run, folder) is is_the_same
+
+
 def test_the_same_command_in_another_working_directory_finds_its_finished_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from launcher.probes.probe import Probe, Subject, nearest_existing
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
-from neobert.runfiles.checkpoint.manifest import Manifest, verify
+from neobert.runfiles.checkpoint.manifest import Manifest, seal, verify
 from neobert.training.checkpoint.publish import publish, set_aside_after
 
 MIB = 2**20
@@ -379,6 +379,24 @@ def test_resume_names_what_differs(configured: Any, subject: Subject) -> None:
     found = probe_resume(other)
     assert found.structural_differences == (f"model.hidden_size: {was} in the checkpoint, 384 in this run",)
     assert found.numeric_differences == ("optimizer.weight_decay: 0.01 in the checkpoint, 0.5 in this run",)
+
+
+def test_resume_reads_the_configs_of_earlier_versions(configured: Any, subject: Subject) -> None:
+    folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
+    path = folder / "trainer_state" / "resolved.json"
+    for decay, differences in (
+        (None, ()),
+        (0.9, ("trainer.ema_decay: 0.9 in the checkpoint; the key was removed",)),
+    ):
+        config = to_dict(subject.config)
+        path.write_text(json.dumps(config | {"trainer": config["trainer"] | {"ema_decay": decay}}), "utf-8")
+        (folder / "checkpoint.json").unlink()
+        seal(folder, 10, "0" * 64, "2026-01-01T00:00:00+00:00")
+        for resumed in ({SELECTOR: "auto"}, {"trainer.continue_from": str(folder), "trainer.max_steps": 60}):
+            found = probe_resume(configured(resumed))
+            assert (found.is_verified, found.structural_differences) == (True, differences)
+            assert found.stable_steps is not None
+            assert found.numeric_differences == ()
 
 
 def test_resume_knows_the_keys_of_another_schedule(configured: Any, subject: Subject) -> None:

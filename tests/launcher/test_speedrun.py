@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     ),
     "a removed fixed key": (
         {"fixed": {**FIXED, "trainer": {"eval_max_batches": None, "ema_decay": 0.9}}}, 1,
-        "trainer.ema_decay is not a key here --> rules.yaml:11",
+        "trainer.ema_decay was removed --> rules.yaml:11",
     ),
     "an unknown key": ({"sedes": [1]}, 1, "sedes is not a key"),
     "text without a source": ({"sources": []}, 2, "text.txt, which the rule file does not list"),

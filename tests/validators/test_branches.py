@@ -751,6 +751,9 @@ def test_a_checkpoint_to_continue_from_is_named_by_its_key(judge_situation):
             ["optimizer.name: 'adamw'"],
             "remove trainer.continue_from, and set model.pretrained_checkpoint to",
         ),
+        (RESUME, ["trainer.ema_decay: 0.9"], "ema_decay: null until it saves a checkpoint"),
+        (RESUME, ["datacollator.mlm_probability_final: 0.1"], "with version 0.2.0, or start a new run"),
+        (CONTINUED, ["trainer.ema_decay: 0.9"], "or remove trainer.continue_from, and set model.pretrained_"),
         (CONTINUED, ["model.hidden_size: 192"], "restore model.hidden_size"),
         (
             CONTINUED,

@@ -7,6 +7,7 @@ from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
 
+from neobert.config.removed_keys import way_out
 from neobert.families.table import initial_weights, longest_row
 from neobert.plan import Plan
 from neobert.plurals import listed
@@ -144,9 +145,11 @@ def _source_text_violations(resume: ResumeFacts, row_length: int) -> Violations:
 def _hint_different(resume: ResumeFacts) -> str:
     """Return the hint for a checkpoint of another model, data or optimizer.
 
-    Starting from the weights alone is possible with another optimizer, but not with another model.
+    Starting from the weights alone is possible with another optimizer, but not with another model. A key that
+    was removed cannot be restored.
     """
-    restored = f"restore {listed(keys_of(resume.structural_differences))}"
+    keys = keys_of(resume.structural_differences)
+    restored = way_out(keys) or f"restore {listed(keys)}"
     if not resume.is_continued:
         return f"{restored}, or start a new run in another trainer.output_dir"
     if any(each.startswith("model.") for each in resume.structural_differences):

@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.batches.packing import pack_evenly
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.stateless_random import permuted, stream_key
-from neobert.data.batches.windows import WINDOW_SEGMENTS, Cursor, Window, pack_window
+from neobert.data.batches.windows import PACKERS, WINDOW_SEGMENTS, Cursor, Window, pack_window
 from neobert.data.store.token_store import SAMPLE_SEGMENTS, LengthStatistics, TokenStore
 
 # A window holds a pass over the corpus that is read most often, but no fewer microbatches than this: the
@@ -149,7 +148,7 @@ class MixedWindows:
             self.text.store,
             segments,
             self.shape,
-            pack_evenly,
+            PACKERS[cursor.packer],
             self.seed,
             passes * len(self.text),
             cursor.at(cursor.epoch, cursor.window + 1),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.packing import PackPlan, is_full, pack_evenly
+from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.families.table import longest_row
@@ -80,8 +80,10 @@ def with_cuts(shape: Derived[BatchShape], length: int | None) -> Derived[BatchSh
     return Derived(replace(shape.value, cuts=cuts), f"{shape.reason}; plus {cuts} for pieces of documents")
 
 
-def with_enough_slots(shape: Derived[BatchShape], lengths: NDArray[np.int64]) -> Derived[BatchShape]:
-    """Raise the segment limit of a packed shape until the packer fills its microbatches.
+def with_enough_slots(
+    shape: Derived[BatchShape], lengths: NDArray[np.int64], packer: Packer
+) -> Derived[BatchShape]:
+    """Raise the segment limit of a packed shape until `packer` fills its microbatches.
 
     `lengths` [N] are segment lengths in tokens. Widely varying lengths need a higher limit than random mixing
     suggests: some rows hold one long segment, others only short ones. Returns the shape unchanged if a higher
@@ -89,10 +91,10 @@ def with_enough_slots(shape: Derived[BatchShape], lengths: NDArray[np.int64]) ->
     """
     capacity, first = shape.value.capacity, shape.value.max_segments
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]
-    plan = pack_evenly(lengths, capacity, first)
+    plan = packer(lengths, capacity, first)
     if _is_nearly_full(plan):
         return shape
-    unlimited = pack_evenly(lengths, capacity, None)
+    unlimited = packer(lengths, capacity, None)
 
     def is_enough(plan: PackPlan) -> bool:
         return _is_nearly_full(plan) or plan.num_bins * NEARLY_AS_FEW <= unlimited.num_bins
@@ -100,7 +102,7 @@ def with_enough_slots(shape: Derived[BatchShape], lengths: NDArray[np.int64]) ->
     if is_enough(plan):
         return shape
     limits = range(first, int(np.diff(unlimited.offsets).max()) + SLOT_MULTIPLE, SLOT_MULTIPLE)
-    place = bisect_left(limits, True, key=lambda limit: is_enough(pack_evenly(lengths, capacity, limit)))
+    place = bisect_left(limits, True, key=lambda limit: is_enough(packer(lengths, capacity, limit)))
     limit = limits[min(place, len(limits) - 1)]
     return Derived(
         replace(shape.value, max_segments=limit),

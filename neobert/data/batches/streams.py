@@ -167,7 +167,7 @@ class TrainStream(_Stream):
         start = cursor or Cursor()
         if isinstance(text, MixedText):
             start = text.counting(start)
-        shape = training_shape(config, text).value
+        shape = training_shape(config, text, start.packer).value
         source = _windows_of(text, shape, config.seed)
         super().__init__(
             partial(microbatch_places, source, start),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.document_stream import DocumentStream
 from neobert.data.batches.masking import EVALUATION_EPOCH
-from neobert.data.batches.packing import Packer, PackPlan, pack, pack_evenly
+from neobert.data.batches.packing import Packer, PackPlan, pack, pack_densely, pack_evenly
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import BatchShape, batch_shape, with_cuts, with_enough_slots
 from neobert.data.batches.stateless_random import permuted, stream_key
@@ -31,8 +31,11 @@ from neobert.plan.pieces import piece_length
 
 WINDOW_SEGMENTS = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
-PACKER = 3
-"""Version of `pack_evenly`, which checkpoints state: another algorithm makes other microbatches."""
+# A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
+PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly}
+NEWEST_PACKER = 3
+# Runs of earlier packers keep their number of slots too.
+FIRST_WITH_ENOUGH_SLOTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Cursor:
     """Position of the next microbatch: number `index` of window `window` of epoch `epoch`.
 
     For a stream, `stream` is the start of the window: {"state": the source's position, "segment": the
-    number of the window's first segment}. `packer` is the version of the packing algorithm.
+    number of the window's first segment}. `packer` is the key in `PACKERS` of the packing algorithm.
     `corpus_tokens` are the tokens drawn from each corpus of a mixture so far, over all ranks; None for other
     text, and in checkpoints of versions that did not count them.
     """
@@ -49,7 +52,7 @@ class Cursor:
     window: int = 0
     index: int = 0
     stream: dict[str, Any] | None = None
-    packer: int = PACKER
+    packer: int = NEWEST_PACKER
     corpus_tokens: tuple[int, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,21 +64,26 @@ class Cursor:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Cursor:
-        """Build a cursor from the result of `to_dict`. Raises ProjectError CKP007 for another packer."""
-        packer = data.get("packer")
-        if packer != PACKER:
+        """Build a cursor from the result of `to_dict`.
+
+        A cursor without `packer` is from a version with only packer 1. Raises ProjectError CKP007 for a
+        packer that this version does not support.
+        """
+        packer = data.get("packer", 1)
+        if packer not in [*PACKERS]:  # as a list: a value from a file may be unhashable
             raise ProjectError(
                 "CKP007",
-                f"the checkpoint uses packing algorithm {packer!r}, but this version has {PACKER}",
+                f"the checkpoint uses packing algorithm {packer!r}, but this version supports "
+                f"{', '.join(map(str, PACKERS))}",
                 "resume with the version of neobert-launch that wrote the checkpoint",
                 "trainer_state/state.json",
             )
         counted = data.get("corpus_tokens")
-        return cls(**data | {"corpus_tokens": None if counted is None else tuple(counted)})
+        return cls(**data | {"packer": packer, "corpus_tokens": None if counted is None else tuple(counted)})
 
     def at(self, epoch: int, window: int, stream: dict[str, Any] | None = None) -> Cursor:
         """Return a cursor at the start of another window of the same run."""
-        return Cursor(epoch, window, 0, stream)
+        return Cursor(epoch, window, 0, stream, self.packer)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +140,12 @@ class MeasuredText(Protocol):
         """Return the lengths of a sample of segments, in tokens."""
 
 
-def training_shape(config: RunConfig, text: MeasuredText) -> Derived[BatchShape]:
-    """Derive the microbatch shape for a training text."""
+def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_PACKER) -> Derived[BatchShape]:
+    """Derive the microbatch shape for a training text and a packer of `PACKERS`."""
     shape = batch_shape(config, config.trainer.per_device_train_batch_size, text.statistics)
     keeps_order = isinstance(text, DocumentStream) and text.keeps_order
-    if not keeps_order and shape.value.is_packed:
-        shape = with_enough_slots(shape, text.sample_lengths())
+    if packer >= FIRST_WITH_ENOUGH_SLOTS and not keeps_order and shape.value.is_packed:
+        shape = with_enough_slots(shape, text.sample_lengths(), PACKERS[packer])
     return with_cuts(shape, piece_length(config))
 
 
@@ -165,8 +173,9 @@ class PreparedWindows:
         segments = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
         is_last = cursor.window + 1 == num_windows
         after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
+        packer = PACKERS[cursor.packer]
         first = replace(cursor, index=0)
-        return pack_window(first, self.store, segments, self.shape, pack_evenly, self.seed, 0, after)
+        return pack_window(first, self.store, segments, self.shape, packer, self.seed, 0, after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +204,7 @@ class StreamedWindows:
         if not self.stream.keeps_order:
             key = stream_key(_ORDER_STREAM, self.seed, cursor.epoch, cursor.window)
             places = permuted(key, 0, len(places), len(places))
-            packer = pack_evenly
+            packer = PACKERS[cursor.packer]
         following = {"state": read.next_state, "segment": read.next_segment}
         return pack_window(
             replace(cursor, index=0),

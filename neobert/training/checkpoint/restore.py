@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from neobert.config import to_dict
+from neobert.config.removed_keys import way_out
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
@@ -167,7 +168,8 @@ def _cursor(saved: dict[str, Any]) -> Cursor:
 
 
 def _refuse_keys(folder: Path, differences: Sequence[Difference]) -> None:
-    _refuse(folder, [str(each) for each in differences])
+    way = way_out(each.key for each in differences)
+    _refuse(folder, [str(each) for each in differences], f"{way}, or {NEW_RUN}" if way else OTHER_RUN)
 
 
 def _refuse(folder: Path, differences: list[str], hint: str = OTHER_RUN) -> None:

@@ -19,11 +19,13 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from neobert.config.removed_keys import way_out
 from neobert.errors import ProjectError
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.refusal import CODE
 
 # Version 0.2.0 wrote the trained weights as `weight/NAME` if model.safetensors had their average.
+AVERAGED = "weight/"
 Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 SLAB_BYTES = 256 * 2**20  # pinned allocations are rounded up to a power of two
@@ -44,10 +46,13 @@ def optimizer_targets(model: nn.Module, optimizer: Optimizer, saved: Mapping[str
     """Allocate a tensor for each saved optimizer state, sharded like its parameter.
 
     `saved`: shape and dtype of the full tensors by name. Raises `ProjectError` CKP007 if names or shapes do
-    not match the model's parameters.
+    not match the model's parameters, or if the weights of the checkpoint are averages.
     """
     parameters = dict(_trained(model))
     targets: Tensors = {}
+    if any(name.startswith(AVERAGED) for name in saved):
+        message = "model.safetensors has averaged weights (trainer.ema_decay), not the trained weights"
+        raise ProjectError(CODE, message, way_out(["trainer.ema_decay"]))
     for full_name, (shape, dtype) in saved.items():
         parameter = parameters.get(full_name.partition("/")[2])
         if parameter is None:

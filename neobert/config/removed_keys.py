@@ -1,0 +1,41 @@
+"""Keys of earlier versions that were removed; configs stored by those versions still have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from neobert.config.schema import Effect
+
+REMOVED: Mapping[str, Effect] = {
+    "trainer.ema_decay": "model",
+    "datacollator.mlm_probability_final": "data",
+    "datacollator.mlm_probability_over": "data",
+}
+"""Removed keys, each with the effect of a value: averaged weights are not those that were trained."""
+
+WAYS_OUT: Mapping[str, str] = {
+    "trainer.ema_decay": "resume with version 0.2.0 and trainer.ema_decay: null until it saves a checkpoint, "
+    "which has the trained weights",
+    "datacollator.mlm_probability_final": "resume with version 0.2.0",
+}
+"""Hints for a checkpoint of a run that set the key. Other removed keys had no effect by themselves."""
+
+
+def without_removed(config: Mapping[str, Any], *, keep_set: bool) -> dict[str, Any]:
+    """Return a stored canonical config without removed keys; `keep_set`: with those that had an effect."""
+
+    def is_kept(key: str, value: Any) -> bool:
+        return key not in REMOVED or (keep_set and key in WAYS_OUT and value is not None)
+
+    return {
+        section: {name: each for name, each in values.items() if is_kept(f"{section}.{name}", each)}
+        if isinstance(values, dict)
+        else values
+        for section, values in config.items()
+    }
+
+
+def way_out(keys: Iterable[str]) -> str:
+    """Return the hint for a checkpoint whose config sets one of these keys; empty if none was removed."""
+    return next((WAYS_OUT[key] for key in keys if key in WAYS_OUT), "")
