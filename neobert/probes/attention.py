@@ -1,6 +1,6 @@
 """Attention of a trained model against its spec: isolation, direction, equality with the formula, positions.
 
-The house derives these probes from `AttentionSpec` for every task. They compare final hidden states, on
+They are derived from `AttentionSpec`, the same for every task, and compare final hidden states, on
 weights that let a fault show in the rounding of the run's precision.
 
 Shapes: T tokens of a microbatch, padding included; S tokens of one document; D hidden size.

@@ -1,4 +1,4 @@
-"""The house loads the initial weights of every task, also of one that does nothing about them."""
+"""Initial weights are loaded for every task, also for one that does nothing about them."""
 
 from __future__ import annotations
 
