@@ -112,6 +112,8 @@ def _edited(parent: ast.AST, field: str, node: Any) -> Iterator[ast.AST]:
     elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Yield | ast.YieldFrom):
         yield ast.parse("yield from ()").body[0]
     has_test = isinstance(parent, ast.If | ast.IfExp | ast.While | ast.Assert) and field == "test"
+    if isinstance(node, ast.Name) and node.id == "TYPE_CHECKING":
+        return  # imports for annotations, which no test notices
     if has_test or (isinstance(parent, ast.comprehension) and field == "ifs"):
         is_not = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
         yield node.operand if is_not else ast.UnaryOp(ast.Not(), copy.deepcopy(node))
