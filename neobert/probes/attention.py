@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from neobert.data.batches.microbatch import Microbatch
 from neobert.families.attention import AttentionSpec
 from neobert.probes.layout import Layout, with_edges, with_other_tokens
-from neobert.training.loop.task import Answer
+from neobert.training.loop.task import TINY, Answer
 
-TINY = 1e-30
 LONGEST_COMPARED = 512
 """Tokens of the longest document that is compared with the formula, whose scores are in memory at once."""
 

@@ -16,9 +16,7 @@ from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.data.batches.targets import IGNORED
 from neobert.families.attention import AttentionSpec
 from neobert.probes.layout import Layout, with_other_tokens
-from neobert.training.loop.task import Answer, Examiner
-
-TINY = 1e-30
+from neobert.training.loop.task import TINY, Answer, Examiner
 
 
 def loss_answers(

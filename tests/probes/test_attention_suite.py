@@ -11,13 +11,12 @@ import torch.nn.functional as F
 from accelerate.state import AcceleratorState
 
 from neobert.config import to_dict
-from neobert.families import packed_attention
 from neobert.families.attention import Window
 from neobert.families.hf import attention
-from neobert.model import attention as in_both_directions
 from neobert.probes import attention_suite
 from neobert.probes.__main__ import answer
 from profiles.registry import resolve_run
+from tests.merged_documents import two_merged
 from validators.core import judge
 from validators.facts import Facts, ProbeRecord
 from validators.facts_io import record_of
@@ -79,17 +78,6 @@ def another_scale(monkeypatch):
     monkeypatch.setattr(
         attention, "spec_of_call", lambda *given, **own: replace(real(*given, **own), scale=0.2)
     )
-
-
-def two_merged(monkeypatch):
-    real = packed_attention.segment_lengths
-
-    def merged(*given):
-        first, second, *others = real(*given)
-        return [first + second, *others]
-
-    for module in (packed_attention, in_both_directions):
-        monkeypatch.setattr(module, "segment_lengths", merged)
 
 
 def positions_that_run_on(monkeypatch):

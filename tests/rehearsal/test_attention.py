@@ -10,10 +10,10 @@ import torch.nn.functional as F
 
 from neobert.families.neobert.spec import NEOBERT, read_shape
 from neobert.families.table import FAMILIES
-from neobert.model import attention as kernels
 from neobert.objectives import TokenObjective
 from neobert.tasks.pretraining.task import PretrainingData
 from neobert.tasks.table import TASKS
+from tests.merged_documents import two_merged
 from tests.rehearsal import toy_decoder
 
 PADDED = {"datacollator": {"pack_sequences": False}}
@@ -27,16 +27,6 @@ def test_a_sound_model_passes(rehearsal, sections):
     assert {answer.kind for answer in found.facts.answers} == {
         "isolation", "bidirectional", "equality", "positions", "different", "same",
     }  # fmt: skip
-
-
-def two_merged(monkeypatch):
-    real = kernels.segment_lengths
-
-    def merged(*arguments):
-        first, second, *others = real(*arguments)
-        return [first + second, *others]
-
-    monkeypatch.setattr(kernels, "segment_lengths", merged)
 
 
 def positions_that_run_on(monkeypatch):

@@ -24,7 +24,6 @@ from neobert.model import (
     NeoBERTForTokenClassification,
     NeoBERTLMHead,
 )
-from neobert.model import attention as kernels
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
@@ -35,6 +34,7 @@ from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.probe import tagger_answers
+from tests.merged_documents import two_merged
 from validators.known_answers import LIMITS
 
 LABELS = StoredLabels(Column("label", "int64", is_per_token=False))
@@ -145,16 +145,6 @@ def test_a_tagger_with_the_labels_of_other_words_learns_nothing(monkeypatch):
     assert "learned" in missed_by_a_tagger(is_packed=True)
 
 
-def merge_two_texts(monkeypatch):
-    real = kernels.segment_lengths
-
-    def merged(*arguments):
-        first, second, *others = real(*arguments)
-        return [first + second, *others]
-
-    monkeypatch.setattr(kernels, "segment_lengths", merged)
-
-
 def forget_the_mask(monkeypatch):
     monkeypatch.setattr("neobert.model.encoder.normalize_mask", lambda mask: None)
 
@@ -186,7 +176,7 @@ def label_all_alike(monkeypatch):
 @pytest.mark.parametrize(
     ("fault", "is_packed", "kinds"),
     [
-        (merge_two_texts, True, {"same"}),
+        (two_merged, True, {"same"}),
         (forget_the_mask, False, {"same"}),
         (label_the_next_text, True, {"same", "different"}),
         (label_all_alike, False, {"learned"}),
@@ -200,7 +190,7 @@ def test_a_fault_of_a_classifier_is_noticed(monkeypatch, fault, is_packed, kinds
 @pytest.mark.parametrize(
     ("fault", "is_packed", "kinds"),
     [
-        (merge_two_texts, True, {"same"}),
+        (two_merged, True, {"same"}),
         (forget_the_mask, False, {"same"}),
         (look_back_only, True, {"different"}),
     ],

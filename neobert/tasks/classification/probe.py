@@ -10,9 +10,8 @@ from torch import Tensor
 
 from neobert.data.batches.microbatch import Microbatch, filler_of
 from neobert.probes.layout import Layout
-from neobert.training.loop.task import Answer, Examiner
+from neobert.training.loop.task import TINY, Answer, Examiner
 
-TINY = 1e-30
 MOST_CLASSES = 4
 """Limit of planted classes: each needs its own token and several texts that contain the token."""
 

@@ -9,9 +9,7 @@ import torch
 
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
-from neobert.training.loop.task import Answer, Examiner
-
-TINY = 1e-30
+from neobert.training.loop.task import TINY, Answer, Examiner
 
 
 def tagger_answers(examiner: Examiner, batch: Microbatch, *, num_labels: int) -> Iterator[Answer]:

@@ -92,6 +92,10 @@ class WorstCase(Protocol):
 Step = Callable[[StepServices, Sequence[Any], int], Tensor]
 
 
+TINY = 1e-30
+"""Least divisor of a relative answer."""
+
+
 class Answer(NamedTuple):
     """Result of a probe of the trained task whose correct result is known. Rules define the limits.
 
