@@ -4,21 +4,18 @@
 
 WORK holds what `passages.py` wrote. A trial sets the keys that differ from BASE; the compiled step (`--rows`,
 `--config`), the text and the tokens per step are the same for all, and so is the evaluation (`held_out.py`).
-Seconds are those of the training steps (`step_clock.py`), without compilation and evaluation. Processes that
-share WORK take turns: one of them trains while the others start, compile, or wait.
+Seconds are those of the training steps (`step_clock.py`), without compilation and evaluation.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
-import fcntl
 import gc
 import json
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -196,14 +193,6 @@ def reset(trainer: Trainer, config: RunConfig, trial: dict[str, Any]) -> None:
     trainer.batches = trainer.task.batches(trainer.progress.cursor)
 
 
-@contextmanager
-def turn(work: Path) -> Iterator[None]:
-    """Wait until no other process that shares the folder trains, so that seconds are those of a GPU alone."""
-    with (work / "turn").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def run(trainer: Trainer, trial: dict[str, Any], evaluate: Any) -> dict[str, Any]:
     """Train; return losses, tokens and seconds. As often as a run logs, it waits for the device as there."""
     curve, model, clock = [], trainer.task.model, StepClock(trial["steps"])
@@ -249,17 +238,16 @@ def main() -> None:
     evaluate = evaluation(work, trainer.world)
     print(f"compiled after {time.perf_counter() - begun:.0f} s", flush=True)
     for index, (trial, config) in enumerate(zip(trials, configs, strict=True)):
+        if time.time() > chosen.until:
+            print(f"{len(trials) - index} trials not run")
+            break
         reset(trainer, config, trial)
-        with turn(work):
-            if time.time() > chosen.until:
-                print(f"{len(trials) - index} trials not run")
-                break
-            try:
-                found = run(trainer, trial, evaluate)
-            except ProjectError as error:
-                if error.code not in DIVERGED:
-                    raise
-                found = {"error": error.message}  # the next recipe starts afresh
+        try:
+            found = run(trainer, trial, evaluate)
+        except ProjectError as error:
+            if error.code not in DIVERGED:
+                raise
+            found = {"error": error.message}  # the next recipe starts afresh
         differing = {name: trial[name] for name in trial if trial[name] != BASE.get(name)}
         line = {
             "size": chosen.size,

@@ -19,17 +19,17 @@ Run = Mapping[str, Any]
 """A line of results: loss, seconds and tokens of a run, with what it was a run of."""
 
 SEEDS = range(3)
-T_95 = {3: 4.303, 6: 2.571}
-"""Student's t for a 95 % interval of the mean, by the number of seeds: one degree of freedom less."""
+T_95 = 4.303
+"""Student's t for a 95 % interval of the mean of three seeds."""
 INTERVALS = "95 %, Student's t over the seeds; of ratios, on their logarithms"
 
 START_S = 60.0
 """Of a process on a GPU until its first step, at most: imports, text, compilation."""
-ROW_LENGTH, SHARE = 512, 0.3
+SHARE = 0.3
 ROWS = {"53M": 64, "245M": 64, "tiny": 2}
 """In a step of either side."""
-STEP_S = {"53M": 0.034, "245M": 0.11, "tiny": 0.034}
-"""Of this trainer, at most."""
+STEP_S, RESET_S = {"53M": 0.034, "245M": 0.11, "tiny": 0.034}, 6.0
+"""Of this trainer, at most; and before its first step in each run."""
 PEER_STEP_S, PEER_RESET_S = {"53M": 0.05, "245M": 0.16, "tiny": 0.05}, 25.0
 """Of the peer, at most; and before its first step and for its evaluation in each run."""
 RECIPE: dict[str, Any] = {
@@ -52,60 +52,53 @@ DEFAULT_KERNELS = "fused"
 
 @dataclass(frozen=True)
 class Trial:
-    """A process on one GPU: one run, or runs of this trainer that share a compiled step.
+    """A process that trains one recipe after another with the same compiled step.
 
     Attributes:
         name: of its files in the folder of results.
-        command: a program that appends a line of JSON for each run to the file named last.
-        most_s: not started with less time left: its start and its longest run.
-        recipes: of this trainer, one run for each, in a file whose name is added to the command.
+        command: a program that appends a line of JSON to a file for each recipe of another file.
         run_s: of its longest recipe; none starts with less time left.
-        figure: key of a run, for the terminal.
+        start_s: before its first recipe.
     """
 
     name: str
     command: tuple[str, ...]
-    most_s: float
-    recipes: tuple[Mapping[str, Any], ...] = ()
-    run_s: float = 0.0
-    figure: str = "loss"
-
-    @property
-    def num_runs(self) -> int:
-        return max(1, len(self.recipes))
+    recipes: tuple[Mapping[str, Any], ...]
+    run_s: float
+    start_s: float = START_S
 
 
 def peer(work: Path, title: str, recipes: Iterable[Mapping[str, Any]], *, size: str) -> Trial:
-    """Describe runs of the peer in one process; keys as in `peer_trainer.BASE`."""
+    """Describe runs of the peer; keys as in `peer_trainer.BASE`."""
     chosen = tuple({"share": SHARE, **recipe} for recipe in recipes)
-    options = ("--size", size, "--rows", str(ROWS[size]))
-    run_s = PEER_RESET_S + PEER_STEP_S[size] * max(recipe["steps"] for recipe in chosen)
-    command = (str(HERE / "peer_trainer.py"), str(work), *options, "--output")
-    return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
+    return trial("peer_trainer.py", work, title, chosen, size, (), (PEER_RESET_S, PEER_STEP_S[size]))
 
 
 def ours(
+    work: Path, title: str, recipes: Iterable[Mapping[str, Any]], *, size: str, config: Mapping[str, Any]
+) -> Trial:
+    """Describe runs of this trainer, which differ from the recipe in the given keys."""
+    chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
+    options = ("--config", json.dumps(config, sort_keys=True))
+    return trial("recipe_screen.py", work, title, chosen, size, options, (RESET_S, STEP_S[size]))
+
+
+def trial(
+    program: str,
     work: Path,
     title: str,
-    recipes: Iterable[Mapping[str, Any]],
-    *,
+    recipes: tuple[Mapping[str, Any], ...],
     size: str,
-    config: Mapping[str, Any] = CONFIG,
-    rows: int | None = None,
+    options: tuple[str, ...],
+    prices_s: tuple[float, float],
 ) -> Trial:
-    """Describe runs of this trainer, which differ from the recipe in the given keys.
-
-    rows: in a step; default: `ROWS`.
-    """
-    chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
-    rows = rows or ROWS[size]
-    options = ("--size", size, "--rows", str(rows), "--config", json.dumps(config, sort_keys=True))
-    run_s = 6.0 + STEP_S[size] * rows / ROWS[size] * max(recipe["steps"] for recipe in chosen)
-    command = (str(HERE / "recipe_screen.py"), str(work), *options, "--output")
-    return Trial(unique(title, options, chosen), command, START_S + run_s, chosen, run_s)
+    """Describe a process; prices are those of a run and of each of its steps."""
+    options = ("--size", size, "--rows", str(ROWS[size]), *options)
+    run_s = prices_s[0] + prices_s[1] * max(recipe["steps"] for recipe in recipes)
+    return Trial(unique(title, options, recipes), (str(HERE / program), *options, str(work)), recipes, run_s)
 
 
-def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]] = ()) -> str:
+def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> str:
     """Return a name for files, which a run of another recipe, size or number of steps does not share."""
     asked = json.dumps([options, recipes], sort_keys=True)
     return f"{title}-{hashlib.sha256(asked.encode()).hexdigest()[:8]}"
@@ -115,31 +108,24 @@ def result_path(results: Path, name: str) -> Path:
     return results / f"{name}.jsonl"
 
 
-def result(results: Path, name: str) -> Run | None:
-    """Return the first finished run of a trial."""
-    return next(iter(runs_of(results, name)), None)
-
-
 def runs_of(results: Path, name: str) -> list[Run]:
-    """Return the finished runs of a trial. A line without an end was cut short, and does not count."""
+    """Return the finished runs of a trial."""
     path = result_path(results, name)
-    if not path.exists():
-        return []
-    whole, _, _ = path.read_text(encoding="utf-8").rpartition("\n")
-    return [json.loads(line) for line in whole.splitlines()]
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines]
 
 
-def finite(run: Run, key: str = "loss") -> float | None:
-    """Return a figure of a run, such as its held-out loss; None if it diverged."""
-    figure = run.get(key)
-    return figure if figure is not None and math.isfinite(figure) else None
+def finite(run: Run) -> float | None:
+    """Return the held-out loss of a run; None if it diverged."""
+    loss = run.get("loss")
+    return loss if loss is not None and math.isfinite(loss) else None
 
 
 def interval(values: Sequence[float]) -> list[float]:
     """Return the ends of the 95 % interval of the mean of values, one of each seed."""
-    if len(values) not in T_95:
-        raise ValueError(f"{len(values)} values: the interval is for {' or '.join(map(str, T_95))} seeds")
-    half = T_95[len(values)] * stdev(values) / math.sqrt(len(values))
+    if len(values) != len(SEEDS):
+        raise ValueError(f"{len(values)} values: the interval is for {len(SEEDS)} seeds")
+    half = T_95 * stdev(values) / math.sqrt(len(values))
     return [fmean(values) - half, fmean(values) + half]
 
 
@@ -158,16 +144,16 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def summary(runs: Sequence[Run], seeds: range = SEEDS, key: str = "loss") -> dict[str, Any] | None:
+def summary(runs: Sequence[Run], key: str = "loss") -> dict[str, Any] | None:
     """Return means, intervals and the runs of all seeds; None before all are there, or if one diverged.
 
     key: of the loss to compare.
     """
-    if len(runs) < len(seeds) or None in map(finite, runs):
+    if len(runs) < len(SEEDS) or None in map(finite, runs):
         return None
     losses, seconds = ([run[name] for run in runs] for name in (key, "seconds"))
     return {
-        "seeds": list(seeds),
+        "seeds": list(SEEDS),
         "loss": fmean(losses),
         "loss_interval": interval(losses),
         "seconds": fmean(seconds),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import sys
 
@@ -59,20 +58,6 @@ def test_a_mistake_is_not_taken_for_a_divergence(work, monkeypatch):
 
 def test_no_trial_starts_after_its_time(work, monkeypatch):
     assert screened(work, monkeypatch, [{"steps": 5}], "--until", 0) == []
-
-
-def test_a_run_has_the_gpu_to_itself(work, monkeypatch):
-    trains = recipe_screen.run
-
-    def run(*arguments):
-        with (work / "turn").open("w") as file, pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return trains(*arguments)
-
-    monkeypatch.setattr(recipe_screen, "run", run)
-    assert len(screened(work, monkeypatch, [{"steps": 5}])) == 1
-    with recipe_screen.turn(work):  # given back at the end
-        pass
 
 
 def test_the_peer_masks_a_fixed_number_of_tokens_and_no_marker():
