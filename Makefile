@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DEMO_DIR ?= runs/demo
+BENCH := runs/bench-gpu
 # A worker waits for its children as much as it computes: three keep two cores busy.
 WORKERS ?= 3
 BRIEFLY := trainer.max_steps=40 trainer.save_steps=20 trainer.output_dir=run scheduler.warmup_steps=2
@@ -98,7 +99,11 @@ bench: setup-dev ## Start-up time, and useful tokens per second against transfor
 	$(BIN)/python benchmarks/against_transformers.py
 
 bench-gpu: setup-dev ## The figures of docs/performance.md on this GPU, into runs/bench-gpu (half an hour)
-	$(BIN)/python benchmarks/all_on_gpu.py runs/bench-gpu
+	-$(BIN)/python benchmarks/trainer_throughput.py $(BENCH)/work --steps 120 --output $(BENCH)
+	-$(BIN)/python benchmarks/trainer_throughput.py $(BENCH)/work --row-length 4096 --kernels fused triton --output $(BENCH)
+	-$(BIN)/python benchmarks/loss_parity.py $(BENCH)/work --output $(BENCH)
+	-$(BIN)/python benchmarks/checkpoint_stall.py $(BENCH)/work --output $(BENCH)
+	-$(BIN)/python benchmarks/against_modernbert.py $(BENCH)/work --seconds 540 --output $(BENCH)
 
 clean: ## Remove the environment, caches and the demo's run
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis build dist $(DEMO_DIR)
