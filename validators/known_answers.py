@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from operator import ge, le
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -10,6 +10,7 @@ from validators.finding import Violation
 
 if TYPE_CHECKING:
     from neobert.families.attention import AttentionSpec
+    from neobert.tasks import TaskSpec
     from validators.facts_rehearsal import AnswerFacts
     from validators.rule import Violations
 
@@ -83,7 +84,24 @@ LIMITS = {
         ge,
         1e-6,
         "shift: changing {} changes its loss by a relative {:.2g} (at least {:.2g})",
-        "shift the labels once: in the target rule, or in the loss",
+        "remove the shift of the loss: the target rule shifts the labels",
+    ),
+    # 1 of a correct rule, less the inputs that a task replaces. Without a shift and with two it is 0: only
+    # places are counted at which three tokens in a row differ. Labels of other documents are right as often
+    # as two tokens of a text are equal, less than one in ten.
+    "next": Limit(
+        ge,
+        0.5,
+        "shift: {} have the next token of their document as label in {:.0%} of the cases (at least {:.0%})",
+        "shift the labels once, in the target rule: labels[t] = input_ids[t + 1]",
+    ),
+    # A token of the next document is the label of all last tokens, or by chance of one in ten.
+    "end": Limit(
+        ge,
+        0.5,
+        "shift: {} have a label that is not a token of the next document in {:.0%} of the cases (at least "
+        "{:.0%})",
+        "set the label of the last token of each document to -100",
     ),
     "learned": Limit(
         ge,
@@ -113,7 +131,15 @@ def missed(answers: Iterable[AnswerFacts]) -> Violations:
             )
 
 
-def unmeasured(answers: Iterable[AnswerFacts], attention: AttentionSpec) -> list[str]:
-    """Return the kinds that every task must have and that were not measured, given the model's attention."""
+def unmeasured(answers: Iterable[AnswerFacts], attention: AttentionSpec, task: TaskSpec) -> list[str]:
+    """Return the kinds that a task must have over a model's attention, and that were not measured."""
     measured = {answer.kind for answer in answers}
-    return [kind for kind in (*OF_EVERY_TASK, attention.direction) if kind not in measured]
+    return [kind for kind in _required(attention, task) if kind not in measured]
+
+
+def _required(attention: AttentionSpec, task: TaskSpec) -> Iterator[str]:
+    yield from (*OF_EVERY_TASK, attention.direction)
+    if attention.is_causal and task.labels_tokens:
+        yield "shift"
+    if attention.is_causal and task.reads_text:
+        yield "next"

@@ -11,7 +11,9 @@ from neobert.families.table import shape_of
 from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
-from neobert.rehearsal.trials import aside, score, train_on
+from neobert.probes.target_rule import target_answers
+from neobert.rehearsal.trials import aside, first_batches, score, train_on
+from neobert.tasks import spec_of
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.loop.task import Answer
@@ -50,6 +52,8 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     task, world = trainer.task, trainer.world
     spec = shape_of(trainer.config, task.model.config.vocab_size).attention
     examiner = Examined(trainer)
+    if spec.is_causal and spec_of(trainer.config).reads_text:
+        yield from target_answers(first_batches(trainer, 1)[0])
     yield from loss_answers(examiner, batch, spec, task.num_classes)
     yield from task.probe(examiner, batch)
     # Only where it changes something: a compiled encoder would be compiled once more.

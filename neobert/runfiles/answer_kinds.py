@@ -13,6 +13,8 @@ AnswerKind = Literal[
     "different",
     "same",
     "shift",
+    "next",
+    "end",
     "learned",
 ]
 """Meaning of the value of a test; `validators.known_answers` has the limits.
@@ -23,6 +25,9 @@ AnswerKind = Literal[
 `equality`: error of hidden states against plain attention, in units of rounding.
 `positions`: number of tokens whose position id does not count from 0 in their document.
 `different`, `shift`: relative change of the loss, which must change.
+`next`: share of the targets whose label is the next token of their document, over targets where this token
+    differs from its neighbours; `end`: share of the targets of last tokens whose label is not the first token
+    of the next document. Both are of labels as the target rule wrote them; the other tests plant theirs.
 `same`: change of the loss, which must not change, relative to a change that must occur.
 `learned`: share by which the loss with correct labels is below the loss with wrong labels, on new examples.
 """

@@ -177,3 +177,8 @@ class TaskSpec:
     def reads_text(self) -> bool:
         """Return whether the targets are tokens of the text, which needs no labels."""
         return self.predicts in ("masked", "next")
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Return whether tokens have labels, and not texts."""
+        return self.predicts != "pairs" and not self.labels_texts

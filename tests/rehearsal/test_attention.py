@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
+from neobert.data.batches.targets import IGNORED
 from neobert.families.neobert.spec import NEOBERT, read_shape
 from neobert.families.table import FAMILIES
 from neobert.objectives import TokenObjective
 from neobert.tasks.pretraining.task import PretrainingData
 from neobert.tasks.table import TASKS
 from tests.merged_documents import two_merged
-from tests.rehearsal import toy_decoder
+from tests.rehearsal import toy_causal, toy_decoder
 
 PADDED = {"datacollator": {"pack_sequences": False}}
 LEARNED = {"model": {"rope": False}}
@@ -77,6 +79,7 @@ def causal(rehearsal, monkeypatch):
         module="tests.rehearsal.toy_causal",
         examples="tests.rehearsal.toy_causal",
         auto_class="AutoModelForCausalLM",
+        predicts="next",
     )
     monkeypatch.setitem(TASKS, "pretrain", spec)
     family = NEOBERT._replace(
@@ -91,9 +94,9 @@ def causal(rehearsal, monkeypatch):
 
 def test_a_sound_causal_task_passes(causal):
     found = causal()
-    assert found.failed == {"CFG004"}  # it reads no masking keys
+    assert found.failed == {"CFG004"}  # it does not read the kernels of blocks
     assert {answer.kind for answer in found.facts.answers} == {
-        "isolation", "causal", "equality", "positions", "different", "same", "shift",
+        "isolation", "causal", "equality", "positions", "different", "same", "shift", "next",
     }  # fmt: skip
 
 
@@ -125,6 +128,36 @@ def test_key_heads_in_another_order(causal, monkeypatch):
     monkeypatch.setattr(sdpa_attention, "use_gqa_in_sdpa", lambda *_: False)
     monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda x, times: x.repeat(1, times, 1, 1))
     assert "equality: " in causal().message("TSK006")
+
+
+def no_shift(ids, _labels):
+    return ids.copy()
+
+
+def shift_twice(_ids, labels):
+    return np.append(labels[1:], IGNORED)
+
+
+def labels_of_another_document(_ids, labels):
+    return np.roll(labels, len(labels) // 2)
+
+
+@pytest.mark.parametrize("fault", [no_shift, shift_twice, labels_of_another_document])
+def test_labels_of_the_rule_that_are_not_the_next_tokens(causal, monkeypatch, fault):
+    targets = toy_causal.NextToken.targets
+
+    def faulty(self, segments, **of_run):
+        found = targets(self, segments, **of_run)
+        return replace(found, labels=fault(found.input_ids, found.labels))
+
+    monkeypatch.setattr(toy_causal.NextToken, "targets", faulty)
+    assert causal().message("TSK006").startswith("shift: the targets in a text have the next token")
+
+
+def test_targets_that_were_not_tested_are_unknown(causal, monkeypatch):
+    monkeypatch.setattr("neobert.rehearsal.answers.target_answers", lambda _batch: ())
+    check = causal().checks["TSK006"]
+    assert (check.status, check.message) == ("unknown", "not tested: next")
 
 
 def test_a_shift_that_is_done_twice(causal, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.tasks import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity
@@ -25,8 +26,9 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     - positions: the position ids that the model receives count from 0 in each document.
 
     The loss of the training step must depend on a text's own tokens, and not on those of other texts and of
-    padding; in a causal model a target must depend on the token at its own position. A classifier also has to
-    learn a planted label in ten steps. A test that was not carried out is unknown.
+    padding; in a causal model a target must depend on the token at its own position, and its label must be
+    the next token of the text. A classifier also has to learn a planted label in ten steps. A test that was
+    not carried out is unknown.
 
     ## Why is this bad?
     A leak between packed texts, or labels that belong to other texts, does not stop the loss from falling. It
@@ -45,6 +47,6 @@ def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
     answers = rehearsal_of(facts).answers
     violations = list(missed(answers))
     yield from violations
-    absent = unmeasured(answers, plan.shape.attention)
+    absent = unmeasured(answers, plan.shape.attention, spec_of(run.config))
     if absent and not violations:
         raise CannotTellError(cut_short(facts) or f"not tested: {', '.join(absent)}")

@@ -1,0 +1,39 @@
+"""Labels of a causal task as its target rule wrote them, against the tokens of the text.
+
+The other probes of a task plant labels of their own, and never see a shift that the rule forgot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.targets import IGNORED
+from neobert.probes.layout import Layout
+from neobert.training.loop.task import Answer
+
+
+def target_answers(batch: Microbatch) -> Iterator[Answer]:
+    """Yield whether the targets of an unchanged microbatch are the next tokens of their own documents.
+
+    No answer about targets that the microbatch does not have.
+    """
+    layout, ids, labels = Layout.of(batch), batch.input_ids.flatten(), batch.labels.flatten()
+    is_target, one_on, two_on = labels != IGNORED, ids.roll(-1), ids.roll(-2)
+    # In a run of equal tokens, or in "a b a", a wrong shift has the right label by chance.
+    is_telling = (ids != one_on) & (one_on != two_on) & (ids != two_on)
+    inner = is_target & is_telling & (layout.place < layout.length - 2)
+    if inner.any():
+        yield Answer("the targets in a text", "next", _share((labels == one_on)[inner]))
+    # The last token of a text has no next one. If all texts begin alike, one on says nothing of a neighbour.
+    starts = ids[layout.is_token & (layout.place == 0)]
+    last = is_target & layout.is_token & (layout.place == layout.length - 1)
+    last[-1] = False
+    if last.any() and (starts != starts[0]).any():
+        yield Answer("the targets at the end of a text", "end", _share((labels != one_on)[last]))
+
+
+def _share(is_right: Tensor) -> float:
+    return float(is_right.float().mean())
