@@ -15,7 +15,7 @@ from launcher.rundir.records import Record, last_beat
 from neobert.clock import since_boot_s
 from neobert.config.schema import WatchdogConfig
 from neobert.runfiles.phases import STOP_BY_ENV, STOP_SINCE_BOOT_ENV
-from neobert.runfiles.run_dir import LOGS, current_path
+from neobert.runfiles.run_dir import LOGS
 from neobert.units import SECONDS_PER_HOUR
 from profiles.registry import ResolvedRun
 
@@ -28,7 +28,7 @@ class Launch:
     """Parameters of one launch: trainer command, run directory and supervision.
 
     Attributes:
-        folder: path of the run directory as given.
+        folder: path of the run directory.
         held: descriptor of the lock on the run directory, which the trainer keeps open.
         deadlines: times before which the trainer must stop by itself.
         stages: checks of the metrics at given steps; None without --stages.
@@ -53,25 +53,13 @@ class Launch:
         return self.topology.needs_torchrun
 
     @property
-    def location(self) -> Path:
-        """Current path of the run directory; the given path if it was deleted, or on a worker node."""
-        current = current_path(self.folder, self.held[0]) if self.held else None
-        return current or self.folder
-
-    @property
-    def is_displaced(self) -> bool:
-        """Return whether the run directory was moved or deleted during this launch."""
-        return bool(self.held) and current_path(self.folder, self.held[0]) != self.folder
-
-    @property
     def log(self) -> Path:
         """Log file of the process that this launch starts: the trainer or torchrun."""
-        return log_of(self.topology, self.location / LOGS)
+        return log_of(self.topology, self.folder / LOGS)
 
     def beats(self) -> dict[int, Record]:
         """Return the newest heartbeat of every rank of this node."""
-        location = self.location
-        return {rank: last_beat(location, rank) for rank in self.topology.ranks}
+        return {rank: last_beat(self.folder, rank) for rank in self.topology.ranks}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,17 +11,14 @@ from launcher.rundir.stalls import Stall
 from neobert.errors import EXIT_DO_NOT_REQUEUE, EXIT_TRAINING_FAILED, ProjectError
 from neobert.plurals import counted
 from neobert.runfiles.phases import COLLECTIVE, DATA_WAIT, SAVE, START
-from neobert.runfiles.run_dir import CODE as MOVED
+from neobert.runfiles.run_dir import CODE as MISSING
 
 # Causes outside the run that may be transient: a disk, a network, host memory.
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
 # No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint.
-FINAL_CODES = ("CKP004", "DGR001", MOVED)
-# Set by `ulimit -t`; all processes of a launch inherit it.
-CPU_LIMIT = "not restarting: each session has the same CPU limit; raise the limit (ulimit -t), then resume"
-NEARLY = 0.9
+FINAL_CODES = ("CKP004", "DGR001", MISSING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +49,14 @@ def of_stall(stall: Stall, step: int) -> Failure:
     return Failure("stall", stall.phase, step, str(stall), is_transient=is_transient)
 
 
-def of_lost(rank: int | None, number: int, step: int, *, has_used_up_cpu: bool = False) -> Failure:
+def of_lost(rank: int | None, number: int, step: int) -> Failure:
     """Return the failure of a session in which a signal killed a rank, or torchrun (rank None).
 
     Args:
         number: the signal.
-        has_used_up_cpu: whether the process reached its CPU time limit.
     """
     name = signal_name(number)
     hint = "; the kernel does that when memory runs out" if number == signal.SIGKILL else ""
-    if has_used_up_cpu:
-        hint = f" at its CPU time limit{f' of {limit} s' if (limit := cpu_limit_s()) else ''}"
     process = "torchrun" if rank is None else f"rank {rank}"
     message = f"{process} was killed by {name}{hint}"
     return Failure("lost", name, step, message, is_transient=number in PASSING_SIGNALS)
@@ -112,27 +105,3 @@ class Restarts:
             return Verdict(restarts=False, reason=limit if self.most else "")
         self.in_a_row += 1
         return Verdict(restarts=True)
-
-
-def cpu_limit_s() -> int | None:
-    """Return the CPU time in seconds after which the kernel ends a process; None without a limit."""
-    limits = [limit for limit in resource.getrlimit(resource.RLIMIT_CPU) if limit != resource.RLIM_INFINITY]
-    return min(limits, default=None)
-
-
-def children_cpu_s() -> float:
-    """Return the CPU time of all ended children and their descendants, in seconds."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def used_up(number: int, cpu_s: float, num_processes: int) -> bool:
-    """Return whether a process was killed by signal `number` because it reached the CPU time limit.
-
-    SIGXCPU has no other cause. SIGKILL has many, so `cpu_s`, the CPU time of all `num_processes` together,
-    must be at least 90 % of their limits too.
-    """
-    if number == signal.SIGXCPU:
-        return True
-    limit_s = cpu_limit_s()
-    return number == signal.SIGKILL and limit_s is not None and cpu_s >= NEARLY * limit_s * num_processes

@@ -17,7 +17,6 @@ from launcher.process.signal_forwarding import Forwarder
 from launcher.process.trainer_process import AGAIN, start, wait
 from launcher.run.launch_context import Launch, environment_of
 from launcher.run.launch_records import record_trainer
-from launcher.run.restart_policy import children_cpu_s
 from launcher.run.summary import saved_step
 from launcher.rundir.records import Record, stamp
 from launcher.rundir.stalls import AwakeClock, Stall, Watchdog
@@ -63,7 +62,6 @@ class Session:
         output: output of torchrun; empty without torchrun.
         num_stuck: number of processes of the session that survived SIGKILL.
         earlier_outcome: stamp of the outcome.json from before the session, on a worker node.
-        cpu_s: CPU time of the processes of the session, in seconds.
     """
 
     code: int
@@ -73,7 +71,6 @@ class Session:
     output: str
     num_stuck: int = 0
     earlier_outcome: tuple[int, int] | None = None
-    cpu_s: float = 0.0
 
     @property
     def ended(self) -> list[EndedRank]:
@@ -111,23 +108,21 @@ def run_session(
     """
     launch.error_file.unlink(missing_ok=True)
     if is_again:
-        (launch.location / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
+        (launch.folder / OUTCOME).unlink(missing_ok=True)  # it belongs to the previous session
     # Heartbeats of earlier sessions stay in the files: only newer sequence numbers count for this session.
-    before, first_step = launch.beats(), saved_step(launch.location)
-    earlier_outcome = None if launch.owns_run else stamp(launch.location / OUTCOME)
-    cpu_before_s = children_cpu_s()
+    before, first_step = launch.beats(), saved_step(launch.folder)
+    earlier_outcome = None if launch.owns_run else stamp(launch.folder / OUTCOME)
     log_start = launch.log.stat().st_size if launch.log.exists() else 0
     child = start_trainer(launch, is_again=is_again)
     forwarder.adopt(child)
     if launch.owns_run:
         with tolerating_full_disk("the trainer's process to manifest.json"):
-            record_trainer(launch.location, child.pid)
+            record_trainer(launch.folder, child.pid)
     code, stall = watch(launch, child, on_tick, before)
     num_stuck = stop_orphans(launch) + (child.poll() is None)
     has_begun = any(beat.get("seq") != before[rank].get("seq") for rank, beat in launch.beats().items())
     output = _read_from(launch.log, log_start) if launch.has_agent else ""
-    cpu_s = children_cpu_s() - cpu_before_s
-    return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome, cpu_s)
+    return Session(code, stall, has_begun, first_step, output, num_stuck, earlier_outcome)
 
 
 def start_trainer(launch: Launch, *, is_again: bool) -> subprocess.Popen[bytes]:
@@ -170,14 +165,10 @@ def watch(
     clock = AwakeClock()
     watchdog = Watchdog(launch.limits, before, clock())
     pause_s, looked_at_s = launch.limits.heartbeat_interval_s / LOOKS_A_BEAT, clock()
-    is_displaced = False
 
     def look() -> None:
-        nonlocal looked_at_s, is_displaced
+        nonlocal looked_at_s
         on_tick()
-        if launch.is_displaced and not is_displaced:
-            is_displaced = True
-            console.tell(printable(f"warning: {displacement(launch)}; the run stops after this step"))
         now_s = clock()
         # Check several times per heartbeat interval, so that a hang is reported soon after its limit.
         if now_s - looked_at_s >= pause_s:
@@ -204,20 +195,13 @@ def _code_of(child: subprocess.Popen[bytes]) -> int:
 def stop_stalled(launch: Launch, child: subprocess.Popen[bytes], stall: Stall) -> None:
     """Write the stacks of all ranks to the log folder, then stop the ranks."""
     workers = workers_of(child, has_agent=launch.has_agent)
-    note = f"the stacks of all ranks are in {launch.location / LOGS}/rank_*.stacks"
+    note = f"the stacks of all ranks are in {launch.folder / LOGS}/rank_*.stacks"
     try:
-        dump_stacks(workers, launch.location, str(stall))
+        dump_stacks(workers, launch.folder, str(stall))
     except OSError as error:  # a full or missing disk may be the cause of the hang
         note = f"could not write stacks: {error}"
     console.tell(printable(f"{stall}; {note}"))
     end(child, workers, launch.limits.grace_s)
-
-
-def displacement(launch: Launch) -> str:
-    """Describe a missing run directory: its new path, or that it was deleted."""
-    if launch.location == launch.folder:
-        return f"{launch.folder} was deleted, or moved to another file system"
-    return f"{launch.folder} was moved to {launch.location}; move it back to resume"
 
 
 @contextmanager

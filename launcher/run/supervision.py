@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from launcher.io.files import write_json
@@ -12,7 +10,6 @@ from launcher.process.signal_forwarding import Forwarder
 from launcher.run.launch_context import Launch, nearest
 from launcher.run.launch_records import record_restart
 from launcher.run.restart_policy import (
-    CPU_LIMIT,
     FINAL_CODES,
     Failure,
     Restarts,
@@ -20,11 +17,9 @@ from launcher.run.restart_policy import (
     of_error,
     of_lost,
     of_stall,
-    used_up,
 )
 from launcher.run.session import (
     Session,
-    displacement,
     lost_rank,
     run_session,
     stop_orphans,
@@ -64,7 +59,7 @@ def supervise(launch: Launch, forwarder: Forwarder, on_tick: Callable[[], None])
         if failure is None:
             final_verdict = verdict_of_stage or too_late(launch, forwarder)
             return conclude_session(launch, session, forwarder, final_verdict)
-        verdict = restarts.judge(failure, saved_step(launch.location))
+        verdict = restarts.judge(failure, saved_step(launch.folder))
         if reason := why_no_restart(launch, session):
             verdict = Verdict(restarts=False, reason=reason)
         if not verdict.restarts:
@@ -76,14 +71,7 @@ def why_no_restart(launch: Launch, session: Session) -> str:
     """Return the reason that a restart cannot help; empty if a restart may help."""
     if session.num_stuck:
         return STUCK
-    if launch.is_displaced:
-        return f"not restarting: {displacement(launch)}"
-    return CPU_LIMIT if _has_used_up_cpu(launch, session) else ""
-
-
-def _has_used_up_cpu(launch: Launch, session: Session) -> bool:
-    lost = lost_rank(session, has_agent=launch.has_agent)
-    return lost is not None and used_up(lost[1], session.cpu_s, len(launch.topology.ranks))
+    return "" if launch.folder.is_dir() else f"not restarting: {launch.folder} was moved or deleted"
 
 
 def failed_stage(launch: Launch) -> dict[str, Any] | None:
@@ -96,7 +84,7 @@ def failed_stage(launch: Launch) -> dict[str, Any] | None:
     launch.stages.look()
     if not launch.stages.failure:
         return None
-    verdict = read_outcome(launch.location) | {
+    verdict = read_outcome(launch.folder) | {
         "status": "failed",
         "exit_code": EXIT_DO_NOT_REQUEUE,
         "message": launch.stages.failure,
@@ -110,7 +98,7 @@ def too_late(launch: Launch, forwarder: Forwarder) -> dict[str, Any] | None:
 
     Returns None for any other run.
     """
-    outcome = read_outcome(launch.location)
+    outcome = read_outcome(launch.folder)
     is_by_the_clock = outcome.get("exit_code") == EXIT_PREEMPTED and not _was_stopped(forwarder)
     deadline = nearest(launch.deadlines)
     if not (is_by_the_clock and deadline and deadline.verdict and launch.owns_run):
@@ -142,7 +130,7 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
     if session.stall is not None:
         return of_stall(session.stall, step)
     if (lost := lost_rank(session, has_agent=launch.has_agent)) is not None:
-        return of_lost(*lost, step, has_used_up_cpu=_has_used_up_cpu(launch, session))
+        return of_lost(*lost, step)
     # A session that completed no step would fail in the same way again.
     if outcome.get("exit_code") != EXIT_TRAINING_FAILED or step <= session.first_step:
         return None
@@ -153,20 +141,20 @@ def failure_of(launch: Launch, session: Session) -> Failure | None:
 
 def outcome_of(launch: Launch, session: Session) -> Record:
     """Return the session's outcome; empty if the file is from an earlier launch."""
-    is_earlier = session.earlier_outcome and session.earlier_outcome == stamp(launch.location / OUTCOME)
-    return {} if is_earlier else read_outcome(launch.location)
+    is_earlier = session.earlier_outcome and session.earlier_outcome == stamp(launch.folder / OUTCOME)
+    return {} if is_earlier else read_outcome(launch.folder)
 
 
 def restart(launch: Launch, failure: Failure, restarts: Restarts) -> None:
     """Report and record a restart, with its reason and the checkpoint to resume from."""
-    checkpoint = latest(launch.location / CHECKPOINTS)
+    checkpoint = latest(launch.folder / CHECKPOINTS)
     source = f"checkpoint {checkpoint.name}" if checkpoint else "the start"
     entry = {"why": failure.message, "step": failure.step, "kind": failure.kind, "from": source}
     with tolerating_full_disk("the restart to manifest.json"):
-        record_restart(launch.location, entry)
+        record_restart(launch.folder, entry)
     count = f"restart {restarts.in_a_row} of {restarts.most}"
     console.tell(printable(f"{failure.message}; restarting from {source} ({count})"))
-    first = saved_step(launch.location) + 1
+    first = saved_step(launch.folder) + 1
     if failure.step > first:
         # Their lines are the same, so nothing is printed until the run has passed them.
         console.tell(f"steps {first:,} to {failure.step:,} are repeated, and not printed again")
@@ -177,7 +165,7 @@ def conclude_session(
 ) -> Summary:
     """Summarize the last session from its files, or from the launcher's verdict."""
     ending = conclude(
-        launch.location,
+        launch.folder,
         session.trainer_code,
         forwarder.seen,
         launch.error_file,
@@ -185,16 +173,13 @@ def conclude_session(
         verdict=outcome_of(launch, session) if verdict is None else verdict,
     )
     # A trainer that found the disk full, or failed before its session, has written no outcome.
-    is_missing = verdict is None and launch.location.is_dir() and not (launch.location / OUTCOME).exists()
+    is_missing = verdict is None and launch.folder.is_dir() and not (launch.folder / OUTCOME).exists()
     if launch.owns_run and is_missing:
         _write_verdict(launch, _known_outcome(launch, ending))
     elif launch.owns_run and ending.restarts:
-        outcome = read_outcome(launch.location) or _known_outcome(launch, ending)
+        outcome = read_outcome(launch.folder) or _known_outcome(launch, ending)
         with tolerating_full_disk("the restarts to outcome.json"):
-            write_json(launch.location / OUTCOME, {**outcome, "restarts": ending.restarts})
-    if launch.location != launch.folder and ending.exit_code != EXIT_OK:
-        back = shlex.join(["mv", str(launch.location), str(launch.folder)])
-        return replace(ending, next_command=f"{back} && {ending.next_command}")
+            write_json(launch.folder / OUTCOME, {**outcome, "restarts": ending.restarts})
     return ending
 
 
@@ -225,7 +210,7 @@ def give_up(
 def _write_verdict(launch: Launch, outcome: Mapping[str, Any]) -> None:
     """Write outcome.json; a full disk here is logged, not fatal."""
     with tolerating_full_disk("the outcome to outcome.json"):
-        write_json(launch.location / OUTCOME, outcome)
+        write_json(launch.folder / OUTCOME, outcome)
 
 
 def _known_outcome(launch: Launch, ending: Summary) -> Record:

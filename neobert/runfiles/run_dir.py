@@ -10,7 +10,6 @@ import json
 import os
 import re
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,22 +35,8 @@ DUMP_SIGNAL = signal.SIGUSR2
 HEARTBEAT_NAME = re.compile(r"heartbeat_rank([0-9]{1,6})\.jsonl")
 
 
-def current_path(path: Path, descriptor: int) -> Path | None:
-    """Return the current path of an open directory; None if it was deleted or left this file system.
-
-    Args:
-        path: path at which the directory was opened; returned if a file system error prevents the check.
-        descriptor: open file descriptor of the directory.
-    """
-    if _is_at(path, descriptor):
-        return path
-    with suppress(OSError):
-        moved = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        return moved if _is_at(moved, descriptor) else None
-    return None
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
+def is_at(path: Path, descriptor: int) -> bool:
+    """Return whether an open directory is still at its path, also if a file system error hides the answer."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except (FileNotFoundError, NotADirectoryError):
@@ -60,23 +45,11 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return True
 
 
-def moved_error(path: Path, moved: Path, step: int) -> ProjectError:
-    """Build the `ProjectError` TRN002 of a run that stopped because its directory was moved."""
+def missing_error(path: Path, step: int) -> ProjectError:
+    """Build the `ProjectError` TRN002 of a run whose directory was moved or deleted."""
     return ProjectError(
         code=CODE,
-        message=f"the run directory was moved to {moved} during training; step {step} is saved there",
-        hint="move the directory back, then resume with --resume auto",
-        place=str(path),
-        exit_code=EXIT_TRAINING_FAILED,
-    )
-
-
-def deleted_error(path: Path, step: int) -> ProjectError:
-    """Build the `ProjectError` TRN002 of a run whose directory was deleted."""
-    return ProjectError(
-        code=CODE,
-        message="the run directory was deleted, or moved to another file system, during training; "
-        f"step {step} is not saved",
+        message=f"the run directory was moved or deleted during training; step {step} is not saved",
         hint="move the directory back and resume with --resume auto; if it was deleted, launch again",
         place=str(path),
         exit_code=EXIT_TRAINING_FAILED,

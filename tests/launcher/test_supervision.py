@@ -460,24 +460,3 @@ def once(condition: Callable[[], bool], act: Callable[[], None]) -> None:
         act()
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-def test_a_limit_of_cpu_time_is_named_and_ends_the_run(
-    launched: Callable[..., Summary], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The limit counts clock ticks, and the time that is compared with it is exact: on a busy machine they may
-    # differ by a tenth of a second. A second of exact time, used before the limit is set, is enough for both.
-    limited = (
-        "import resource\nbeat(1)\nwhile time.process_time() < 1: pass\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass"
-    )
-    monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
-    ending = launched(limited)
-    assert (ending.exit_code, ending.restarts) == (4, 0)
-    assert "rank 0 was killed by SIGKILL at its CPU time limit of 1 s; not restarting" in ending.message
-
-
-def test_the_signal_of_a_limit_of_cpu_time_is_named(launched: Callable[..., Summary]) -> None:
-    ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGXCPU)")
-    assert (ending.exit_code, ending.restarts) == (4, 0)
-    assert "killed by SIGXCPU at its CPU time limit; not restarting" in ending.message

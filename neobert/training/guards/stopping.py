@@ -12,7 +12,7 @@ from pathlib import Path
 
 from neobert.config.schema import RunConfig
 from neobert.plurals import counted
-from neobert.runfiles.run_dir import HALT, METRICS, current_path, deleted_error, moved_error
+from neobert.runfiles.run_dir import HALT, METRICS, is_at, missing_error
 from neobert.tasks import known_metrics
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
@@ -22,10 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class DirectoryWatch:
-    """Detection of a moved or deleted run directory on rank 0, after each step and before each save.
-
-    A run whose directory was moved saves a checkpoint in the new location and stops.
-    """
+    """Detection of a moved or deleted run directory on rank 0, after each step and before each save."""
 
     def __init__(self, run_dir: Path, descriptor: int) -> None:
         self._run_dir, self._descriptor = run_dir, descriptor
@@ -35,24 +32,16 @@ class DirectoryWatch:
         self.check(trainer)
 
     def check(self, trainer: Trainer) -> None:
-        """Request a stop if the directory was moved or has a `.HALT` file.
+        """Request a stop if the directory has a `.HALT` file.
 
-        Raises `ProjectError` TRN002 if the directory was deleted.
+        Raises `ProjectError` TRN002 if the directory was moved or deleted.
         """
         if not trainer.world.is_main:
             return
-        found, step = current_path(self._run_dir, self._descriptor), trainer.progress.step
-        if found is None:
-            raise deleted_error(self._run_dir, step)
-        if found != trainer.run_dir:
-            log.warning("the run directory %s is now %s: saving there and stopping", trainer.run_dir, found)
-            trainer.run_dir = found
-            trainer.state.failure = (
-                None if found == self._run_dir else moved_error(self._run_dir, found, step)
-            )
-            trainer.signals.request(signal.SIGTERM)
-        if trainer.signals.requested is None and (trainer.run_dir / HALT).exists():
-            log.info("%s found: stopping", trainer.run_dir / HALT)
+        if not is_at(self._run_dir, self._descriptor):
+            raise missing_error(self._run_dir, trainer.progress.step)
+        if trainer.signals.requested is None and (self._run_dir / HALT).exists():
+            log.info("%s found: stopping", self._run_dir / HALT)
             trainer.signals.request(signal.SIGINT)
 
 
@@ -66,7 +55,7 @@ def consume_halt(run_dir: Path) -> None:
 
 @contextmanager
 def watching(run_dir: Path) -> Iterator[DirectoryWatch]:
-    """Keep the run directory open inside the `with` block, to follow it when it is moved."""
+    """Keep the run directory open inside the `with` block, to notice when it is moved."""
     descriptor = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield DirectoryWatch(run_dir, descriptor)

@@ -100,11 +100,11 @@ def run_session(
         is_complete = False
     except Exception as error:
         if trainer is not None or signals.requested is None or world.size == 1:
-            record_failure(*_whereabouts(trainer, run_dir, step), error)
+            record_failure(run_dir, step if trainer is None else trainer.progress.step, error)
             raise
         log.info("another rank has stopped already: %s", error)
         is_complete = False
-    run_dir, step = _whereabouts(trainer, run_dir, step)
+    step = step if trainer is None else trainer.progress.step
     status: Status = "finished" if is_complete else signals.status
     exit_code = EXIT_OK if is_complete else signals.exit_code
     if world.is_main:
@@ -115,11 +115,6 @@ def run_session(
     if trainer is not None:  # a rank that was stopped before may be the only one so far
         world.wait_for_all()
     return exit_code
-
-
-def _whereabouts(trainer: Trainer | None, run_dir: Path, step: int) -> tuple[Path, int]:
-    """Return the trainer's run directory and step, or the given ones before it exists."""
-    return (run_dir, step) if trainer is None else (trainer.run_dir, trainer.progress.step)
 
 
 def begin(config: RunConfig, run_dir: Path, *, is_again: bool) -> Start | None:
@@ -172,7 +167,7 @@ def train(
     trainer: Trainer, heartbeat: Heartbeat, directory: DirectoryWatch, more: Sequence[Hook] = ()
 ) -> bool:
     """Train with all hooks and save a last checkpoint; return True if complete, False if stopped early."""
-    # Preparing text takes minutes: if the directory was moved since, opening files would recreate it.
+    # Preparing text takes minutes: if the directory was deleted since, opening files would recreate it.
     directory.check(trainer)
     with telemetry(trainer) as line:
         heartbeat.beat(trainer, START)
@@ -284,7 +279,7 @@ def telemetry(trainer: Trainer) -> Iterator[MetricsLine]:
         resume_history(trainer)
         if trainer.source is not None:
             write_atomically(run_dir / CONTINUED, json.dumps(trainer.source, indent=2).encode() + b"\n")
-        stack.callback(lambda: write_metric_files(trainer.run_dir))  # it may be moved during the session
+        stack.callback(write_metric_files, run_dir)
         writer = stack.enter_context(closing(JsonlWriter(run_dir / METRICS)))
         trackers = trackers_of(trainer)
         stack.callback(close_trackers, trackers)
