@@ -9,14 +9,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import get_total_norm
 
 
-def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exchange: bool) -> nn.Module:
-    """Shard every parameter over the ranks with FSDP2, in place; return the objective.
+def shard(objective: Any, mesh: DeviceMesh, *, overlaps_exchange: bool) -> nn.Module:
+    """Shard every parameter over the ranks of a mesh with FSDP2, in place; return the objective.
 
     A unit's parameters stay gathered from its forward to the end of its backward (no resharding after the
     forward), so each is gathered once per step. Communication is in fp32, as with DDP.
@@ -24,12 +24,9 @@ def shard(objective: Any, num_ranks: int, device: torch.device, *, overlaps_exch
     Args:
         objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
             unit's parameters outside the unit's forward. Parameters outside all units form the root unit.
-        num_ranks: world size.
-        device: device of this rank.
         overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
             whole objective is one unit, gathered before its forward and reduced after its backward.
     """
-    mesh = init_device_mesh(device.type, (num_ranks,))
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
     for unit in [*units, objective]:
         fully_shard(unit, mesh=mesh, reshard_after_forward=False)

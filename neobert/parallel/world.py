@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
@@ -27,6 +28,7 @@ T = TypeVar("T")
 ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
 # Tokenizing a large text takes hours; torch gives up on a silent rank after half an hour.
 PREPARATION_LIMIT = timedelta(days=7)
+DATA_PARALLEL = "dp"
 
 
 class World:
@@ -34,6 +36,10 @@ class World:
 
     Host values are exchanged through gloo, without waiting for the GPU; gradients through the backend of the
     device. All ranks must call the same methods in the same order, and none after a failure.
+
+    Attributes:
+        mesh: the ranks of several processes by their kind of parallelism; None in a single process. Its only
+            dimension is `dp`: ranks that read different data, and average their gradients.
     """
 
     def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
@@ -54,6 +60,19 @@ class World:
         self._patient_group = (
             dist.new_group(backend="gloo", timeout=PREPARATION_LIMIT) if self.size > 1 else None
         )
+        self.mesh: DeviceMesh | None = None
+        if self.size > 1:
+            self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=(DATA_PARALLEL,))
+
+    @property
+    def dp_rank(self) -> int:
+        """Return the index of this rank's share of the data. Files of a process are named by `rank`."""
+        return 0 if self.mesh is None else self.mesh.get_local_rank(DATA_PARALLEL)
+
+    @property
+    def dp_size(self) -> int:
+        """Return the number of shares of the data."""
+        return 1 if self.mesh is None else self.mesh[DATA_PARALLEL].size()
 
     @property
     def is_main(self) -> bool:
@@ -76,7 +95,7 @@ class World:
         `overlaps_exchange`: reduce gradients during the backward pass, and not all at once after it.
         Build the optimizer afterwards, because sharding replaces the parameters.
         """
-        if not self.is_sharded:
+        if self.mesh is None or not self.is_sharded:
             if not overlaps_exchange:
                 self._buckets.bucket_cap_mb = gradients_mib(module)
             # The objective is compiled in parts already. DDP's way, to cut a graph where a bucket is full,
@@ -88,7 +107,7 @@ class World:
         for parameter in module.to(self.device).parameters():
             dist.broadcast(parameter.data, 0)
         module = self._accelerator.prepare_model(module, evaluation_mode=True)
-        return sharding.shard(module, self.size, self.device, overlaps_exchange=overlaps_exchange)
+        return sharding.shard(module, self.mesh, overlaps_exchange=overlaps_exchange)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return an autocast context in the run's precision, for calls other than the prepared `forward`."""

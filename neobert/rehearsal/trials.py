@@ -109,7 +109,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     of means changes the gradient. Returns the relative difference and the numbers of targets.
     """
     first, second = first_batches(trainer, 2)
-    second = thinned(second, 4 + trainer.world.rank)
+    second = thinned(second, 4 + trainer.world.dp_rank)
     with aside(trainer):
         generators = random_state()
         together, total = _gradient(trainer, [first, second])

@@ -54,8 +54,8 @@ class RankData(ABC):
             self.prepared,
             self.config,
             self.prepared.tokenizer,
-            rank=self.world.rank,
-            world_size=self.world.size,
+            rank=self.world.dp_rank,
+            world_size=self.world.dp_size,
             cursor=cursor,
             on_sign=self.on_sign,
         )
@@ -66,8 +66,8 @@ class RankData(ABC):
             self.prepared,
             self.config,
             self.prepared.tokenizer,
-            rank=self.world.rank,
-            world_size=self.world.size,
+            rank=self.world.dp_rank,
+            world_size=self.world.dp_size,
         )
 
     def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:

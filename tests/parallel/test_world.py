@@ -21,7 +21,7 @@ world = World("no")
 with world.main_first():
     if world.is_main:
         time.sleep(7)
-say(world.rank)
+say(world.rank, world.dp_rank, world.dp_size)
 """
 
 
@@ -73,7 +73,7 @@ def run_two(tmp_path):
 @pytest.mark.e2e
 @pytest.mark.usefixtures("warm")
 def test_the_others_wait_for_the_data_longer_than_for_a_step(run_two):
-    assert run_two(RANK) == ["0", "1"]
+    assert run_two(RANK) == ["0 0 2", "1 1 2"]
 
 
 @pytest.mark.e2e

@@ -105,7 +105,7 @@ def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
 def microbatches(world: World) -> Iterator[dict[str, Any]]:
     """Yield the microbatches of the global batch, the same on all ranks: packed rows of various lengths."""
     generator = torch.Generator().manual_seed(0)
-    for number in range(MICROBATCHES_PER_RANK * world.size):
+    for number in range(MICROBATCHES_PER_RANK * world.dp_size):
         lengths = LENGTHS[number % len(LENGTHS) :]
         yield _packed(lengths, generator, world.device)
 
@@ -128,13 +128,13 @@ def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.
 
 def together(module: nn.Module, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, distributed over the ranks."""
-    own = list(microbatches(world))[world.rank :: world.size]
+    own = list(microbatches(world))[world.dp_rank :: world.dp_size]
     (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     for index, batch in enumerate(own):
         with world.holding_gradients(module, is_last=index == len(own) - 1):
             loss_sum = module(**batch)
-            (loss_sum * world.size / num_targets).backward()
+            (loss_sum * world.dp_size / num_targets).backward()
         total += loss_sum.detach()
     return float(world.add_up(total)) / num_targets, float(world.gradient_norm(module))
 

@@ -160,7 +160,7 @@ def steps_of_epochs(config: RunConfig, task: Task, world: World) -> int | None:
     microbatches = None if epochs is None else task.microbatches_per_epoch()
     if microbatches is None:
         return None
-    steps = epoch_steps(config.trainer, microbatches, world.size)
+    steps = epoch_steps(config.trainer, microbatches, world.dp_size)
     log.info("%g epochs of %d microbatches: %d steps", epochs, microbatches, steps)
     return steps
 
@@ -208,8 +208,8 @@ def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
     that noise. Call it after the initial weights were drawn, which are equal on all ranks, and before the
     generators are restored from a checkpoint.
     """
-    if not world.is_main:
-        torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.rank))
+    if world.dp_rank:
+        torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.dp_rank))
 
 
 def log_text(report: Mapping[str, Any]) -> None:

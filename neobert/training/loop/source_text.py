@@ -48,7 +48,7 @@ def source_evaluation(
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
-    return partial(EvalStream, text, reading, text.tokenizer, rank=world.rank, world_size=world.size)
+    return partial(EvalStream, text, reading, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size)
 
 
 def _refusal(message: str, hint: str, code: str = "CKP007") -> ProjectError:

@@ -124,7 +124,7 @@ def agree(trainer: Trainer, batches: Sequence[Batch]) -> tuple[int, int]:
 def accumulate(trainer: StepServices, batches: Sequence[Batch], num_targets: int) -> Tensor:
     """Run forward and backward over the microbatches; return the loss of all ranks, summed over targets."""
     world, stopwatch = trainer.world, trainer.stopwatch
-    scale = world.size / max(num_targets, 1)  # ranks average their gradients
+    scale = world.dp_size / max(num_targets, 1)  # ranks average their gradients
     total = torch.zeros((), dtype=torch.float64, device=world.device)
     if trainer.task.objective.has_cuda_graphs:  # otherwise the call would import Inductor needlessly
         # CUDA graphs keep their results until here: gradients live through all microbatches of a step.
