@@ -55,12 +55,12 @@ class KernelObjective(TokenObjective):
 
     def compile_parts(self, backend: str) -> None:
         """Compile the embedding, each block and the loss as separate graphs."""
-        for work in self.module_work():
+        for work in (self._embed, *self._steps, self._decode):
             work.compile(backend)
 
     def module_work(self) -> list[ModuleWork]:
         """Return embedding, blocks and decoder: all of them bypass their module's forward."""
-        return [self._embed, *self._steps, self._decode]
+        return [self._embed, *self._steps, *super().module_work()]
 
     def _summed_loss(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Tensor:
         with torch.autocast(labels.device.type, enabled=False):

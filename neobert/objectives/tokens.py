@@ -63,6 +63,7 @@ class TokenObjective(Objective):
         self._loss: Callable[..., Tensor] = self._summed_loss
         self._scored: Callable[..., Score] = self._score
         self._decode = ModuleWork(self.head.linear, self._decoded_loss)
+        self._score_targets = ModuleWork(self.head.linear, self._decoded_score)
         self._is_lookup_compiled = False
 
     def compile_loss(self, backend: str, *, cuda_graphs: bool = False) -> None:
@@ -97,7 +98,7 @@ class TokenObjective(Objective):
 
     def module_work(self) -> list[ModuleWork]:
         """Return the computations that use a module's parameters outside its forward (see `ModuleWork`)."""
-        return [self._decode]
+        return [self._decode, self._score_targets]
 
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:
         """Return the summed loss of a microbatch in fp32; without targets, a zero that supports backward.
@@ -118,7 +119,10 @@ class TokenObjective(Objective):
         return self._scored(rows_for(num_targets, self.eval_capacity, labels.numel()), labels, inputs)
 
     def _score(self, num_rows: int, labels: Tensor, inputs: dict[str, Any]) -> Score:
-        hidden, labels = self._targets(self.encode(inputs), labels, num_rows)
+        return self._score_targets(self.encode(inputs), labels, num_rows)
+
+    def _decoded_score(self, hidden: Tensor, labels: Tensor, num_rows: int) -> Score:
+        hidden, labels = self._targets(hidden, labels, num_rows)
         # Without gradients a chunk's logits are gone once they are scored; few logits are one chunk.
         rows = rows_per_chunk(len(hidden), self.head.linear.out_features)
         first, *others = zip(hidden.split(rows), labels.split(rows), strict=True)

@@ -51,16 +51,26 @@ def hold_back(module: FSDPModule, *, is_last: bool) -> None:
 
 
 @contextmanager
-def whole(module: nn.Module) -> Iterator[None]:
-    """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
-    units = [each for each in module.modules() if isinstance(each, FSDPModule)]
-    for unit in units:
-        unit.unshard()
+def freed(module: nn.Module) -> Iterator[None]:
+    """Free the parameters that the `with` block gathered and no backward pass frees, at its end."""
     try:
         yield
     finally:
-        for unit in units:
+        for unit in _units_of(module):
             unit.reshard()
+
+
+@contextmanager
+def whole(module: nn.Module) -> Iterator[None]:
+    """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
+    with freed(module):
+        for unit in _units_of(module):
+            unit.unshard()
+        yield
+
+
+def _units_of(module: nn.Module) -> list[FSDPModule]:
+    return [each for each in module.modules() if isinstance(each, FSDPModule)]
 
 
 def own_part(tensor: Tensor) -> Tensor:

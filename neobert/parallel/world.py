@@ -132,6 +132,13 @@ class World:
         parameters = list(module.parameters())
         return sharding.total_norm(parameters) if self.is_sharded else get_total_norm(parameters)
 
+    def evaluating(self, module: nn.Module) -> AbstractContextManager[None]:
+        """Return the context of evaluations by `Objective.evaluate`, which all ranks call equally often.
+
+        Each gathers the parameters that it needs; what is still gathered is freed at the end.
+        """
+        return sharding.freed(module) if self.is_sharded else nullcontext()
+
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
         """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
         return sharding.whole(module) if self.is_sharded else nullcontext()

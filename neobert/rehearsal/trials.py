@@ -96,7 +96,7 @@ def score(trainer: Trainer, batch: Any) -> Any:
     """Evaluate one microbatch; return the result of `Objective.evaluate`."""
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
-    with world.whole(trainer.module), world.autocast():
+    with world.evaluating(trainer.module), world.autocast():
         found = objective.evaluate(**trainer.task.inputs(batch, world.device))
     objective.train()
     return found

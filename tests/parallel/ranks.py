@@ -235,11 +235,11 @@ def whole_gradients(trainer: SimpleNamespace) -> dict[str, Tensor]:
 
 
 def score(trainer: SimpleNamespace) -> tuple[float, int]:
-    """Evaluate one microbatch on rank 0, two on the next, as where the last round has not one for all."""
+    """Evaluate as many microbatches on every rank, and fewer on none, as `EvalStream` gives them."""
     sums = torch.zeros(2, dtype=torch.float64)
     trainer.task.objective.eval()
-    with trainer.world.whole(trainer.module):
-        for number in range(3):
+    with trainer.world.evaluating(trainer.module):
+        for number in range(4):
             if number % trainer.world.size == trainer.world.rank:
                 result = trainer.task.objective.evaluate(**microbatch(number, padded=False))
                 sums += torch.stack([result.loss_sum, result.num_correct])

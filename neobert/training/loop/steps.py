@@ -211,7 +211,7 @@ def _evaluated(trainer: Trainer, evaluation: Callable[[], Iterable[Any]]) -> dic
     world, objective = trainer.world, trainer.task.objective
     objective.eval()
     try:
-        with world.whole(trainer.module):
+        with world.evaluating(trainer.module):
             for done, batch in enumerate(_batches(trainer, iter(evaluation())), start=1):
                 trainer.phases.enter(EVALUATION)
                 trainer.phases.parts = (done, trainer.state.evaluation_parts)
