@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +16,6 @@ from launcher.process.trainer_process import AGENT_LOG
 from launcher.run.next_command import next_command
 from launcher.rundir.records import (
     Record,
-    first_and_last,
     last_beat,
     last_lines,
     list_in,
@@ -23,7 +23,7 @@ from launcher.rundir.records import (
     read_outcome,
     reason_of,
 )
-from launcher.rundir.run_status import Best, History, evaluation_of, find_best, linked_step
+from launcher.rundir.run_status import Best, History, evaluation_of, find_best
 from launcher.terminal.console import plain_description
 from launcher.terminal.values import versioned
 from neobert.errors import (
@@ -110,10 +110,11 @@ def conclude(
         outcome = _inferred_outcome(folder, code, signals, has_begun=has_begun)
     exit_code = _exit_code(outcome, error, code, signals)
     history = History.of(folder / METRICS)
-    first, last = _first_and_last_evaluation(folder / METRICS, history)
+    evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
+    first, last = evaluations[0], evaluations[-1]
     beat = last_beat(folder, 0)
     checkpoint = latest(folder / CHECKPOINTS)
-    best = find_best(folder, read_json(folder / RESOLVED), history)
+    best = find_best(read_json(folder / RESOLVED), history)
     has_best = best is not None and best.step in checkpoint_steps(folder / CHECKPOINTS)
     return Summary(
         status=str(outcome.get("status") or _status(exit_code)),
@@ -135,19 +136,17 @@ def conclude(
         last_evaluation=evaluation_of(last),
         best=best,
         best_checkpoint=str(folder / CHECKPOINTS / str(best.step)) if best and has_best else "",
-        linked_best_step=linked_step(folder / CHECKPOINTS / BEST),
+        linked_best_step=_linked_step(folder / CHECKPOINTS / BEST),
     )
 
 
-def _first_and_last_evaluation(path: Path, history: History) -> tuple[Record, Record]:
-    """Return the metrics of the first and the last evaluation; empty records if there is none.
-
-    The file is read again only if it is longer than the history.
-    """
-    if not history.is_whole:
-        return first_and_last(path, EVAL_LOSS)
-    evaluations = [line for line in history.evaluations if EVAL_LOSS in line] or [{}]
-    return evaluations[0], evaluations[-1]
+def _linked_step(link: Path) -> int | None:
+    """Return the step of the checkpoint that a link points to; None without a link to a checkpoint."""
+    try:
+        name = os.readlink(link)
+    except OSError:
+        return None
+    return int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
 
 
 def already_finished(folder: Path) -> Summary:
@@ -236,7 +235,7 @@ def _death(code: int) -> str:
 
 
 def _last_line(log: Path) -> str:
-    lines, _ = last_lines(log, TAIL_BYTES)
+    lines = last_lines(log, TAIL_BYTES)
     return next((line.decode(errors="replace").strip() for line in reversed(lines) if line.strip()), "")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +23,6 @@ LAST_LINES_BYTES = 64 * 1024
 LARGEST_JSON_BYTES = 32 * 2**20
 LONGEST_LINE_BYTES = 2**20
 """A line of metrics has about 1 kB; far longer ones were not written by the trainer."""
-# A line may hold null for a requested value: this many lines are searched for a number.
-LAST_CANDIDATES = 64
 # The trainer writes the step as the first key.
 STEP_FIRST = re.compile(rb'\{"step": (\d{1,18})[,}]')
 
@@ -154,22 +151,18 @@ def stamp(path: Path) -> tuple[int, int] | None:
 
 def last_record(path: Path) -> Record:
     """Return the last complete line of a JSONL file as a record; empty if there is none."""
-    lines, _ = last_lines(path, LAST_LINES_BYTES)
+    lines = last_lines(path, LAST_LINES_BYTES)
     return next((record for line in reversed(lines) if (record := parse_object(line)) is not None), {})
 
 
-def last_lines(path: Path, num_bytes: int) -> tuple[list[bytes], bool]:
-    """Return the lines within the last bytes of a file, and whether they are the whole file.
-
-    The first and the last line may be incomplete.
-    """
+def last_lines(path: Path, num_bytes: int) -> list[bytes]:
+    """Return the lines within the last bytes of a file; the first and the last line may be incomplete."""
     try:
         with open_regular(path) as file:
-            start = max(0, file.seek(0, os.SEEK_END) - num_bytes)
-            file.seek(start)
-            return file.read(num_bytes).splitlines(), start == 0
+            file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
+            return file.read(num_bytes).splitlines()
     except OSError:
-        return [], True
+        return []
 
 
 def last_beat(folder: Path, rank: int) -> Record:
@@ -182,20 +175,6 @@ def last_beat(folder: Path, rank: int) -> Record:
 def read_metrics(path: Path) -> list[Record]:
     """Read all complete lines of a metrics file."""
     return [record for line in iterate_lines(path) if (record := metrics_of(line)) is not None]
-
-
-def first_and_last(path: Path, name: str) -> tuple[Record, Record]:
-    """Return the first and the last line of metrics that have this metric; empty if there are none.
-
-    Memory use does not depend on the length of the file.
-    """
-    naming = (line for line in iterate_lines(path) if json.dumps(name).encode() in line)
-    first = next((record for line in naming if _has(record := metrics_of(line), name)), None)
-    if first is None:
-        return {}, {}
-    newest = (metrics_of(line) for line in reversed(deque(naming, maxlen=LAST_CANDIDATES)))
-    last = next((record for record in newest if _has(record, name)), first)
-    return first, last or first
 
 
 def iterate_lines(path: Path) -> Iterator[bytes]:
@@ -213,10 +192,6 @@ def metrics_of(line: bytes) -> Record | None:
     """Parse a line of metrics.jsonl; None if the line is incomplete or not a JSON object."""
     record = parse_object(line)
     return None if record is None else sound_metrics(record)
-
-
-def _has(record: Record | None, name: str) -> bool:
-    return record is not None and record.get(name) is not None
 
 
 @dataclass(slots=True)

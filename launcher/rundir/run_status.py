@@ -1,10 +1,10 @@
-"""State of a run, from the tails of its files."""
+"""State of a run, from its files."""
 
 from __future__ import annotations
 
 import math
-import os
 import shutil
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -15,8 +15,8 @@ from typing import Any
 from launcher.rundir.directory import is_alive, is_of_earlier_session
 from launcher.rundir.records import (
     Record,
+    iterate_lines,
     last_beat,
-    last_lines,
     list_in,
     metrics_of,
     read_json,
@@ -28,17 +28,14 @@ from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
-from neobert.runfiles.checkpoint.folders import BEST
-from neobert.runfiles.checkpoint.manifest import FILE_NAME as CHECKPOINT_MANIFEST
-from neobert.runfiles.run_dir import CHECKPOINTS, MANIFEST, METRICS, OUTCOME, RESOLVED
+from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks import TASKS, Metric, known_metrics
 
 DIED = "died while in "
 DISK_FULL = " (disk full, see logs/ for the reason)"
 FULL_BELOW_BYTES = 64 * 1024
-TAIL_BYTES = 2**20
-"""About 1,300 lines of metrics."""
-MOST_EVALUATIONS = 1000
+NEWEST_LINES = 8
+"""Lines that are searched for the newest loss: the last one may be incomplete."""
 SILENT_AFTER_S = 120.0
 """Twelve heartbeats: for a run on another host, they are the only sign of life."""
 STATE_COLOURS = {
@@ -67,7 +64,6 @@ class RunStatus:
             unknown). A silent run is on another or an unknown host and has not written for two minutes.
         phase: last phase that the trainer reported, or how the run ended.
         evaluation: metrics of the newest evaluation, and its step.
-        best: None also if the metrics file is too long to be read and no best checkpoint is linked.
         minutes_since_checkpoint: None before the first checkpoint, and while a session starts.
         minutes_at_risk: training time since the last checkpoint, or since the start before the first one.
         restarts: number of restarts in the latest launch.
@@ -100,30 +96,27 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Newest lines of metrics.
+    """Evaluations of a run, and its newest training metrics.
 
     Attributes:
         trained: the newest line with a training loss; empty if there is none.
         evaluations: lines with an evaluation, the newest last.
-        is_whole: whether these are all lines.
     """
 
     trained: Record = field(default_factory=dict)
     evaluations: Sequence[Record] = ()
-    is_whole: bool = True
 
     @classmethod
     def of(cls, path: Path) -> History:
-        """Read the tail of a metrics file."""
-        lines, is_whole = last_lines(path, TAIL_BYTES)
-        trained = (metrics_of(line) for line in reversed(lines) if b'"train/loss"' in line)
-        evaluated = [line for line in lines if b'"eval/' in line]
-        evaluations = map(metrics_of, evaluated[-MOST_EVALUATIONS:])
-        return cls(
-            trained=next((line for line in trained if line and TRAIN_LOSS in line and "step" in line), {}),
-            evaluations=[line for line in evaluations if line and "step" in line],
-            is_whole=is_whole and len(evaluated) <= MOST_EVALUATIONS,
-        )
+        """Read a metrics file, without keeping its training lines."""
+        trained, evaluations = deque[bytes](maxlen=NEWEST_LINES), []
+        for line in iterate_lines(path):
+            if b'"train/loss"' in line:
+                trained.append(line)
+            if b'"eval/' in line and "step" in (record := metrics_of(line) or {}):
+                evaluations.append(record)
+        newest = (metrics_of(line) or {} for line in reversed(trained))
+        return cls(next((line for line in newest if TRAIN_LOSS in line and "step" in line), {}), evaluations)
 
 
 def read_status(folder: Path, now: datetime, history: History | None = None) -> RunStatus:
@@ -152,7 +145,7 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
         tokens_per_second=beat.get("tokens_per_second"),
         evaluation=evaluation_of(newest),
         evaluation_step=newest.get("step"),
-        best=find_best(folder, config, history),
+        best=find_best(config, history),
         eta_s=None if has_ended or is_starting else beat.get("eta_s"),
         minutes_since_checkpoint=None if beat.get("last_checkpoint_step") is None else at_risk_min,
         minutes_at_risk=at_risk_min,
@@ -211,10 +204,8 @@ def show_best(best: Best | None) -> str:
     return f"{label}{short_value_text(best.metric, best.value)} @{show_count(best.step)}"
 
 
-def find_best(folder: Path, config: Record, history: History) -> Best | None:
-    """Return the best evaluation of a run; None if there is none or it is unknown.
-
-    If the history is not complete, this is the evaluation of the checkpoint linked as best.
+def find_best(config: Record, history: History) -> Best | None:
+    """Return the best evaluation of a run; None if there is none or its metric is unknown.
 
     Args:
         config: content of the run's resolved.json.
@@ -223,23 +214,7 @@ def find_best(folder: Path, config: Record, history: History) -> Best | None:
     if selecting is None:
         return None
     metric, is_higher_better = selecting
-    if history.is_whole:
-        return best_of(history.evaluations, metric, is_higher_better=is_higher_better)
-    step = linked_step(folder / CHECKPOINTS / BEST)
-    if step is None:
-        return None
-    metrics = read_json(folder / CHECKPOINTS / str(step) / CHECKPOINT_MANIFEST).get("metrics")
-    value = metrics.get(metric.name) if isinstance(metrics, dict) else None
-    return Best(metric.name, value, step) if isinstance(value, float) and math.isfinite(value) else None
-
-
-def linked_step(link: Path) -> int | None:
-    """Return the step of the checkpoint that a link points to; None without a link to a checkpoint."""
-    try:
-        name = os.readlink(link)
-    except OSError:
-        return None
-    return int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
+    return best_of(history.evaluations, metric, is_higher_better=is_higher_better)
 
 
 def _state(
