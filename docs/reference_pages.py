@@ -14,7 +14,7 @@ from launcher.cli.groups import PROGRAM
 from launcher.terminal.values import show_value
 from neobert.config import all_keys, sections
 from neobert.config.key_suggestions import describe
-from neobert.tasks.table import TASKS
+from neobert.tasks.specs import SPECS
 from profiles.registry import list_profiles, load_profile
 
 ROOT = Path(__file__).parents[1]
@@ -151,7 +151,7 @@ def metrics_page() -> str:
     ]
     lines += [f"| `{name}` | {_cell(text)} |" for name, text in METRICS.items()]
     lines += ["", "## Evaluations", "", "| task | metric | better |", "|---|---|---|"]
-    for name, task in TASKS.items():
+    for name, task in SPECS.items():
         for metric in task.metrics:
             better = "higher" if metric.is_higher_better else "lower"
             lines.append(f"| `{name}` | `{metric.name}` | {better} |")

@@ -202,6 +202,7 @@ class BlockKernel(Kernel):
     Attributes:
         replaces_blocks: the kernels replace the model's blocks in training, including attention.
         keys: config keys, each with the value that the kernels require.
+        predicts: targets of the loss that the kernels train on, see TaskSpec; empty: any.
         width_multiple: the hidden size and the feed-forward width must be multiples of this.
         compiles: the kernels can be used with torch.compile.
         overlaps_exchange: the all-reduce of gradients may overlap with the backward pass.
@@ -214,6 +215,7 @@ class BlockKernel(Kernel):
 
     replaces_blocks: bool = False
     keys: tuple[tuple[str, object], ...] = ()
+    predicts: str = ""
     width_multiple: int = 1
     compiles: bool = True
     overlaps_exchange: bool = True
@@ -264,7 +266,6 @@ _ATTENTION = (
 )  # fmt: skip
 
 _OWN_KEYS = (
-    ("task", "pretrain"),
     ("model.attn_backend", "auto"),
     ("datacollator.pack_sequences", True),
     ("trainer.masked_logits_only_loss", True),
@@ -277,13 +278,14 @@ _BLOCKS = (
     # Products of `fused` wait for multiprocessors that NCCL holds, so it exchanges after its backward pass.
     BlockKernel(
         name="fused", packages=(TRITON, QUACK), dtypes=HALF[:1], majors=(9, 9), head_multiple=64,
-        largest_head=64, replaces_blocks=True, keys=_OWN_KEYS, width_multiple=64, overlaps_exchange=False,
-        kept_hidden=6, kept_width=3,
+        largest_head=64, replaces_blocks=True, keys=_OWN_KEYS, predicts="masked", width_multiple=64,
+        overlaps_exchange=False, kept_hidden=6, kept_width=3,
         kept="two residual streams, q, k and v, the attention output, gate, up and their product, in bf16",
     ),
     BlockKernel(
         name="triton", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
-        replaces_blocks=True, keys=_OWN_KEYS, kept_hidden=8, kept_width=2,
+        replaces_blocks=True, keys=_OWN_KEYS, predicts="masked",
+        kept_hidden=8, kept_width=2,
         kept="two residual streams, their norms, rotated q, k, v, the attention output, gate and up, in bf16",
     ),
     BlockKernel(name="liger", packages=(LIGER,), dtypes=ANY_DTYPE, compiles=False),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import STRICT, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
+from neobert.schema_fields import STRICT, NonEmpty, NonNegativeInt, PositiveFloat, gt, le
 
 Kind = Literal["production", "development", "smoke", "base"]
 

@@ -14,7 +14,7 @@ from neobert.config.overrides import Override, parse_overrides
 from neobert.config.resolution import Resolution, build, resolve, resolve_what_fits, sources_of
 from neobert.config.schema import RunConfig
 from neobert.config.variables import References
-from neobert.tasks import sections_read
+from neobert.tasks.specs import sections_read
 from profiles.about import About, Expectations, Kind, ProfileHead, Requirements
 from profiles.begun import Begun, changed_keys, with_values_begun_with
 from profiles.inherit import (

@@ -10,7 +10,7 @@ from datetime import UTC, date, datetime
 import validators.rules  # noqa: F401  registers every rule
 from neobert.config import ConfigError
 from neobert.plan import Plan
-from neobert.tasks import TASKS, spec_of
+from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun
 from validators import waivers
 from validators.facts import NO_FACTS, Facts
@@ -108,7 +108,7 @@ def _may_apply(rule: Rule, run: ResolvedRun, plan: Plan) -> bool:
 def inapplicable_because(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts = NO_FACTS) -> str:
     """Return the reason why the rule does not apply to this run, or an empty string if it applies."""
     if not rule.tasks(spec_of(run.config)):
-        names = [name for name, spec in TASKS.items() if rule.tasks(spec)]
+        names = [name for name, spec in SPECS.items() if rule.tasks(spec)]
         return f"applies to task {' or '.join(names)}, not to {run.config.task}"
     if rule.production_only and not run.is_production:
         return "applies to production runs only"

@@ -10,7 +10,7 @@ from validators.finding import Violation
 
 if TYPE_CHECKING:
     from neobert.families.attention import AttentionSpec
-    from neobert.tasks import TaskSpec
+    from neobert.tasks.spec import TaskSpec
     from validators.facts_rehearsal import AnswerFacts
     from validators.rule import Violations
 

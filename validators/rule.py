@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from neobert.plan import Plan
-from neobert.tasks import TaskSpec
+from neobert.tasks.spec import TaskSpec
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -102,6 +102,7 @@ RETIRED = {
     "OPT004": Retired("SCH004", Severity.WARN),
     "OPT008": Retired("OPT006", Severity.WARN),
     "PRE004": Retired("PRE001", Severity.FAIL),
+    "TSK007": Retired("TSK005", Severity.FAIL),
     "TSK009": Retired("TSK008", Severity.FAIL),
 }
 """Codes that waivers, CI files and notes still name, and that are never used again."""

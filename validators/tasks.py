@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.tasks import TaskSpec
+from neobert.tasks.spec import TaskSpec
 
 
 def masking(spec: TaskSpec) -> bool:
@@ -28,8 +28,3 @@ def whole_texts(spec: TaskSpec) -> bool:
 def of_words(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a word."""
     return spec.labels is not None and not spec.labels_texts
-
-
-def adapted(spec: TaskSpec) -> bool:
-    """Return whether the task can train an adapter."""
-    return "adapter" in spec.own_sections

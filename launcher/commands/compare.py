@@ -33,7 +33,7 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.metric_names import EVAL_LOSS, TRAIN_LOSS
 from neobert.printable import printable
 from neobert.runfiles.run_dir import MANIFEST, METRICS, PROVENANCE, RESOLVED
-from neobert.tasks import known_metrics
+from neobert.tasks.specs import known_metrics
 
 CODE = "code_version"
 TASK = "task"

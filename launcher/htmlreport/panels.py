@@ -12,7 +12,7 @@ from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import NUM_COLORS
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
 from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS, PACE, TRAIN_LOSS
-from neobert.tasks import Metric
+from neobert.tasks.metric import Metric
 
 PERCENT = "%"
 MAX_OTHER = 24

@@ -17,7 +17,8 @@ from neobert.config.canonical import flatten
 from neobert.runfiles.run_dir import MANIFEST, OUTCOME, PROVENANCE, RESOLVED
 from neobert.runfiles.samples import FILE_NAME as SAMPLES
 from neobert.runfiles.samples import Samples, parse_samples
-from neobert.tasks import TASKS, Metric
+from neobert.tasks.metric import Metric
+from neobert.tasks.specs import SPECS
 
 CHECKPOINT_NAME = re.compile(r"checkpoint (\d{1,18})")
 PER_RANK = {"gpu": "memory/gpu_rank{}", "host": "memory/host_rank{}"}
@@ -72,7 +73,7 @@ class RunRecord:
     def metrics(self) -> tuple[Metric, ...]:
         """Metrics of the task; empty for a task that this version does not know."""
         task = self.config.get("task")
-        return TASKS[task].metrics if isinstance(task, str) and task in TASKS else ()
+        return SPECS[task].metrics if isinstance(task, str) and task in SPECS else ()
 
     @property
     def last_step(self) -> int:

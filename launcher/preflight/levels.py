@@ -33,7 +33,7 @@ from launcher.probes.trials import (
     probe_inspection,
 )
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.tasks import TASKS
+from neobert.tasks.specs import SPECS
 from profiles.registry import ResolvedRun
 from validators.core import levels_with_rules
 from validators.finding import Level
@@ -100,7 +100,7 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     if run.is_production:
         return JUDGED
     is_prepared_early = run.device == "cuda" and is_small_text(run.config.dataset)
-    return (*QUICK, Level.DATA) if TASKS[run.config.task].labels or is_prepared_early else QUICK
+    return (*QUICK, Level.DATA) if SPECS[run.config.task].labels or is_prepared_early else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

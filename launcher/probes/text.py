@@ -12,7 +12,7 @@ from neobert.config.corpora import corpora_of
 from neobert.config.schema import RunConfig
 from neobert.data.sources.preview import CanOpen, Preview, preview_of
 from neobert.plan.normalization import Normalization, normalization_of
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from validators.facts_text import LeftOutFacts, TextFacts
 
 if TYPE_CHECKING:  # `lint` needs no child processes

@@ -18,7 +18,7 @@ from neobert.plan.remaining import Remaining
 from neobert.plan.vocabulary import described_training
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks import metrics_of
+from neobert.tasks.specs import metrics_of
 from profiles.registry import ResolvedRun
 
 Row = tuple[str, str, str]

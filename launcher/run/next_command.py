@@ -11,7 +11,7 @@ from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
 from neobert.runfiles.checkpoint.folders import BEST, follow
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
-from neobert.tasks import TASKS
+from neobert.tasks.specs import SPECS
 
 MODELING_CODE = "modeling_neobert.py"
 """File in checkpoints whose model class is not part of transformers."""
@@ -32,7 +32,7 @@ def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
 
 def _auto_class(folder: Path) -> str:
     """Return the transformers class that loads the checkpoints of a run."""
-    spec = TASKS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
+    spec = SPECS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
     return "AutoModel" if spec is None else spec.auto_class
 
 

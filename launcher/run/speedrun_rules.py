@@ -16,13 +16,13 @@ from neobert.config.keys import effect_of
 from neobert.config.layers import relative_to_their_files
 from neobert.config.nodes import find, plain
 from neobert.config.resolution import build, resolve, sources_of
-from neobert.config.schema.fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
 from neobert.families.table import initial_weights
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.manifest import file_sha256
+from neobert.schema_fields import NonEmpty, NonNegativeInt, PositiveFloat, gt, key, lt, min_length
 from profiles.registry import ResolvedRun
 
 DATA_SECTIONS = ("dataset.", "tokenizer.")

@@ -29,7 +29,8 @@ from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
 from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
-from neobert.tasks import TASKS, Metric, known_metrics
+from neobert.tasks.metric import Metric
+from neobert.tasks.specs import SPECS, known_metrics
 
 DIED = "died while in "
 DISK_FULL = " (disk full, see logs/ for the reason)"
@@ -176,7 +177,7 @@ def age_of(beat: Record, now: datetime) -> float | None:
 
 def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
     """Return the metric that selects the best evaluation, and whether higher is better; None if unknown."""
-    spec = TASKS.get(str(config.get("task")))
+    spec = SPECS.get(str(config.get("task")))
     if spec is None:
         return None
     section = config.get("trainer")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from neobert.metric_names import EVAL, EVAL_LOSS, on_own_text
-from neobert.tasks import Metric, known_metrics
+from neobert.tasks.metric import Metric
+from neobert.tasks.specs import known_metrics
 
 
 def label_of(name: str) -> str:

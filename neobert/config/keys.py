@@ -22,8 +22,8 @@ from neobert.config.annotations import (
 from neobert.config.nodes import Path
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import PER_KEY, Effect, RunConfig
-from neobert.config.schema.fields import Bound
 from neobert.plurals import counted
+from neobert.schema_fields import Bound
 
 NAMES = {
     bool: "true or false",

@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.targets import TargetRule
 from neobert.data.tokenize.encoding import Counts, Encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 
 
 class Examples(Protocol):
@@ -39,5 +39,5 @@ class Examples(Protocol):
 
 def examples_of(config: RunConfig) -> Examples:
     """Import and build the data layer of the config's task."""
-    examples: Examples = import_module(spec_of(config).examples).build_examples(config)
+    examples: Examples = import_module(f"{spec_of(config).keys.package}.examples").build_examples(config)
     return examples

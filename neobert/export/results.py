@@ -15,7 +15,7 @@ from neobert.export.markdown import escaped
 from neobert.printable import printable
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, score_text
 from neobert.runfiles.typed_json import read_as
-from neobert.tasks import known_metrics
+from neobert.tasks.specs import known_metrics
 
 CARD = "README.md"
 CODE = "export-results"

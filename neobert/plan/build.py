@@ -20,7 +20,7 @@ from neobert.plan.pace import plan_pace
 from neobert.plan.saves import plan_saves
 from neobert.plan.size import plan_batch, plan_size
 from neobert.plan.vocabulary import configured_size, plan_vocabulary
-from neobert.tasks import metrics_of, spec_of
+from neobert.tasks.specs import metrics_of, spec_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from neobert.families.table import longest_row
 from neobert.plan.derived import EpochSize
 from neobert.plan.size import PACKED_FILL, microbatch_fill, segment_tokens
 from neobert.plurals import percent
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from neobert.units import BYTES_PER_MIB
 
 BYTES_PER_TOKEN = 4

@@ -22,6 +22,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
+from neobert.tasks.specs import spec_of
 
 
 def exchange_overlaps(kernels: str) -> bool:
@@ -47,6 +48,12 @@ def block_obstacle(
     `is_missing` returns whether a required package is not installed; by default all are assumed installed.
     """
     to_auto = f"{kernel.KEY} to auto"
+    predicted = spec_of(config).predicts
+    if kernel.predicts not in ("", predicted):
+        message = (
+            f"{kernel.name} is for {kernel.predicts} tokens, but task {config.task} predicts {predicted}"
+        )
+        return Obstacle(message, f"set {to_auto}")
     for key, needed in kernel.keys:
         value = attrgetter(key)(config)
         if value != needed:

@@ -14,7 +14,7 @@ from neobert.plan.derived import Derived, Measured, Values, mib
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.size import MEAN_DOCUMENT_TOKENS, num_processes
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 
 CUDA_RUNTIME_MIB = 1024.0
 CPU_RUNTIME_MIB = 512.0

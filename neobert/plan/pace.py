@@ -12,7 +12,7 @@ from neobert.plan.derived import Derived, Measured, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plan.size import attainable_flops, flops_per_token, peak_at_precision, segment_tokens
 from neobert.plurals import counted
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from neobert.units import SECONDS_PER_HOUR
 
 LAUNCHES_S_PER_BLOCK = 3e-3

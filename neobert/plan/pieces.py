@@ -5,8 +5,8 @@ from __future__ import annotations
 from neobert.config.schedules import steps_of_percent
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.families.table import longest_row
-from neobert.tasks import spec_of
 from neobert.tasks.spec import PIECE_KEYS
+from neobert.tasks.specs import spec_of
 
 STEPS, PERCENT, LENGTH = PIECE_KEYS
 

@@ -12,7 +12,7 @@ from neobert.families.table import longest_row
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions
 from neobert.plurals import counted
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 
 PACKED_FILL = 0.99
 MEAN_DOCUMENT_TOKENS = 217

@@ -13,7 +13,7 @@ from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
 from neobert.probes.target_rule import target_answers
 from neobert.rehearsal.trials import aside, first_batches, score, train_on
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
 from neobert.training.loop.task import Answer

@@ -14,7 +14,7 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from neobert.config.schema.fields import STRICT
+from neobert.schema_fields import STRICT
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

@@ -11,7 +11,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import PreparedData
 from neobert.families.backbone import Backbone, build_backbone
 from neobert.parallel import World
-from neobert.tasks.table import spec_of
+from neobert.tasks.specs import spec_of
 from neobert.tasks.weights import load_initial_weights, vocabulary_rows
 from neobert.training.loop.task import Task
 
@@ -40,7 +40,7 @@ def build_task(
     backbone = _build_model(config, prepared, world, is_fresh=is_fresh)
     if config.adapter.type is not None:
         add_adapter(backbone, config)
-    task: Task = import_module(spec_of(config).module).build(
+    task: Task = import_module(f"{spec_of(config).keys.package}.task").build(
         config, prepared, world, backbone, on_sign=on_sign
     )
     return task if config.adapter.type is None else with_adapter(task, config)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
 from neobert.families.shape import ModelShape
-from neobert.metric_names import EVAL, EVAL_LOSS
-
-DECIMALS = ((10.0, 4), (100.0, 2))
-"""Decimals of a value below each limit, such as a loss or a perplexity; a larger one has a single decimal."""
+from neobert.tasks.keys import TaskKeys
+from neobert.tasks.metric import Metric
 
 MASKING_KEYS = (
-    *(f"datacollator.mlm_probability{suffix}" for suffix in ("", "_final", "_over", "_eval")),
+    "datacollator.mlm_probability",
+    "datacollator.mlm_probability_eval",
     "datacollator.mask_all",
     "trainer.masked_logits_only_loss",
 )
@@ -27,65 +26,29 @@ PIECE_KEYS = (
     "trainer.sequence_length_warmup_length",
 )
 
-
 NO_MASKS = dict.fromkeys(MASKING_KEYS, "no token is masked")
+NO_LOGITS = {"trainer.z_loss": "its loss does not use vocabulary logits"}
 UNREAD: Mapping[str, Mapping[str, str]] = {
     "masked": {},
     "next": NO_MASKS,
     "labels": {
         **NO_MASKS,
-        "trainer.z_loss": "its loss does not use vocabulary logits",
+        **NO_LOGITS,
         **dict.fromkeys(PIECE_KEYS, "labelled texts are not cut"),
         "trainer.cuda_graphs": "the shapes of its rows vary",
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
     },
-    "pairs": NO_MASKS,
+    "pairs": {**NO_MASKS, **NO_LOGITS},
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
+LABELS_ONLY = frozenset({"adapter"})
+"""Shared sections that only a task with labels reads."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
     """Return `id2label` and `label2id` for a model's config."""
     return {"id2label": dict(enumerate(names)), "label2id": {name: at for at, name in enumerate(names)}}
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A number that an evaluation writes to `metrics.jsonl`.
-
-    Attributes:
-        name: key in the file, such as eval/accuracy.
-        is_higher_better: direction for the selection of the best checkpoint and for early stopping.
-        is_share: shown in percent.
-        note_on_early_best: why a value of the first steps may be the best; shown in reports if it is.
-    """
-
-    name: str
-    is_higher_better: bool
-    is_share: bool = False
-    note_on_early_best: str = ""
-
-    @property
-    def label(self) -> str:
-        """Name in reports, without the prefix `eval/`."""
-        return self.name.removeprefix(EVAL)
-
-    def show(self, value: float) -> str:
-        """Format a value: 81.20% for a share, else 0.5123 or 1,234.5."""
-        if self.is_share:
-            return f"{value:.2%}"
-        decimals = next((number for limit, number in DECIMALS if abs(value) < limit), 1)
-        return f"{value:,.{decimals}f}"
-
-    def describe(self, value: float) -> str:
-        """Format a value with its label."""
-        return f"{self.label} {self.show(value)}"
-
-
-LOSS = Metric(EVAL_LOSS, is_higher_better=False)
-ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
-"""Metrics of several tasks."""
 
 
 class Head(NamedTuple):
@@ -131,47 +94,63 @@ class Labels(NamedTuple):
     classes: tuple[str, ...]
 
 
+class Contradiction(NamedTuple):
+    """A key of the task that contradicts another one, with the problem and the edit that solves it."""
+
+    key: str
+    problem: str
+    hint: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
     """Description of a task for plan, rules and reports.
 
     Attributes:
-        name: value of the key `task`.
+        keys: name of the task, its section and its metrics; `reports` selects from the metrics.
         summary: one line for reports.
-        module: dotted name of the module with the function `build`, see `neobert.tasks.build`.
-        examples: dotted name of the data layer with `build_examples`, see `neobert.data.examples`.
         auto_class: the transformers class that loads checkpoints of the task.
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
-        metrics: metrics that an evaluation may report; `reports` selects from them.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
-        own_sections: config sections that are read only by tasks that list them here; setting one in a run
-            file of another task is an error.
+        contradictions: yields contradictory settings of the task's section.
         reports: returns whether a run with this config reports a metric.
     """
 
-    name: str
+    keys: TaskKeys[Any]
     summary: str
-    module: str
-    examples: str
     auto_class: str
     predicts: Literal["masked", "next", "labels", "pairs"]
-    metrics: tuple[Metric, ...]
     head: Callable[[RunConfig, ModelShape], Head]
     rows: Callable[[RunConfig], RowFormat]
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
-    own_sections: frozenset[str] = frozenset()
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
+    contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
+
+    @property
+    def name(self) -> str:
+        """Return the value of the key `task`."""
+        return self.keys.name
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Return the metrics that an evaluation may report."""
+        return self.keys.metrics
 
     @property
     def unread(self) -> Mapping[str, str]:
         """Return the keys of shared sections that the task does not read, with the reason."""
         return UNREAD[self.predicts]
+
+    @property
+    def unread_sections(self) -> frozenset[str]:
+        """Return the shared sections that the task does not read."""
+        return frozenset() if self.predicts == "labels" else LABELS_ONLY
 
     @property
     def reads_text(self) -> bool:

@@ -30,7 +30,8 @@ from launcher.htmlreport.panels import panels_of
 from launcher.htmlreport.reader import ONE_RANK, read_history
 from launcher.htmlreport.run_record import read_run
 from launcher.rundir.directory import after_boot_s
-from neobert.tasks import TASKS, Metric
+from neobert.tasks.metric import Metric
+from neobert.tasks.specs import SPECS
 
 BREAKOUT = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>'
 CONTROLS = "a\x1b[31mb\x00c\u202ed\ud800"
@@ -323,8 +324,9 @@ def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir:
 
 def test_a_task_brings_its_panels(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     added = Metric("eval/ndcg", is_higher_better=True, is_share=True)
-    spec = replace(TASKS["classification"], metrics=(*TASKS["classification"].metrics, added))
-    monkeypatch.setitem(TASKS, "classification", spec)
+    keys = SPECS["classification"].keys
+    spec = replace(SPECS["classification"], keys=replace(keys, metrics=(*keys.metrics, added)))
+    monkeypatch.setitem(SPECS, "classification", spec)
     write_rows(
         run_dir,
         [{"step": step, "eval/loss": 1.0, "eval/ndcg": step / 9, "own/name": step} for step in range(9)],

@@ -17,7 +17,7 @@ from neobert.config.document import Document
 from neobert.config.nodes import Origin, build
 from neobert.config.overrides import parse_overrides
 from neobert.config.resolution import resolve
-from neobert.tasks import sections_read
+from neobert.tasks.specs import sections_read
 from profiles.inherit import FOLDERS_ENV, find_profile, load_layers, with_profile_name
 from profiles.recipe import with_recipe
 from profiles.registry import Begun, resolve_run

@@ -14,9 +14,11 @@ from neobert.families.neobert.spec import NEOBERT, read_shape
 from neobert.families.table import FAMILIES
 from neobert.objectives import TokenObjective
 from neobert.tasks.pretraining.task import PretrainingData
+from neobert.tasks.specs import SPECS
 from neobert.tasks.table import TASKS
 from tests.merged_documents import two_merged
-from tests.rehearsal import toy_causal, toy_decoder
+from tests.rehearsal import toy_decoder
+from tests.rehearsal.toy_causal import examples as toy_causal
 
 PADDED = {"datacollator": {"pack_sequences": False}}
 LEARNED = {"model": {"rope": False}}
@@ -75,13 +77,12 @@ def test_a_fault_of_an_encoder_is_named(rehearsal, monkeypatch, fault, sections,
 def causal(rehearsal, monkeypatch):
     """Rehearse a causal task over a causal model."""
     spec = replace(
-        TASKS["pretrain"],
-        module="tests.rehearsal.toy_causal",
-        examples="tests.rehearsal.toy_causal",
+        SPECS["pretrain"],
+        keys=replace(TASKS["pretrain"], package="tests.rehearsal.toy_causal"),
         auto_class="AutoModelForCausalLM",
         predicts="next",
     )
-    monkeypatch.setitem(TASKS, "pretrain", spec)
+    monkeypatch.setitem(SPECS, "pretrain", spec)
     family = NEOBERT._replace(
         module="tests.rehearsal.toy_decoder",
         read_shape=lambda section, *sizes: replace(

@@ -33,13 +33,13 @@ from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
-from neobert.tasks import metrics_of, sections_read
 from neobert.tasks.classification.examples import LabelledTexts, shortened
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.rows import rows_of
 from neobert.tasks.classification.spec import labels_of
 from neobert.tasks.spec import label_settings
+from neobert.tasks.specs import metrics_of, sections_read
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.weights import start_from
 from neobert.training.guards.stopping import EarlyStopping

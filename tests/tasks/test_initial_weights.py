@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
-from dataclasses import replace
-from types import SimpleNamespace
 
 import torch
 
@@ -13,19 +10,16 @@ from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
 from neobert.objectives import TokenObjective
 from neobert.parallel import World
-from neobert.tasks import table
 from neobert.tasks.build import build_task
+from neobert.tasks.pretraining import task as pretraining
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
-from neobert.tasks.pretraining.task import PretrainingData
 from neobert.tasks.rank_data import task_over
-
-NAME = "toy_task_without_a_word_about_weights"
 
 
 def build(config, prepared, world, backbone, *, on_sign):
     return task_over(
         backbone,
-        PretrainingData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        pretraining.PretrainingData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
         objective=TokenObjective(backbone, targets_only=True),
         metrics=lambda: MaskedTokenMetrics(world.device),
         worst_case=lambda batch, **_: batch,
@@ -51,8 +45,7 @@ def test_a_task_that_does_nothing_about_weights_starts_from_them(
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     values["model"] = {**sizes, "pretrained_checkpoint": str(saved)}
     config = from_dict(values)
-    monkeypatch.setitem(sys.modules, NAME, SimpleNamespace(build=build))
-    monkeypatch.setitem(table.TASKS, "pretrain", replace(table.TASKS["pretrain"], module=NAME))
+    monkeypatch.setattr(pretraining, "build", build)
     with caplog.at_level(logging.INFO):
         started = weights_of(config, is_fresh=True)
     assert f"loaded {len(started)} tensors from {saved}" in caplog.text

@@ -306,12 +306,12 @@ WORDS = ("task=token_classification", "token_classification.label_names=[O, B-PE
     ],
 )
 def test_labels_of_words_that_contradict_each_other(names: str, message: str | None) -> None:
-    findings = found("TSK007", run_of(*WORDS[:1], f"token_classification.label_names={names}"))
+    findings = found("TSK005", run_of(*WORDS[:1], f"token_classification.label_names={names}"))
     assert [one.message for one in findings] == ([message] if message else [])
 
 
 def test_labels_of_words_are_read_from_prepared_data() -> None:
-    [finding] = found("TSK007", run_of(*WORDS, "dataset.streaming=true"))
+    [finding] = found("TSK005", run_of(*WORDS, "dataset.streaming=true"))
     assert finding.path == "dataset.streaming"
 
 

@@ -6,7 +6,7 @@ from math import lcm
 
 from neobert.plan import Plan
 from neobert.plan.saves import MIN_KEPT
-from neobert.tasks import known_metrics
+from neobert.tasks.specs import known_metrics
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

@@ -12,7 +12,7 @@ from neobert.config.corpora import BUILTIN
 from neobert.config.keys import keys_affecting
 from neobert.families.table import longest_row, requested_kernels
 from neobert.plan import Plan, pieces
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from profiles.inherit import is_shipped
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs

@@ -10,7 +10,7 @@ from neobert.config.corpora import BUILTIN, corpora_of
 from neobert.families.table import requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

@@ -6,7 +6,7 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

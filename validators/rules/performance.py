@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from neobert.plan import Plan
 from neobert.plurals import counted
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators import cuda_graphs
 from validators.departures import departures

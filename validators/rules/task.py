@@ -8,7 +8,7 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks import metrics_of
+from neobert.tasks.specs import metrics_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from neobert.config.schema import ClassificationConfig, RunConfig
+from itertools import starmap
+
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.printable import printable
-from neobert.tasks import spec_of
 from neobert.tasks.spec import Labels
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -59,18 +59,20 @@ def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
 
 
-@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=whole_texts)
+@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=labelled)
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Label settings that contradict each other.
 
     ## What it does
-    Rejects a single class, a number of `label_names` other than `num_labels` if that is set, repeated names,
-    names for a regression, a column that is both text and label or both texts of a pair, and streaming of
-    labelled texts.
+    Rejects a single class, repeated names, and streaming of labelled data. For labels of texts also a number
+    of `label_names` other than `num_labels` if that is set, names for a regression, and a column that is both
+    text and label or both texts of a pair. For labels of words also names of which some mark entities (`B-`,
+    `I-`, `E-` or `S-` and a type) and others than `O` do not.
 
     ## Why is this bad?
     The head would have outputs that no label uses, or labels would be refused while the data is prepared. A
-    text that is its own label is classified perfectly, by a model that is of no use.
+    text that is its own label is classified perfectly, by a model that is of no use. Next to a name such as
+    `PER`, the tag `B-PER` cannot be counted as the begin of an entity, so the run would report no F1.
 
     ## Example
     ```yaml
@@ -85,41 +87,11 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
       label_names: [no, "yes"]
     ```
     """
-    section = run.config.classification
-    names, path = section.label_names, "classification.label_names"
-    if section.problem == "regression":
-        if names:
-            message = "label_names is set, but problem is regression"
-            yield Violation(path, message, "set classification.label_names to null")
-    elif names is not None and len(set(names)) < max(2, len(names)):
-        message = f"label_names has {len(set(names))} different names of {len(names)}"
-        yield Violation(path, message, "list at least two names, each once")
-    elif names is None and section.num_labels < 2:
-        hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
-        yield Violation("classification.num_labels", f"num_labels is {section.num_labels} (at least 2)", hint)
-    elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
-        message = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
-        yield Violation("classification.num_labels", message, "remove classification.num_labels")
-    yield from _repeated_column(run.config)
+    spec = spec_of(run.config)
+    yield from starmap(Violation, spec.contradictions(run.config))
     if run.config.dataset.streaming:
-        message = f"task {spec_of(run.config).name} reads prepared data, but dataset.streaming is true"
+        message = f"task {spec.name} reads prepared data, but dataset.streaming is true"
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
-
-
-def _repeated_column(config: RunConfig) -> Violations:
-    """Yield a finding if a column has two roles."""
-    roles: dict[str, str] = {}
-    named = {
-        "dataset.text_column": config.dataset.text_column,
-        "classification.pair_column": config.classification.pair_column,
-        "classification.label_column": config.classification.label_column,
-    }
-    for key, column in named.items():
-        if column is not None and column in roles:
-            message = f"{key} and {roles[column]} are both {printable(column)}"
-            yield Violation(key, message, f"set {key} to another column")
-        elif column is not None:
-            roles[column] = key
 
 
 @rule(
@@ -183,7 +155,7 @@ def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
     """Return the reason why rules about scores do not apply; empty for a regression."""
-    return "" if run.config.classification.problem == "regression" else "labels are classes, not scores"
+    return "labels are classes, not scores" if labels_of(run).classes else ""
 
 
 @rule(

@@ -7,16 +7,28 @@ lists it. Bounds and closed sets are checked at hydration; relations between key
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from neobert.config.schema.adapter import AdapterConfig
 from neobert.config.schema.data import (
     DataCollatorConfig,
     DatasetConfig,
     MixtureCorpus,
     TokenizerConfig,
 )
-from neobert.config.schema.fields import (
+from neobert.config.schema.model import HfModelConfig, ModelConfig
+from neobert.config.schema.operation import (
+    DistributedConfig,
+    GuardConfig,
+    PrometheusConfig,
+    TrackioConfig,
+    Waiver,
+    WandbConfig,
+    WatchdogConfig,
+)
+from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
+from neobert.schema_fields import (
     EFFECTS,
     PER_KEY,
     STRICT,
@@ -29,23 +41,14 @@ from neobert.config.schema.fields import (
     require_effects,
     section,
 )
-from neobert.config.schema.model import HfModelConfig, ModelConfig
-from neobert.config.schema.operation import (
-    DistributedConfig,
-    GuardConfig,
-    PrometheusConfig,
-    TrackioConfig,
-    Waiver,
-    WandbConfig,
-    WatchdogConfig,
-)
-from neobert.config.schema.tasks import AdapterConfig, ClassificationConfig, TokenClassificationConfig
-from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
+from neobert.tasks.table import TASKS
 from neobert.trackers.table import NAMES as TRACKER_NAMES
 
 if TYPE_CHECKING:
+    TaskName = str
     TrackerName = str
 else:  # type checkers reject a computed Literal
+    TaskName = Literal[tuple(TASKS)]
     TrackerName = Literal[TRACKER_NAMES]
 
 __all__ = [
@@ -53,7 +56,6 @@ __all__ = [
     "PER_KEY",
     "STRICT",
     "AdapterConfig",
-    "ClassificationConfig",
     "DataCollatorConfig",
     "DatasetConfig",
     "DistributedConfig",
@@ -69,7 +71,6 @@ __all__ = [
     "PrometheusConfig",
     "RunConfig",
     "SchedulerConfig",
-    "TokenClassificationConfig",
     "TokenizerConfig",
     "TrackioConfig",
     "TrainerConfig",
@@ -83,15 +84,13 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
-    """Configuration of one run."""
+class SharedConfig:
+    """Configuration of one run, without the sections of single tasks."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     profile: str | None = key(None, "Named profile that the run builds on.", affects="reporting")
-    task: Literal["pretrain", "classification", "token_classification"] = key(
-        "pretrain", "Training task.", affects="model"
-    )
+    task: TaskName = key(next(iter(TASKS)), "Training task.", affects="model")
     seed: NonNegativeInt = key(0, "Seed of weight initialization, data order and masking.", affects="data")
     variables: dict[str, Any] = field(
         default_factory=dict,
@@ -101,12 +100,6 @@ class RunConfig:
     tokenizer: TokenizerConfig = section(TokenizerConfig, "The tokenizer.", affects="data")
     dataset: DatasetConfig = section(DatasetConfig, "Training and evaluation text.", affects="data")
     datacollator: DataCollatorConfig = section(DataCollatorConfig, "Packing and masking.", affects="data")
-    classification: ClassificationConfig = section(
-        ClassificationConfig, "Task classification: labels and head.", affects=PER_KEY
-    )
-    token_classification: TokenClassificationConfig = section(
-        TokenClassificationConfig, "Task token_classification: labels and head.", affects=PER_KEY
-    )
     adapter: AdapterConfig = section(
         AdapterConfig, "Adapter (LoRA) trained with a frozen encoder, for tasks with labels.", affects=PER_KEY
     )
@@ -130,5 +123,24 @@ class RunConfig:
         (), "Accepted findings, with a reason and an expiry date.", affects="limits"
     )
 
+
+if TYPE_CHECKING:
+
+    class RunConfig(SharedConfig):
+        """Configuration of one run; `TaskKeys.of` returns the section of a task."""
+else:
+    RunConfig = make_dataclass(
+        "RunConfig",
+        [
+            (task.name, task.section, section(task.section, task.about, affects=PER_KEY))
+            for task in TASKS.values()
+            if task.section
+        ],
+        bases=(SharedConfig,),
+        namespace={"__module__": __name__, "__doc__": "Configuration of one run."},
+        frozen=True,
+        slots=True,
+        kw_only=True,
+    )
 
 require_effects(RunConfig)

@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import (
+from neobert.schema_fields import (
     STRICT,
     NonEmpty,
     NonNegativeInt,

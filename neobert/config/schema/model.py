@@ -5,8 +5,8 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
 from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
+from neobert.schema_fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
 
 if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
     AttentionChoice = str

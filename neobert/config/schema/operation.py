@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from neobert.config.schema.fields import (
+from neobert.schema_fields import (
     STRICT,
     NonEmpty,
     NonNegativeFloat,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from neobert.config.decays import DECAY_NAMES
 from neobert.config.optimizers import OPTIMIZER_NAMES, SUMMARIES
-from neobert.config.schema.fields import (
+from neobert.schema_fields import (
     STRICT,
     Beta,
     Fraction,
@@ -21,11 +21,14 @@ from neobert.config.schema.fields import (
     key,
     le,
 )
+from neobert.tasks.table import TASKS
 
 if TYPE_CHECKING:
     OptimizerName = str
     DecayName = str
+    MetricName = str
 else:  # type checkers reject a computed Literal
+    MetricName = Literal[tuple({metric.name: None for task in TASKS.values() for metric in task.metrics})]
     OptimizerName = Literal[OPTIMIZER_NAMES]
     DecayName = Literal[DECAY_NAMES]
 
@@ -233,26 +236,14 @@ class TrainerConfig:
         "Evaluations without improvement of metric_for_best_model after which the run ends; null: disabled.",
         affects="numerics",
     )
-    metric_for_best_model: (
-        Literal[
-            "eval/loss",
-            "eval/accuracy",
-            "eval/precision",
-            "eval/recall",
-            "eval/f1",
-            "eval/mcc",
-            "eval/pearson",
-            "eval/spearman",
-        ]
-        | None
-    ) = key(
+    metric_for_best_model: MetricName | None = key(
         None,
         "Metric that selects the best checkpoint, linked as checkpoints/best; null: no best checkpoint.",
         affects="cadence",
     )
     greater_is_better: bool | None = key(
         None,
-        "Maximize metric_for_best_model; null: true for all metrics but eval/loss.",
+        "Maximize metric_for_best_model; null: the direction of the metric.",
         affects="cadence",
     )
     eval_steps: NonNegativeInt = key(

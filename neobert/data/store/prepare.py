@@ -40,7 +40,7 @@ from neobert.errors import ProjectError
 from neobert.json_program import serve
 from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 
 TrainingText = TokenStore | DocumentStream | MixedText
 

@@ -20,7 +20,7 @@ from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.json_program import serve
-from neobert.tasks import spec_of
+from neobert.tasks.specs import spec_of
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neobert.config.schema import ModelConfig
 from neobert.evaluation.glue.task import GlueTask
+from neobert.tasks.classification.section import CLASSIFICATION
 
 PROFILES = {"cpu": "cpu", "cuda": "gpu"}
 WARM = "(warm start)"
@@ -67,7 +68,7 @@ def run_settings(
     positions = int(model.get("max_position_embeddings") or model.get("max_length") or task.max_length)
     return {
         "profile": PROFILES[device],
-        "task": "classification",
+        "task": CLASSIFICATION.name,
         "seed": seed,
         "model": {
             **sizes,
@@ -85,7 +86,7 @@ def run_settings(
             "max_seq_length": min(task.max_length, positions),
             "long_documents": "truncate",
         },
-        "classification": {
+        CLASSIFICATION.name: {
             "problem": "regression" if task.is_regression else "classes",
             "label_column": "label",
             "pair_column": "pair" if task.pair else None,

@@ -18,7 +18,7 @@ from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.runfiles.weights_header import Shape, tensor_shapes
-from neobert.tasks.table import spec_of
+from neobert.tasks.specs import spec_of
 
 CODE = "EXP005"
 HEADS = ("cls.", "head.")

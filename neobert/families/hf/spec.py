@@ -14,7 +14,7 @@ from neobert.families.attention import AttentionSpec, Window
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.shape import Kept, ModelShape, ParameterCount
-from neobert.tasks.table import spec_of
+from neobert.tasks.specs import spec_of
 
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
 LAYER_TYPES = ("full_attention", "sliding_attention")

@@ -19,6 +19,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plurals import counted
 from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, rows_of
+from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,7 @@ class LabelledTexts:
                 "dataset.long_documents",
             )
         texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
-        has_pairs = self.config.classification.pair_column is not None
+        has_pairs = CLASSIFICATION.of(self.config).pair_column is not None
         return LabelledEncoder(texts, self.label, has_pairs)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -73,7 +74,7 @@ class LabelledTexts:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
-        section = self.config.classification
+        section = CLASSIFICATION.of(self.config)
         return rows_of(self.config).identity() | {
             "task": "classification",
             "problem": section.problem,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, RowFormat
 from neobert.tasks.classification.labels import ClassLabel, Score
+from neobert.tasks.classification.section import CLASSIFICATION
 
 PAIR, LABEL = "pair", "label"
 LABEL_SETTING, PAIR_SETTING = "classification.label_column", "classification.pair_column"
@@ -13,12 +14,12 @@ TEXT_CANDIDATES = (*CANDIDATES, "sentence1")
 
 def is_regression(config: RunConfig) -> bool:
     """Return whether labels are scores, not classes."""
-    return config.classification.problem == "regression"
+    return CLASSIFICATION.of(config).problem == "regression"
 
 
 def num_labels(config: RunConfig) -> int:
     """Return the number of outputs of the classifier: 1 for scores."""
-    section = config.classification
+    section = CLASSIFICATION.of(config)
     if is_regression(config):
         return 1
     return len(section.label_names) if section.label_names else section.num_labels
@@ -26,7 +27,7 @@ def num_labels(config: RunConfig) -> int:
 
 def rows_of(config: RunConfig) -> RowFormat:
     """Return the row format of a classification run."""
-    dataset, section = config.dataset, config.classification
+    dataset, section = config.dataset, CLASSIFICATION.of(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
     if section.pair_column is not None:
         fields.append(Field(PAIR, PAIR_SETTING, section.pair_column))

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import TEXT_SETTING
 from neobert.families.shape import ModelShape
-from neobert.tasks.classification.rows import is_regression, num_labels, rows_of
-from neobert.tasks.spec import (
-    ACCURACY,
-    LOSS,
-    Head,
-    Labels,
-    Metric,
-    TaskSpec,
-    label_settings,
-)
-
-OF_CLASSES = (
-    ACCURACY,
-    Metric("eval/f1", is_higher_better=True),
-    Metric("eval/mcc", is_higher_better=True),
-)
-OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
+from neobert.printable import printable
+from neobert.tasks.classification.rows import LABEL_SETTING, PAIR_SETTING, is_regression, num_labels, rows_of
+from neobert.tasks.classification.section import CLASSIFICATION, OF_CLASSES, OF_SCORES, ClassificationConfig
+from neobert.tasks.metric import LOSS, Metric
+from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
 
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
@@ -39,7 +29,7 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
 
 def labels_of(config: RunConfig) -> Labels:
     """Describe the labels of the data: names or numbers of the classes, or no classes for scores."""
-    names = config.classification.label_names
+    names = CLASSIFICATION.of(config).label_names
     numbers = range(0 if is_regression(config) else num_labels(config))
     return Labels(
         unit="text",
@@ -51,7 +41,7 @@ def labels_of(config: RunConfig) -> Labels:
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the classifier."""
-    section, is_number = config.classification, is_regression(config)
+    section, is_number = CLASSIFICATION.of(config), is_regression(config)
     settings: dict[str, Any] = {
         "pooling": section.pooling,
         "classifier_dropout": section.dropout,
@@ -63,24 +53,57 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
     return settings
 
 
+def contradictions(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield classes that are too few or named more than once, and columns with two roles."""
+    section = CLASSIFICATION.of(config)
+    names, names_key = section.label_names, "classification.label_names"
+    if section.problem == "regression":
+        if names:
+            problem = "label_names is set, but problem is regression"
+            yield Contradiction(names_key, problem, "set classification.label_names to null")
+    elif names is not None and len(set(names)) < max(2, len(names)):
+        problem = f"label_names has {len(set(names))} different names of {len(names)}"
+        yield Contradiction(names_key, problem, "list at least two names, each once")
+    elif names is None and section.num_labels < 2:
+        hint = "set classification.num_labels to 2 or more, or classification.problem to regression"
+        problem = f"num_labels is {section.num_labels} (at least 2)"
+        yield Contradiction("classification.num_labels", problem, hint)
+    elif names and section.num_labels not in (len(names), ClassificationConfig().num_labels):
+        problem = f"num_labels is {section.num_labels}, but label_names has {len(names)} names"
+        yield Contradiction("classification.num_labels", problem, "remove classification.num_labels")
+    yield from _columns_with_two_roles(config)
+
+
+def _columns_with_two_roles(config: RunConfig) -> Iterator[Contradiction]:
+    section, roles = CLASSIFICATION.of(config), dict[str, str]()
+    named = {
+        TEXT_SETTING: config.dataset.text_column,
+        PAIR_SETTING: section.pair_column,
+        LABEL_SETTING: section.label_column,
+    }
+    for key, column in named.items():
+        if column is not None and column in roles:
+            problem = f"{key} and {roles[column]} are both {printable(column)}"
+            yield Contradiction(key, problem, f"set {key} to another column")
+        elif column is not None:
+            roles[column] = key
+
+
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; classification and regression have different metrics."""
     return metric is LOSS or metric in (OF_SCORES if is_regression(config) else OF_CLASSES)
 
 
-CLASSIFICATION = TaskSpec(
-    name="classification",
+SPEC = TaskSpec(
+    keys=CLASSIFICATION,
     summary="classification or regression of texts and pairs of texts",
-    module="neobert.tasks.classification.task",
-    examples="neobert.tasks.classification.examples",
     auto_class="AutoModelForSequenceClassification",
     predicts="labels",
-    metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
     head=classifier,
     model_settings=model_settings,
     rows=rows_of,
     labels=labels_of,
     labels_texts=True,
-    own_sections=frozenset({"classification", "adapter"}),
+    contradictions=contradictions,
     reports=reports,
 )

@@ -28,6 +28,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import rows_of
+from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 MOST_IN_INT16 = 2**15
 
@@ -43,14 +44,14 @@ class LabelledWords:
     @property
     def label(self) -> Column:
         """Side column of the labels, as narrow as their number allows."""
-        is_narrow = len(self.config.token_classification.label_names) <= MOST_IN_INT16
+        is_narrow = len(TOKEN_CLASSIFICATION.of(self.config).label_names) <= MOST_IN_INT16
         return Column(TAGS, "int16" if is_narrow else "int32", is_per_token=True)
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder."""
         fate = self.config.dataset.long_documents
         texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
-        return WordEncoder(texts, self.label, self.config.token_classification.label_names)
+        return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.of(self.config).label_names)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
         """Return the target rule that reads each token's label from the token store."""
@@ -58,7 +59,7 @@ class LabelledWords:
 
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
         """Return a random label for each token."""
-        labels = len(self.config.token_classification.label_names)
+        labels = len(TOKEN_CLASSIFICATION.of(self.config).label_names)
         return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(self.label.dtype)}
 
     def check(self, label: str, counts: Counts) -> None:
@@ -67,7 +68,7 @@ class LabelledWords:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
-        names = list(self.config.token_classification.label_names)
+        names = list(TOKEN_CLASSIFICATION.of(self.config).label_names)
         described = rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
         if self.label.dtype == "int16":
             return described

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
-from neobert.tasks.spec import (
-    ACCURACY,
-    LOSS,
-    Head,
-    Labels,
-    Metric,
-    TaskSpec,
-    label_settings,
-)
-from neobert.tasks.token_classification.rows import rows_of
+from neobert.plurals import listed
+from neobert.tasks.metric import Metric
+from neobert.tasks.spec import Contradiction, Head, Labels, TaskSpec, label_settings
+from neobert.tasks.token_classification.rows import LABEL_SETTING, rows_of
+from neobert.tasks.token_classification.section import OF_ENTITIES, TOKEN_CLASSIFICATION
 
+NAMES_SETTING = "token_classification.label_names"
 OUTSIDE = "O"
 PREFIXES = ("B-", "I-", "E-", "S-")
-OF_ENTITIES = (
-    Metric("eval/precision", is_higher_better=True, is_share=True),
-    Metric("eval/recall", is_higher_better=True, is_share=True),
-    Metric("eval/f1", is_higher_better=True),
-)
 
 
 def is_entity_tag(name: str) -> bool:
@@ -40,7 +32,7 @@ def tags_entities(names: Iterable[str]) -> bool:
 
 def classifier(config: RunConfig, shape: ModelShape) -> Head:
     """Return the size of the head: one linear layer, applied to every token."""
-    hidden, labels = shape.hidden_size, len(config.token_classification.label_names)
+    hidden, labels = shape.hidden_size, len(TOKEN_CLASSIFICATION.of(config).label_names)
     return Head(
         parameters=labels * (hidden + 1),
         weights=hidden * labels,
@@ -52,35 +44,48 @@ def classifier(config: RunConfig, shape: ModelShape) -> Head:
 
 def labels_of(config: RunConfig) -> Labels:
     """Describe the labels of the data: the class names."""
-    section = "token_classification"
-    names = config.token_classification.label_names
-    return Labels("word", f"{section}.label_column", f"{section}.label_names", names)
+    return Labels("word", LABEL_SETTING, NAMES_SETTING, TOKEN_CLASSIFICATION.of(config).label_names)
 
 
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the classifier."""
-    section = config.token_classification
+    section = TOKEN_CLASSIFICATION.of(config)
     settings = {"classifier_dropout": section.dropout, "num_labels": len(section.label_names)}
     return settings | label_settings(section.label_names)
 
 
+def contradictions(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield too few names, repeated names, and entity tags next to other labels."""
+    names, key = TOKEN_CLASSIFICATION.of(config).label_names, NAMES_SETTING
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    marks = [name for name in names if is_entity_tag(name)]
+    plain = [name for name in names if name != OUTSIDE and not is_entity_tag(name)]
+    if len(names) < 2:
+        problem = f"label_names has {len(names)} names (at least 2)"
+        yield Contradiction(key, problem, f"set {key} to all labels of the data, such as [O, B-PER, I-PER]")
+    elif repeated:
+        problem = f"label_names has {listed(repeated)} more than once"
+        yield Contradiction(key, problem, f"list each name once in {key}")
+    elif marks and plain:
+        problem = f"label_names mixes entity tags ({listed(marks)}) and other labels ({listed(plain)})"
+        hint = f"add a prefix B-, I-, E- or S- to each name except {OUTSIDE} in {key}"
+        yield Contradiction(key, problem, hint)
+
+
 def reports(config: RunConfig, metric: Metric) -> bool:
     """Return whether a run reports a metric; entity metrics need entity tags."""
-    return metric not in OF_ENTITIES or tags_entities(config.token_classification.label_names)
+    return metric not in OF_ENTITIES or tags_entities(TOKEN_CLASSIFICATION.of(config).label_names)
 
 
-TOKEN_CLASSIFICATION = TaskSpec(
-    name="token_classification",
+SPEC = TaskSpec(
+    keys=TOKEN_CLASSIFICATION,
     summary="classification of words: named entities, parts of speech",
-    module="neobert.tasks.token_classification.task",
-    examples="neobert.tasks.token_classification.examples",
     auto_class="AutoModelForTokenClassification",
     predicts="labels",
-    metrics=(LOSS, ACCURACY, *OF_ENTITIES),
     head=classifier,
     model_settings=model_settings,
     rows=rows_of,
     labels=labels_of,
-    own_sections=frozenset({"token_classification", "adapter"}),
+    contradictions=contradictions,
     reports=reports,
 )

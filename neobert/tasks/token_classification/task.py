@@ -20,6 +20,7 @@ from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_classification.labels import TAGS
 from neobert.tasks.token_classification.metrics import TagMetrics
 from neobert.tasks.token_classification.probe import tagger_answers
+from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 from neobert.training.loop.task import Task
 
 
@@ -32,7 +33,7 @@ def build(
     on_sign: Callable[[], None] = lambda: None,
 ) -> Task:
     """Build objective, metrics and data of a token classification run."""
-    section = config.token_classification
+    section = TOKEN_CLASSIFICATION.of(config)
     return task_over(
         backbone,
         TokenClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
@@ -49,7 +50,7 @@ class TokenClassificationData(RankData):
 
     def flops(self, batch: Microbatch) -> int:
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
-        labels = len(self.config.token_classification.label_names)
+        labels = len(TOKEN_CLASSIFICATION.of(self.config).label_names)
         head = 6 * self.shape.hidden_size * labels * batch.num_tokens
         return self.shape.block_flops(segment_lengths(batch).tolist()) + head
 

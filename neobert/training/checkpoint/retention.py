@@ -12,7 +12,7 @@ from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
-from neobert.tasks import known_metrics
+from neobert.tasks.specs import known_metrics
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)

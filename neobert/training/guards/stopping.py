@@ -12,8 +12,13 @@ from pathlib import Path
 
 from neobert.config.schema import RunConfig
 from neobert.plurals import counted
-from neobert.runfiles.run_dir import HALT, METRICS, is_at, missing_error
-from neobert.tasks import known_metrics
+from neobert.runfiles.run_dir import (
+    HALT,
+    METRICS,
+    is_at,
+    missing_error,
+)
+from neobert.tasks.specs import known_metrics
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import read_rows

@@ -18,7 +18,7 @@ from neobert.atomic_write import replacing, write_atomically
 from neobert.metric_names import EVAL, EVAL_LOSS, PACE, TRAIN_LOSS
 from neobert.runfiles.json_values import is_count, is_number
 from neobert.runfiles.run_dir import METRICS
-from neobert.tasks import known_metrics
+from neobert.tasks.specs import known_metrics
 from neobert.training.telemetry.jsonl_writer import Row, iter_rows
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,8 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import EXIT_DO_NOT_REQUEUE, ProjectError
 from neobert.metric_names import CORPUS_SHARE, PACE, TOKENS, TRAIN_LOSS
 from neobert.optim.qk_clip import QKClip
-from neobert.tasks import Metric, metrics_of
+from neobert.tasks.metric import Metric
+from neobert.tasks.specs import metrics_of
 from neobert.trackers.background import BackgroundTracker
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.train_state import LastMetrics

@@ -1,0 +1,29 @@
+"""Config section of the adapter, for tasks with labels."""
+
+# ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveInt, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterConfig:
+    """A low-rank adapter (LoRA, arXiv:2106.09685); the weights of the encoder are frozen."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    type: Literal["lora"] | None = key(
+        None, "lora: train low-rank factors and the head; null: train all weights.", affects="model"
+    )
+    r: PositiveInt = key(8, "Rank of the factors.", affects="model")
+    alpha: PositiveInt = key(
+        16, "Scale: the product of the factors is multiplied by alpha / r.", affects="model"
+    )
+    dropout: Beta = key(0.0, "Dropout probability on the input of each adapter.", affects="numerics")
+    target_modules: tuple[NonEmpty, ...] | None = key(
+        None,
+        "Linear layers of the blocks that get an adapter, such as [qkv, wo]; null: all.",
+        affects="model",
+    )

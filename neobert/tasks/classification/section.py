@@ -1,0 +1,49 @@
+"""Keys and metrics of classification in run files."""
+
+# ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveInt, key
+from neobert.tasks.keys import TaskKeys
+from neobert.tasks.metric import ACCURACY, LOSS, Metric
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassificationConfig:
+    """Labels of texts and pairs of texts; dataset.text_column names the first text."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    problem: Literal["classes", "regression"] = key(
+        "classes", "classes: one of several per text; regression: a score.", affects="model"
+    )
+    label_column: NonEmpty = key("label", "Column that holds the label.", affects="data")
+    pair_column: NonEmpty | None = key(None, "Column of the second text; null: single texts.", affects="data")
+    num_labels: PositiveInt = key(2, "Classes, numbered from 0 in the data.", affects="model")
+    label_names: tuple[NonEmpty, ...] | None = key(
+        None,
+        "Names of the classes as spelled in the data, in order; null: classes are numbers.",
+        affects="model",
+    )
+    pooling: Literal["avg", "cls", "max"] = key(
+        "avg", "Pooling of the token vectors: mean, first token or maximum.", affects="model"
+    )
+    dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")
+
+
+OF_CLASSES = (
+    ACCURACY,
+    Metric("eval/f1", is_higher_better=True),
+    Metric("eval/mcc", is_higher_better=True),
+)
+OF_SCORES = (Metric("eval/pearson", is_higher_better=True), Metric("eval/spearman", is_higher_better=True))
+
+CLASSIFICATION = TaskKeys(
+    name="classification",
+    package="neobert.tasks.classification",
+    metrics=(LOSS, *OF_CLASSES, *OF_SCORES),
+    section=ClassificationConfig,
+    about="Task classification: labels and head.",
+)

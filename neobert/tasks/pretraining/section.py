@@ -1,0 +1,20 @@
+"""Names in run files of masked-language-model pretraining, whose keys are in shared sections."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neobert.tasks.keys import TaskKeys
+from neobert.tasks.metric import ACCURACY, LOSS, Metric
+
+ACCURACY_OF_WORDS = replace(
+    ACCURACY,
+    note_on_early_best="A tenth of the targets stay unmasked (datacollator.mask_all), and a model whose "
+    "input and output embeddings are tied predicts its input before it has learned anything: accuracy falls "
+    "before it rises.",
+)
+PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
+
+PRETRAINING: TaskKeys[None] = TaskKeys(
+    name="pretrain", package="neobert.tasks.pretraining", metrics=(LOSS, ACCURACY_OF_WORDS, PERPLEXITY)
+)

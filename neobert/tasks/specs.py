@@ -1,0 +1,39 @@
+"""Specifications of the tasks in the table, by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from neobert.config.keys import sections
+from neobert.config.schema import RunConfig
+from neobert.tasks.metric import Metric
+from neobert.tasks.spec import TaskSpec
+from neobert.tasks.table import TASKS
+
+SPECS: dict[str, TaskSpec] = {
+    name: import_module(f"{task.package}.spec").SPEC for name, task in TASKS.items()
+}
+
+
+def spec_of(config: RunConfig) -> TaskSpec:
+    """Return the task that a config names."""
+    return SPECS[config.task]
+
+
+def metrics_of(config: RunConfig) -> tuple[Metric, ...]:
+    """Return the metrics that an evaluation of this run reports."""
+    spec = spec_of(config)
+    return tuple(metric for metric in spec.metrics if spec.reports(config, metric))
+
+
+def sections_read() -> dict[str, frozenset[str]]:
+    """Return the sections that each task reads, by the task's name: the shared ones, and its own."""
+    owned = {name for name, task in TASKS.items() if task.section}
+    return {
+        name: frozenset(sections()) - (owned - {name}) - spec.unread_sections for name, spec in SPECS.items()
+    }
+
+
+def known_metrics() -> dict[str, Metric]:
+    """Return the metrics of all tasks by name; metrics with the same name have the same direction."""
+    return {metric.name: metric for spec in SPECS.values() for metric in spec.metrics}

@@ -1,0 +1,67 @@
+"""Only `neobert/tasks` names a task: rules, plan, kernels and families ask what a task does."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from neobert.tasks.table import TASKS
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = [task.package.rpartition(".")[2] for task in TASKS.values()]
+NAME = "|".join(TASKS)
+NAMED = re.compile(rf"(?:{NAME})(?:\.\w+)?|.*\btask(?::| to| is)? (?:{NAME})\b.*", re.DOTALL)
+IMPORTED = re.compile(rf"neobert\.tasks\.(?:{'|'.join(FOLDERS)})\b.*")
+ALLOWED = {
+    "neobert/evaluation/glue/settings.py": "GLUE is made of runs of one task",
+    "neobert/families/hf/spec.py": "the pooling of a transformers classifier is one of its settings",
+}
+
+
+def names_in(source: str) -> Iterator[int]:
+    """Yield the lines that name a task, its section or its package. Docstrings may."""
+    tree = ast.parse(source)
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            is_name = NAMED.fullmatch(node.value)
+        elif isinstance(node, ast.Attribute):
+            is_name = node.attr in TASKS
+        elif isinstance(node, ast.ImportFrom):
+            is_name = IMPORTED.fullmatch(node.module or "")
+        else:
+            continue
+        if is_name:
+            yield node.lineno
+
+
+def test_no_other_module_names_a_task() -> None:
+    naming = {
+        str(file.relative_to(ROOT))
+        for package in ("neobert", "validators", "launcher", "profiles")
+        for file in (ROOT / package).rglob("*.py")
+        if file.parts[len(ROOT.parts) :][:2] != ("neobert", "tasks")
+        and any(names_in(file.read_text("utf-8")))
+    }
+    assert naming == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_named"),
+    [
+        ('task == "pretrain"', True),
+        ('key = "classification.pooling"', True),
+        ('hint = f"set task to pretrain, or {key} to auto"', True),
+        ("names = run.config.token_classification.label_names", True),
+        ("from neobert.tasks.classification.spec import SPEC", True),
+        ('"""A run of task pretrain."""', False),
+        ('pipeline("text-classification")', False),
+        ("from neobert.tasks.specs import spec_of", False),
+    ],
+)
+def test_lines_that_name_a_task(line: str, is_named: bool) -> None:
+    assert any(names_in(line)) == is_named

@@ -1,0 +1,1 @@
+"""A task of next tokens: the target rule shifts the labels once, and the loss does not."""
