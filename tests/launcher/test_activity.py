@@ -42,9 +42,3 @@ def test_an_error_leaves_no_line_behind(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err.endswith("\x1b[K")
     announce("alone")
     assert capsys.readouterr().err == "\x1b[Kalone\n"
-
-
-def test_a_pipe_gets_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with activity("preparing the data"):
-        announce("measuring")
-    assert capsys.readouterr().err == ""

@@ -46,18 +46,6 @@ def test_negative_numbers_are_values_and_options_are_not() -> None:
     assert normalise(["--a.b", "--strict"], WITH_VALUE) == ["--set", "a.b", "--strict"]
 
 
-def test_a_bare_run_file_needs_no_option() -> None:
-    tokens = ["run.yaml", "--output", "b.yaml", "c.TOML"]
-    assert normalise(tokens, WITH_VALUE) == [
-        "--config",
-        "run.yaml",
-        "--output",
-        "b.yaml",
-        "--config",
-        "c.TOML",
-    ]
-
-
 def test_a_value_beside_its_key_is_told_the_sign_between_them() -> None:
     with pytest.raises(MisplacedArgumentError, match=r"'--set a\.b=-1'"):
         normalise(["--set", "a.b", "-1"], WITH_VALUE)
@@ -155,6 +143,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
             ["train", "-p", "cpu-demo", "--unguarded", "x"],
             "--unguarded: --unguarded launches even if checks fail",
         ),
+        (["init", "--size", "huge"], "for '--size': 'huge' is not one of 'tiny', 'small', 'base'"),
         (["lint", "x.yaml", "--select", "CPK"], "no rule code starts with CPK"),
         (["status", "--trainer.max_steps", "3"], "no such option: --trainer.max_steps ["),
     ],

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from launcher.commands import bench
-from launcher.commands.bench import bench_text
-from launcher.terminal import console
 from neobert.errors import EXIT_OK, EXIT_USAGE
 
 TINY = [
@@ -81,12 +79,6 @@ def test_overrides_of_b_are_named_differences(
     assert len(set(asked[0]["digests"].values())) == 2
     assert "b differs in model.num_hidden_layers: 1 -> 3" in answer.out
     assert "b is slower: 0.5000 times" in answer.out
-
-
-def test_no_line_is_broken_inside_a_word_by_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = pretended({"arms": {"a": {}, "b": {}}, "rounds": 1, "data": "synthetic", "differences": {}})
-    monkeypatch.setattr(console, "width", lambda: 50)
-    assert max(map(len, bench_text(report).splitlines())) <= 50
 
 
 def test_profiles_that_differ_are_refused_by_key(

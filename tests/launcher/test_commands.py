@@ -103,12 +103,6 @@ def test_explain_says_value_origin_and_meaning(command: Callable[..., Any]) -> N
     assert "trainer.save_steps" in command("explain", "trainer").out
 
 
-def test_explain_gives_the_reason_of_a_planned_value(command: Callable[..., Any]) -> None:
-    shown = command("explain", "plan.minutes_at_risk", "-p", "a100-prod", *JSON).json
-    assert shown["value"] > 0
-    assert "steps between saves" in shown["reason"]
-
-
 def test_plan_has_reasons(command: Callable[..., Any]) -> None:
     plan = command("plan", "-p", "a100-prod", *JSON).json["plan"]
     assert plan["world_size"]["value"] == 1

@@ -102,29 +102,6 @@ def test_a_run_goes_on_with_the_values_that_its_shipped_profile_had(
     assert "began with" not in set_now, "all that differs is set by the user"
 
 
-@pytest.mark.parametrize(
-    "kernels", [(), ("model.attn_backend=flash_attn_varlen", "model.kernel_backend=torch")]
-)
-def test_a_production_run_that_began_with_the_published_recipe_keeps_it(
-    kernels: tuple[str, ...], command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor do its kernels change, where the profile named others then."""
-    monkeypatch.chdir(tmp_path)
-    began, folder = resolve_run("h100-prod", (), ("pretraining=null", *kernels)), Path("runs/h100-prod")
-    kinds = {key: origin.kind for key, origin in began.origins.items()}
-    shipped = {"kind": "profile", "file": "/old/profiles/base/_neobert.yaml"}
-    origins = {key: {"kind": kind} if kind == "default" else shipped for key, kind in kinds.items()}
-    save(folder, 1000)
-    (folder / "resolved.json").write_text(json.dumps(to_dict(began.config)), encoding="utf-8")
-    (folder / "provenance.json").write_text(json.dumps(origins), encoding="utf-8")
-
-    planned = command("plan", "-p", "h100-prod", "--output-format", "json")
-    assert planned.json["config_hash"] == began.digest != resolve_run("h100-prod").digest
-    assert "continuing with the values of profile h100-prod that this run began with" in planned.err
-    (folder / "provenance.json").unlink()
-    assert command("plan", "-p", "h100-prod", "--output-format", "json").json["config_hash"] != began.digest
-
-
 def save(folder: Path, step: int) -> Path:
     def write(to: Path) -> None:
         (to / "weights").write_bytes(b"w" * 100)

@@ -68,6 +68,10 @@ def test_lint_exits_alike_in_every_format(bad: tuple[Bad, Path], command: Callab
         assert case.code in answer.out, output_format
         assert "Traceback" not in answer.out + answer.err
     assert case.says in command("lint", path).out
+    report = command("lint", path, "--output-format", "json").json
+    assert (report["verdict"], report["exit_code"]) == ("fail", case.exit_code)
+    finding = next(found for found in report["findings"] if found["code"] == case.code)
+    assert finding["file"].startswith((str(path), "profiles", "/"))
 
 
 def exits_like_lint(case: Bad, path: Path, words: list[str], command: Callable[..., Any]) -> None:
@@ -92,18 +96,6 @@ def test_what_judges_nothing_still_refuses_what_cannot_be_read(
     words: list[str], bad: tuple[Bad, Path], command: Callable[..., Any]
 ) -> None:
     exits_like_lint(*bad, words, command)
-
-
-def test_a_config_error_is_a_finding_with_its_place(
-    bad: tuple[Bad, Path], command: Callable[..., Any]
-) -> None:
-    case, path = bad
-    report = command("lint", path, "--output-format", "json").json
-    assert report["verdict"] == "fail"
-    assert report["exit_code"] == case.exit_code
-    finding = next(found for found in report["findings"] if found["code"] == case.code)
-    assert finding["file"].startswith((str(path), "profiles", "/"))
-    assert finding["message"]
 
 
 def test_profiles_in_a_circle(
@@ -160,12 +152,6 @@ def test_a_command_that_cannot_be_understood_is_one_object_too(
 @pytest.mark.parametrize("words", [[], ["profiles"]])
 def test_a_group_without_a_command_prints_its_help(words: list[str], command: Callable[..., Any]) -> None:
     assert command(*words).err.split() == command(*words, "--help").out.split()
-
-
-def test_nothing_at_all_shows_the_help(command: Callable[..., Any]) -> None:
-    answer = command()
-    assert (answer.code, answer.out) == (2, "")
-    assert "Start with: neobert-launch init" in answer.err
 
 
 def test_a_format_that_torchrun_is_told_is_not_ours(command: Callable[..., Any]) -> None:
@@ -264,15 +250,6 @@ def test_a_foreign_module_in_place_of_ours_is_named(output_format: str, tmp_path
     )
     assert (answer.returncode, answer.stdout) == (3, "")
     assert f"validators is imported from {foreign} [HST006]" in answer.stderr
-
-
-@pytest.mark.parametrize("output_format", ["text", "json"])
-def test_a_wrong_choice_is_named_without_the_parser(output_format: str, command: Callable[..., Any]) -> None:
-    answer = command("init", "--size", "huge", "--output-format", output_format)
-    assert answer.code == 2
-    assert (
-        "invalid value for '--size': 'huge' is not one of 'tiny', 'small', 'base'" in answer.out + answer.err
-    )
 
 
 @pytest.mark.child

@@ -184,13 +184,6 @@ def test_a_missing_package_is_one_line_with_the_command(
     assert caught.value.exit_code == EXIT_CHECK_UNKNOWN
 
 
-def test_nothing_is_written_over(run_dir: Path) -> None:
-    (run_dir.parent / "out" / "hf").mkdir(parents=True)
-    with pytest.raises(ProjectError, match=r"already contains hf \[occupied") as caught:
-        export.run(arguments(run_dir, "hf"), "text")
-    assert (caught.value.place, caught.value.hint) == (str(run_dir.parent / "out"), "choose a new --output")
-
-
 def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_that_are_missing(
     run_dir: Path,
 ) -> None:
@@ -209,8 +202,9 @@ def test_the_rerun_of_a_stopped_export_names_what_is_finished_and_the_formats_th
 def test_a_folder_with_a_damaged_record_is_no_finished_export(run_dir: Path, content: str) -> None:
     (run_dir.parent / "out" / "hf").mkdir(parents=True)
     (run_dir.parent / "out" / "hf" / CONVERSION).write_text(content)
-    with pytest.raises(ProjectError, match=r"already contains hf \[occupied"):
+    with pytest.raises(ProjectError, match=r"already contains hf \[occupied") as caught:
         export.run(arguments(run_dir, "hf"), "text")
+    assert (caught.value.place, caught.value.hint) == (str(run_dir.parent / "out"), "choose a new --output")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from launcher.commands import train
 from launcher.process.signal_forwarding import (
     STOPS,
     Forwarder,
-    StoppedEarlyError,
     effect_text,
     forwarding,
 )
@@ -68,17 +67,6 @@ def in_charge(child: subprocess.Popen[bytes]) -> Iterator[Forwarder]:
         yield forwarder
 
 
-@pytest.mark.parametrize("number", STOPS)
-def test_before_there_is_a_trainer_a_scheduler_ends_the_launch(number: int) -> None:
-    with pytest.raises(StoppedEarlyError), forwarding():
-        signal.raise_signal(number)
-
-
-def test_before_there_is_a_trainer_ctrl_c_means_what_it_always_does() -> None:
-    with pytest.raises(KeyboardInterrupt), forwarding():
-        signal.raise_signal(signal.SIGINT)
-
-
 def test_one_that_came_before_the_first_child_reaches_it(tmp_path: Path) -> None:
     with forwarding() as forwarder:
         forwarder.keep_for_trainer(has_agent=False)
@@ -110,16 +98,6 @@ def test_when_the_run_has_ended_none_changes_how(
     answer = command("train", "-p", "cpu-demo")
     assert answer.code == 93
     assert "failed at step 500 of 900" in answer.out
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_us_reaches_the_child(number: int, tmp_path: Path) -> None:
-    child = sleeper(tmp_path, SLEEPS)
-    with in_charge(child) as forwarder:
-        os.kill(os.getpid(), number)
-        code = wait(child, lambda: None)
-    assert code in (-number, 1)
-    assert forwarder.seen == [number]
 
 
 def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[str]) -> None:

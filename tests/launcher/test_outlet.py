@@ -7,7 +7,6 @@ import re
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from io import StringIO
 from typing import TextIO
 
 import pytest
@@ -101,11 +100,3 @@ def test_a_full_disk_is_an_error_of_the_next_line_or_of_the_end(monkeypatch: pyt
         monkeypatch.setattr("sys.stdout", full)
         with pytest.raises(ProjectError, match="No space left on device"), never_blocking():
             console.write(LINE)
-
-
-def test_text_in_memory_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = StringIO()
-    monkeypatch.setattr("sys.stdout", text)
-    with never_blocking():
-        console.write("a line")
-    assert text.getvalue() == "a line\n"

@@ -188,20 +188,6 @@ def test_the_exit_code_is_that_of_the_text(command: Run, machine: Any) -> None:
         assert decision in text.out
 
 
-def test_a_hanging_check_is_unknown(command: Run, machine: Any) -> None:
-    def hang(_: Any) -> None:
-        raise TimeoutError("the file system does not answer")
-
-    machine((A100,), disk=hang)
-    answer = command("preflight", "-p", "a100-prod", *JSON)
-    assert (answer.code, checks_of(answer.json)["CKP004"]) == (3, "unknown")
-
-
-def test_failed_before_unknown(command: Run, machine: Any) -> None:
-    machine(None)
-    assert command("preflight", "-p", "a100-prod", "--set", "trainer.save_steps=0").code == 1
-
-
 def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: Path) -> None:
     machine((A100,))
     first = command("preflight", "-p", "a100-prod", "--save-facts", "kept.json", *JSON)
@@ -317,12 +303,6 @@ def test_waivers_are_in_the_receipt(command: Run, run_file: Any, tmp_path: Path)
     assert [finding["waived"] for finding in answer.json["findings"]] == [True]
     (waiver,) = read_receipt(tmp_path / "r" / "receipt.json").waivers
     assert waiver == {"code": "CKP003", "reason": "a trial of the disk quota", "expires": str(day)}
-
-
-def test_no_gpu_is_wanted_from_a_cpu_profile(command: Run) -> None:
-    report = command("preflight", "-p", "cpu-demo", *JSON).json
-    assert report["exit_code"] == 0
-    assert {check["status"] for check in report["checks"] if check["level"] == "gpu"} == {"skip"}
 
 
 @pytest.mark.parametrize("more", [(), ("--output", "taken/results")])

@@ -75,15 +75,6 @@ def test_every_host_probe_answers_here(configured: Any, subject: Subject) -> Non
     }
 
 
-def test_a_probe_that_runs_late_does_not_take_the_others_with_it(subject: Subject) -> None:
-    release = threading.Event()
-    slow = Probe("host", lambda _: release.wait(), deadline_s=0.1)
-    facts = collect([slow, Probe("git", lambda _: time.sleep(0.4) or 5)], subject)
-    release.set()
-    assert facts.git == 5
-    assert facts.host is None
-
-
 def test_a_probe_that_asks_for_time_is_waited_for_and_what_it_does_is_told(subject: Subject) -> None:
     def measure(at: Subject) -> int:
         at.request_time(30.0, "reading a large file")

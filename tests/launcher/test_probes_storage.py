@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.probes import disk, host, reading_time, resume
-from launcher.probes.collect import collect
+from launcher.probes import disk, host, resume
 from launcher.probes.disk import probe_disk, probe_output
-from launcher.probes.probe import Probe, Subject, nearest_existing
+from launcher.probes.probe import Subject
 from launcher.probes.resume import probe_resume
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
@@ -111,10 +108,6 @@ def test_checkpoints_that_another_user_keeps_are_tried_too(
     assert (found.is_writable, found.path, found.error) == (False, str(checkpoints), "Permission denied")
 
 
-def test_nearest_existing(tmp_path: Path) -> None:
-    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
-
-
 def checkpoint(root: Path, step: int, config: RunConfig, size_bytes: int = 100) -> Path:
     def fill(folder: Path) -> None:
         (folder / "trainer_state").mkdir()
@@ -137,13 +130,6 @@ def test_output_of_an_earlier_run(subject: Subject) -> None:
     set_aside_after(subject.output_dir / "checkpoints", 10)
     found = probe_output(subject)
     assert (found.checkpoint_steps, found.num_set_aside) == ((10,), 1)
-
-
-def test_output_that_is_a_file(subject: Subject) -> None:
-    subject.output_dir.parent.mkdir()
-    subject.output_dir.touch()
-    found = probe_output(subject)
-    assert (found.exists, found.is_directory) == (True, False)
 
 
 SELECTOR = "trainer.resume_from_checkpoint"
@@ -196,29 +182,6 @@ def test_every_checkpoint_that_is_looked_at_gets_the_time_that_its_bytes_take(
     named = replace(at, config=configured({SELECTOR: str(root / "10")}).config)
     assert probe_resume(named).step == 10
     assert asked[2:] == [(30.02, f"verifying {root / '10'}: 1 MiB")]
-
-
-def test_a_checkpoint_that_takes_longer_than_a_light_probe_may_is_still_verified(
-    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
-    monkeypatch.setattr(resume, "verify", lambda folder: time.sleep(1.5) or verify(folder))
-    facts = collect([Probe("resume", probe_resume, deadline_s=1.0)], configured({SELECTOR: "auto"}))
-    assert facts.resume is not None, facts.reason_missing("resume")
-    assert (facts.resume.step, facts.resume.is_verified) == (10, True)
-
-
-def test_a_disk_that_hangs_over_a_checkpoint_leaves_it_unknown(
-    configured: Any, subject: Subject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = checkpoint(subject.output_dir / "checkpoints", 10, subject.config)
-    release = threading.Event()
-    monkeypatch.setattr(reading_time, "GRACE_S", 0.3)
-    monkeypatch.setattr(resume, "verify", lambda _: release.wait())
-    facts = collect([Probe("resume", probe_resume)], configured({SELECTOR: "auto"}))
-    release.set()
-    assert facts.resume is None
-    assert facts.reason_missing("resume") == f"timeout: no answer within 0.3 s: verifying {folder}: 0 MiB"
 
 
 def test_resume_from_a_path(configured: Any, subject: Subject) -> None:

@@ -6,15 +6,15 @@ import json
 import re
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from launcher.probes import data
-from launcher.probes.collect import collect
 from launcher.probes.data import probe_data
-from launcher.probes.probe import IncompleteError, Probe, Subject
+from launcher.probes.probe import IncompleteError, Subject
 from launcher.probes.scheduler import parse_time_left, probe_scheduler
 from launcher.probes.tracker import probe_tracker
 from launcher.run.launch_context import deadlines_of
@@ -157,11 +157,6 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
         data.is_available("models", "some/model", nobody)
 
 
-def test_no_weights_are_asked_for_where_a_run_starts_from_none(subject: Subject) -> None:
-    found = probe_data(subject)
-    assert (found.weights, found.weights_reason) == ("", "")
-
-
 @pytest.mark.parametrize(
     ("name", "files", "reason"),
     [
@@ -252,23 +247,18 @@ def sealed_weights(folder: Path) -> Path:
 def test_the_weights_of_a_checkpoint_are_verified(configured: Any, tmp_path: Path, spelling: str) -> None:
     folder = sealed_weights(tmp_path / "checkpoints" / "4")
     (folder / "optimizer.bin").unlink()
-    subject = configured({"model.pretrained_checkpoint": str(folder.parent / spelling)})
+    asked: list[str] = []
+    subject = replace(
+        configured({"model.pretrained_checkpoint": str(folder.parent / spelling)}),
+        request_time=lambda _, doing: asked.append(doing),
+    )
     assert (probe_data(subject).weights_damage, probe_data(subject).weights_reason) == ("", "")
+    assert all(doing.startswith(f"verifying {folder}") for doing in asked)
+    assert asked, "a large file takes longer than a light probe may"
     (folder / "model.safetensors").write_bytes(b"wEights")
     found = probe_data(subject)
     assert found.weights_damage == "the content of model.safetensors changed after the save"
     assert (found.weights_reason, found.weights_key, found.weights_hint) == ("", "", DAMAGED_HINT)
-
-
-def test_weights_that_take_longer_than_a_light_probe_may_are_still_verified(
-    configured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = sealed_weights(tmp_path / "4")
-    monkeypatch.setattr(data, "verify_model", lambda _: time.sleep(1.5))
-    probe = Probe("data", probe_data, deadline_s=1.0)
-    facts = collect([probe], configured({"model.pretrained_checkpoint": str(folder)}))
-    assert facts.data is not None, facts.reason_missing("data")
-    assert facts.data.weights == str(folder)
 
 
 def tokenizer_at(folder: Path, *words: str) -> str:

@@ -21,30 +21,6 @@ from neobert.errors import ProjectError
 RESOLVED, LOGS = Path("/run/resolved.json"), Path("/run/logs")
 
 
-def test_one_process_needs_no_torchrun() -> None:
-    assert trainer_command(RESOLVED, LOGS, Topology()) == [
-        sys.executable, "-m", "neobert.train", "/run/resolved.json",
-    ]  # fmt: skip
-
-
-def test_several_processes_run_under_torchrun_with_a_log_each() -> None:
-    words = trainer_command(RESOLVED, LOGS, Topology(nproc_per_node=4))
-    assert words[:3] == [sys.executable, "-m", "torch.distributed.run"]
-    assert "--standalone" in words
-    assert words[words.index("--nproc-per-node") + 1] == "4"
-    tail = [
-        "-m",
-        "launcher.process.child_start",
-        "rank",
-        "/run/logs",
-        sys.executable,
-        "-m",
-        "neobert.train",
-        "/run/resolved.json",
-    ]
-    assert words[-len(tail) :] == tail
-
-
 @pytest.mark.parametrize(
     ("topology", "expected"),
     [

@@ -32,14 +32,6 @@ from profiles.registry import ResolvedRun
 from validators.finding import Level
 
 
-def test_a_directory_is_held_by_one_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "LOCK_TIMEOUT_S", 0.3)
-    with claimed(tmp_path), pytest.raises(ProjectError, match="still uses"), claimed(tmp_path):
-        pass
-    with claimed(tmp_path):
-        pass
-
-
 def test_a_launch_that_waits_for_another_names_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,33 +131,12 @@ def test_a_run_that_another_launch_began_meanwhile_is_left_alone(
     assert not list(tmp_path.glob("run.old-*"))
 
 
-def test_what_another_run_left_is_moved_aside(tmp_path: Path) -> None:
-    folder = earlier_run(tmp_path / "run")
-    moved = make_room(folder, is_resumed=False)
-    assert moved is not None
-    assert moved.name.startswith("run.old-")
-    assert (moved / "metrics.jsonl").is_file()
-    assert not folder.exists()
-
-
-def test_a_run_that_goes_on_stays_where_it_is(tmp_path: Path) -> None:
-    folder = earlier_run(tmp_path / "run")
-    assert make_room(folder, is_resumed=True) is None
-    assert (folder / "metrics.jsonl").is_file()
-
-
 @pytest.mark.parametrize("is_resumed", [True, False])
 def test_a_folder_that_no_launch_made_is_left_alone(tmp_path: Path, *, is_resumed: bool) -> None:
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(ProjectError, match="not a run directory"):
         make_room(tmp_path, is_resumed=is_resumed)
     assert (tmp_path / "thesis.tex").exists()
-
-
-def test_a_new_folder_needs_no_room(tmp_path: Path) -> None:
-    assert make_room(tmp_path / "new", is_resumed=False) is None
-    (tmp_path / "empty").mkdir()
-    assert make_room(tmp_path / "empty", is_resumed=False) is None
 
 
 @pytest.fixture

@@ -165,13 +165,6 @@ def test_a_disk_that_takes_no_record_keeps_no_run_from_going_on(
     assert "could not write the restart to manifest.json" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("full_disk")
-def test_a_disk_that_takes_no_verdict_changes_none(launched: Callable[..., Summary]) -> None:
-    ending = launched("beat(1)\nos.kill(os.getpid(), signal.SIGSEGV)")
-    assert (ending.status, ending.exit_code, ending.step) == ("failed", 93, 1)
-    assert "same failure twice" in ending.message
-
-
 WITHOUT_OUTCOME = (
     "beat(5)\n(run / 'error.json').write_text(json.dumps({'code': 'CKP004', 'message': 'full',"
     " 'hint': 'make room', 'place': '', 'exit_code': 4}))\nsys.exit(4)"

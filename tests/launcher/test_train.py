@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -63,16 +62,6 @@ def test_a_run_that_lacks_only_its_last_word_is_finished(launch: Callable[..., A
     assert "finished at step" in answer.out
 
 
-def test_a_run_that_finishes_while_a_launch_waits_for_it_is_finished(
-    launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launch(*TRAIN, fake="finish")
-    answers = iter([False, True])
-    monkeypatch.setattr(train, "is_finished", lambda *_: next(answers))
-    answer = launch(*TRAIN, "--resume", "auto", fake="crash")
-    assert (answer.code, answer.out.splitlines()[0]) == (0, "this run is already finished")
-
-
 def test_a_run_that_another_launch_creates_and_ends_during_the_checks_is_gone_on_with(
     launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,16 +106,6 @@ def test_a_finished_run_goes_on_from_a_checkpoint_that_is_named(launch: Callable
     assert "this run is already finished" not in answer.out
     assert answer.out.startswith("PASS")
     assert "\nresuming from step 1: " in answer.out
-
-
-def test_without_resume_a_used_directory_is_refused_and_kept(launch: Callable[..., Any]) -> None:
-    launch(*TRAIN, fake="fail")
-    before = (RUN / "metrics.jsonl").read_text(encoding="utf-8")
-    answer = launch(*TRAIN, fake="finish")
-    assert answer.code == 1
-    assert "CKP008" in answer.out
-    assert "nothing was started" in answer.out
-    assert (RUN / "metrics.jsonl").read_text(encoding="utf-8") == before
 
 
 def test_overwriting_moves_the_old_run_aside(launch: Callable[..., Any]) -> None:
@@ -220,18 +199,6 @@ def test_a_killed_launcher_takes_its_trainer_along_and_the_directory_is_free(
     assert {*(RUN / "received").read_text(encoding="utf-8").split()} == {str(int(signal.SIGTERM))}
     manifest = json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["earlier"][0]["outcome"]["status"] == "preempted"
-
-
-def test_status_sees_the_trainer_live_and_die(
-    start_child: Callable[..., Any], command: Callable[..., Any]
-) -> None:
-    child = start_child(*TRAIN, "--watchdog.max_restarts", "0", fake="ignore")
-    wait_until_ready(child)
-    assert command("status", RUN, "--output-format", "json").json["is_alive"] is True
-    os.kill(json.loads((RUN / "manifest.json").read_text(encoding="utf-8"))["trainer_pid"], signal.SIGKILL)
-    child.communicate(timeout=PATIENCE_S)
-    assert child.returncode == 4
-    assert command("status", RUN, "--output-format", "json").json["is_alive"] is False
 
 
 def test_a_refused_launch_starts_and_writes_nothing(launch: Callable[..., Any]) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from launcher.commands import validate_gpu
 from launcher.probes import ranks, trials
-from launcher.probes.probe import IncompleteError, Probe, TimedOutError, UnsupportedError
+from launcher.probes.probe import IncompleteError, TimedOutError, UnsupportedError
 from validators.facts_gpu import GpuFacts
 from validators.facts_io import facts_from_json
 from validators.numerics_faults import count_killed
@@ -135,18 +135,6 @@ def test_a_child_without_cuda_is_unsupported(command: Run, answer: dict[str, Any
     assert statuses(said.json)["NUM001"] == "unknown"
 
 
-def test_without_a_driver_nothing_is_started(command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses() -> Any:
-        raise UnsupportedError("no NVIDIA driver here")
-
-    for module in (trials, validate_gpu):
-        monkeypatch.setattr(module, "probe_gpus", refuses)
-    monkeypatch.setattr(validate_gpu, "probe_gpu_health", refuses)
-    monkeypatch.setattr(trials, "_measure", lambda *_: pytest.fail("torch was imported for nothing"))
-    said = command("validate-gpu", "-p", "gpu-smoke", "--output-format", "json")
-    assert (said.code, said.json["verdict"]) == (3, "unknown")
-
-
 def test_facts_are_kept_and_judged_again(command: Run, answer: dict[str, Any], tmp_path: Path) -> None:
     command("validate-gpu", "-p", "a100-prod", "--save-facts", tmp_path / "facts.json")
     facts = facts_from_json((tmp_path / "facts.json").read_text(encoding="utf-8"))
@@ -181,14 +169,6 @@ def test_a_hanging_child_is_killed_in_time(command: Run, monkeypatch: pytest.Mon
     said = command("validate-gpu", "-p", "cpu-demo", "--output-format", "json")
     assert said.code == 3
     assert "did not respond within 0.3 s" in said.out
-
-
-def test_probes_outlast_their_children() -> None:
-    probes: list[Probe] = [trials.numerics_probe(needs_gpu=True, every=every) for every in (False, True)] + [
-        trials.devices_probe()
-    ]
-    assert [probe.deadline_s for probe in probes] == [90.0, 185.0, 65.0]
-    assert all(probe.is_heavy for probe in probes)
 
 
 @pytest.mark.e2e

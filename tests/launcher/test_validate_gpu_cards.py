@@ -79,15 +79,6 @@ def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
     assert measured
 
 
-def test_an_override_wins_over_the_profile_of_the_card(
-    command: Callable[..., Any], bindings: Any, measured: Any
-) -> None:
-    bindings(*named("NVIDIA B200", 180, 10, 0))
-    answer = command(*FULL, "--set", "model.kernel_backend=torch", *JSON)
-    assert answer.json["profile"] == "h200-prod"
-    assert answer.code == 0, answer.json["findings"]
-
-
 CARDS = [
     # name, GiB, compute capability, nearest profile, precision, whether the microbatch shrinks
     ("NVIDIA A100-PCIE-40GB", 40, (8, 0), "a100-prod", "bf16", False),
@@ -107,8 +98,9 @@ def test_the_shape_fits_the_card(
         index=0, uuid="GPU-0", name=name, compute_capability=capability,
         memory_total_mib=memory_gib * 1024, memory_used_mib=4, driver_version="580.10",
     )  # fmt: skip
-    run = run_for_gpus([gpu], ()).resolved
+    run = run_for_gpus([gpu], ("seed=7",)).resolved
     assert run.profile is not None
+    assert run.config.seed == 7, "an override wins over the profile of the card"
     trainer = run.config.trainer
     assert (run.profile.name, trainer.mixed_precision) == (nearest, precision)
     assert (trainer.per_device_train_batch_size < run.profile.config.trainer.per_device_train_batch_size) is (

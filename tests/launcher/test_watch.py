@@ -212,12 +212,6 @@ def test_a_phase_says_how_much_of_it_is_done() -> None:
     assert phase_of({}) == "-"
 
 
-def test_what_is_not_known_yet_takes_no_room() -> None:
-    unknown = dict.fromkeys(progress_bar.FIELDS, "-")
-    assert progress_bar.fitting_fields(unknown, 5) == ""
-    assert progress_bar.fitting_fields({**unknown, "count": "0/9", "memory": "4 GiB"}, 40) == "0/9  4 GiB"
-
-
 def shown_by(view: progress_bar.ProgressView, out: StringIO) -> str:
     """Refresh a view, and return its newest line."""
     out.truncate(out.seek(0))

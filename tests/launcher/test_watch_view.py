@@ -184,11 +184,6 @@ def test_a_narrow_terminal_leaves_out_what_matters_least(run_dir: Path) -> None:
     assert "1.25 to 2" not in text
 
 
-def test_one_value_has_no_range(run_dir: Path) -> None:
-    (run_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, **ROW}) + "\n", encoding="utf-8")
-    assert "2 to 2" not in shown(run_dir)
-
-
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
     text = "\n".join(page(big_run.read(), Terminal(80, 24, is_unicode=True)))
     assert re.search(r"rank 1   train       step 9  memory 1001 MiB \(1%\)  heartbeat \d s ago", text)
@@ -252,14 +247,6 @@ def test_a_launch_that_checks_the_run_makes_an_older_outcome_provisional(run_dir
     assert reader.read().is_over
     with claimed(run_dir):  # to look does not hold the directory
         pass
-
-
-def test_a_pipe_gets_one_page(run_dir: Path, command: Callable[..., Any]) -> None:
-    answer = command("watch", run_dir)
-    assert (answer.code, answer.err) == (0, "")
-    assert "running: train" in answer.out
-    assert "\x1b" not in answer.out
-    assert command("watch", run_dir.parent).code == 2
 
 
 @given(found=st.lists(records, max_size=4))
