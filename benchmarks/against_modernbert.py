@@ -44,6 +44,8 @@ from peers.turns import Step, free_memory, measure, relative, synchronize
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.parallel import World
+from neobert.precision.bf16 import BF16
+from neobert.precision.fp32 import FP32
 from neobert.training.loop.assembly import assemble, make_reproducible
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_step
@@ -187,7 +189,7 @@ def contest(
     keep: Callable[[dict[str, list[float]], dict[str, Any]], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Build all, measure them in turns, and return the results."""
-    world = World("bf16" if size.is_full else "no")
+    world = World(BF16 if size.is_full else FP32)
     ours = {f"{OURS} {name}": build_ours(work, size, name, world) for name in kernels}
     config = next(iter(ours.values()))[1]
     peers, candidates = build_peers(config, world.device.type, backend, names)

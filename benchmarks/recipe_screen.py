@@ -138,7 +138,7 @@ def optimizer_section(trial: dict[str, Any]) -> dict[str, Any]:
 
 def compiled(config: RunConfig, work: Path) -> Trainer:
     """Build the trainer of the base run, and do the steps that compile."""
-    world = World(config.trainer.mixed_precision)
+    world = World.of(config)
     make_reproducible(config, world)
     run_dir = work / "run"
     run_dir.mkdir(exist_ok=True)

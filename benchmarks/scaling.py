@@ -123,7 +123,7 @@ def free_port() -> int:
 def child(run_dir: Path) -> None:
     """Train as often and as long as standard input says."""
     config = read_config(run_dir / "resolved.json")
-    world = World(config.trainer.mixed_precision, config.distributed.mode)
+    world = World.of(config)
     make_reproducible(config, world)
     trainer = assemble(config, run_dir, world, Signals(), None)
     try:

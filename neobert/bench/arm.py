@@ -64,7 +64,7 @@ class Arm:
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
         use_all_cores()
         config = of_whole_steps(config)
-        self._world = World(config.trainer.mixed_precision, config.distributed.mode)
+        self._world = World.of(config)
         refuse_other_world(config, self._world)
         make_reproducible(config, self._world)
         prepared = synthesize(config, folder) if data == "synthetic" else prepare(config)

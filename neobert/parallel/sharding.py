@@ -10,30 +10,43 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.utils import get_total_norm
 
+from neobert.precision.recipe import Recipe
 
-def shard(objective: Any, mesh: DeviceMesh, *, overlaps_exchange: bool) -> nn.Module:
+
+def shard(objective: Any, mesh: DeviceMesh, recipe: Recipe, *, overlaps_exchange: bool) -> nn.Module:
     """Shard every parameter over the ranks of a mesh with FSDP2, in place; return the objective.
 
     A unit's parameters stay gathered from its forward to the end of its backward (no resharding after the
-    forward), so each is gathered once per step. Communication is in fp32, as with DDP.
+    forward), so each is gathered once per step.
 
     Args:
         objective: module whose `units` share no parameter. Its `module_work` are the computations that use a
             unit's parameters outside the unit's forward. Parameters outside all units form the root unit.
+        recipe: says in which types weights are gathered and gradients reduced.
         overlaps_exchange: shard each unit separately, so that communication overlaps computation; else the
             whole objective is one unit, gathered before its forward and reduced after its backward.
     """
     units, works = (objective.units(), objective.module_work()) if overlaps_exchange else ([], [])
+    policy = MixedPrecisionPolicy(_dtype(recipe.gathered_dtype), _dtype(recipe.reduced_dtype))
     for unit in [*units, objective]:
-        fully_shard(unit, mesh=mesh, reshard_after_forward=False)
+        fully_shard(unit, mesh=mesh, reshard_after_forward=False, mp_policy=policy)
     for work in works:
         work.function = _between_hooks(work.module, work.function)
     register_fsdp_forward_method(objective, "evaluate")
     return objective
+
+
+def _dtype(name: str | None) -> torch.dtype | None:
+    return None if name is None else getattr(torch, name)
 
 
 def _between_hooks(module: nn.Module, function: Any) -> Any:

@@ -18,14 +18,18 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import get_total_norm
 
+from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.parallel import sharding
 from neobert.plan.strategies import FOREIGN_HINT, foreign_strategies
+from neobert.precision.recipe import Recipe
+from neobert.precision.table import recipe_of
 from neobert.units import BYTES_PER_MIB
 
 T = TypeVar("T")
 
-ACCELERATE_PRECISION = {"bf16": "bf16", "fp32": "no", "no": "no"}
+AUTOCAST = {"bfloat16": "bf16", "float32": "no"}
+"""Names of types in accelerate."""
 # Tokenizing a large text takes hours; torch gives up on a silent rank after half an hour.
 PREPARATION_LIMIT = timedelta(days=7)
 DATA_PARALLEL = "dp"
@@ -42,11 +46,11 @@ class World:
             dimension is `dp`: ranks that read different data, and average their gradients.
     """
 
-    def __init__(self, mixed_precision: str, mode: str = "replicated") -> None:
+    def __init__(self, recipe: Recipe, mode: str = "replicated") -> None:
         refuse_foreign_strategies(os.environ)
         self._buckets = DistributedDataParallelKwargs(gradient_as_bucket_view=True)
         self._accelerator = Accelerator(
-            mixed_precision=ACCELERATE_PRECISION[mixed_precision],
+            mixed_precision=AUTOCAST[recipe.dtype],
             cpu=not torch.cuda.is_available(),
             kwargs_handlers=[self._buckets],
         )
@@ -54,7 +58,8 @@ class World:
         self.rank = self._accelerator.process_index
         self.size = self._accelerator.num_processes
         self.mode = mode if self.size > 1 else "replicated"
-        self.compute_dtype = torch.bfloat16 if mixed_precision == "bf16" else torch.float32
+        self.recipe = recipe
+        self.compute_dtype: torch.dtype = getattr(torch, recipe.dtype)
         is_on_gpu = self.device.type == "cuda"
         self._host_group = dist.new_group(backend="gloo") if self.size > 1 and is_on_gpu else None
         self._patient_group = (
@@ -63,6 +68,11 @@ class World:
         self.mesh: DeviceMesh | None = None
         if self.size > 1:
             self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=(DATA_PARALLEL,))
+
+    @classmethod
+    def of(cls, config: RunConfig) -> World:
+        """Return the world of a run."""
+        return cls(recipe_of(config), config.distributed.mode)
 
     @property
     def dp_rank(self) -> int:
@@ -107,7 +117,7 @@ class World:
         for parameter in module.to(self.device).parameters():
             dist.broadcast(parameter.data, 0)
         module = self._accelerator.prepare_model(module, evaluation_mode=True)
-        return sharding.shard(module, self.mesh, overlaps_exchange=overlaps_exchange)
+        return sharding.shard(module, self.mesh, self.recipe, overlaps_exchange=overlaps_exchange)
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Return an autocast context in the run's precision, for calls other than the prepared `forward`."""

@@ -22,6 +22,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan.derived import Derived, Values
 from neobert.plan.hardware import Assumptions, find_card
+from neobert.precision.table import recipe_of
 from neobert.tasks.specs import spec_of
 
 
@@ -32,9 +33,8 @@ def exchange_overlaps(kernels: str) -> bool:
 
 def environment_of(config: RunConfig, device: str, gpus: tuple[Gpu, ...] = ()) -> Environment:
     """Return the environment in which a config's kernels run; `device` is "cuda" or "cpu"."""
-    dtype = "bfloat16" if config.trainer.mixed_precision == "bf16" else "float32"
     attention = shape_of(config, 1).attention
-    return Environment(device, dtype, attention.head_size, gpus, attention.features)
+    return Environment(device, recipe_of(config).dtype, attention.head_size, gpus, attention.features)
 
 
 def block_obstacle(

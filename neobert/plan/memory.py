@@ -14,6 +14,7 @@ from neobert.plan.derived import Derived, Measured, Values, mib
 from neobert.plan.hardware import Assumptions
 from neobert.plan.kernels import exchange_overlaps
 from neobert.plan.size import MEAN_DOCUMENT_TOKENS, num_processes
+from neobert.precision.table import recipe_of
 from neobert.tasks.specs import spec_of
 
 CUDA_RUNTIME_MIB = 1024.0
@@ -93,19 +94,18 @@ def predict_memory(
     kernels: str,
 ) -> Memory:
     """Predict the peak memory of a training step on one device, by component."""
-    counts, compute_bytes = shape.trained, _compute_bytes(config)
+    counts, recipe = shape.trained, recipe_of(config)
     weights = shape.parameters.total + shape.adapter_parameters
-    compute_copy = compute_bytes if compute_bytes < FP32_BYTES else 0
     share = kept_share(config)
     gathered = FP32_BYTES if share < 1 else 0
     leaves_by_block = exchange_overlaps(kernels) and config.trainer.gradient_accumulation_steps == 1
     gradients_kept = share if leaves_by_block else 1.0
     return Memory(
-        weights_mib=mib(weights * (FP32_BYTES * share + gathered + compute_copy)),
+        weights_mib=mib(weights * (FP32_BYTES * share + gathered + recipe.weight_copy_bytes)),
         gradients_mib=mib(counts.total * FP32_BYTES * gradients_kept),
         optimizer_mib=mib(optimizer_values(config.optimizer, counts).value * FP32_BYTES * share),
         activations_mib=mib(activation_bytes(config, shape, kernels) * microbatch_tokens),
-        logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, _compute_bytes(config))),
+        logits_mib=mib(logits_bytes(config, shape, microbatch_tokens, kernels, recipe.activation_bytes)),
         runtime_mib=CUDA_RUNTIME_MIB if is_cuda else CPU_RUNTIME_MIB,
     )
 
@@ -126,7 +126,8 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     activations of one block are added for the recomputation.
     """
     layers = shape.num_layers
-    whole = shape.block_bytes(_kept_by(config, shape, kernels), _compute_bytes(config), longest_row(config))
+    value_bytes = recipe_of(config).activation_bytes
+    whole = shape.block_bytes(_kept_by(config, shape, kernels), value_bytes, longest_row(config))
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
@@ -138,10 +139,6 @@ def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
     if kernels in OWN_KERNELS:
         return kernels
     return "compiled" if config.trainer.torch_compile and "compiled" in shape.kept else "eager"
-
-
-def _compute_bytes(config: RunConfig) -> int:
-    return BF16_BYTES if config.trainer.mixed_precision == "bf16" else FP32_BYTES
 
 
 def rows_per_chunk(num_rows: int, vocab_size: int) -> int:

@@ -38,7 +38,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
 
     Raises `ProjectError` as the construction of the model does.
     """
-    world, vocab_size = World(config.trainer.mixed_precision), vocabulary_rows(config)
+    world, vocab_size = World.of(config), vocabulary_rows(config)
     tokenizer = cast(TokenizerBundle, Markers())
     backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
     objective = build_objective(config, backbone, world.device.type)

@@ -209,15 +209,18 @@ def test_a_killed_run_with_an_adapter_ends_as_the_unbroken_one(make_run, run, ex
 
 def reload(config, checkpoint, is_sharded=False):
     """Read a checkpoint's weights as a resume does, after its manifest was verified; return them whole."""
+    from torch.distributed.device_mesh import init_device_mesh
+
     from neobert.data.store.prepare import prepare
     from neobert.parallel import World, full_tensor
     from neobert.parallel.sharding import shard
+    from neobert.precision.fp32 import FP32
     from neobert.tasks.build import build_task
 
-    task = build_task(config, prepare(config), World("no"), is_fresh=False)
+    task = build_task(config, prepare(config), World(FP32), is_fresh=False)
     with one_rank() if is_sharded else nullcontext():
         if is_sharded:
-            shard(task.objective, 1, torch.device("cpu"), overlaps_exchange=True)
+            shard(task.objective, init_device_mesh("cpu", (1,)), FP32, overlaps_exchange=True)
         task.load(checkpoint / "model.safetensors")
         return {name: full_tensor(each).detach() for name, each in task.model.state_dict().items()}
 

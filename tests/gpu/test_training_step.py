@@ -19,6 +19,7 @@ from neobert.objectives.objective import target_capacity
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
+from neobert.precision.bf16 import BF16
 from neobert.receipt import Receipt, utc_now, write_receipt
 from neobert.training.loop.assembly import assemble
 from neobert.training.loop.session import run_session
@@ -263,7 +264,7 @@ def write_run(folder, **changes):
 @pytest.mark.parametrize("name", [*KERNELS, "torch"])
 def test_a_step_never_waits_for_the_device(name, tmp_path, waiting_is_an_error):
     config = write_run(tmp_path, kernel_backend=name)
-    trainer = assemble(config, tmp_path, World("bf16"), Signals(), None)
+    trainer = assemble(config, tmp_path, World(BF16), Signals(), None)
     try:
         assert next(trainer.batches).input_ids.is_pinned()
         for _ in range(3):

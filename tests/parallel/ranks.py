@@ -32,6 +32,7 @@ from neobert.objectives.build import compile_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor
+from neobert.precision.fp32 import FP32
 from neobert.train import leave
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
@@ -152,7 +153,7 @@ def plain_formulas() -> Any:
 
 def prepare(options: Options, folder: Path) -> SimpleNamespace:
     """Build what the loop takes for a trainer; every rank draws weights of its own."""
-    world = World("no", options.mode)
+    world = World(FP32, options.mode)
     torch.manual_seed(world.rank)
     objective = build_objective(options)
     if options.backend:

@@ -17,7 +17,8 @@ from datetime import timedelta
 import torch.distributed as dist
 dist.init_process_group("gloo", timeout=timedelta(seconds=5))
 from neobert.parallel import World
-world = World("no")
+from neobert.precision.fp32 import FP32
+world = World(FP32)
 with world.main_first():
     if world.is_main:
         time.sleep(7)
@@ -30,7 +31,8 @@ BUCKETS = """
 import torch
 from torch import nn
 from neobert.parallel import World
-world = World("no")
+from neobert.precision.fp32 import FP32
+world = World(FP32)
 for overlaps in (True, False):
     layers = nn.Sequential(nn.Linear(2048, 2048, bias=False), nn.Linear(2048, 2048, bias=False))
     module = world.prepare(layers, overlaps_exchange=overlaps)

@@ -32,6 +32,7 @@ from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForTokenClassification
 from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
+from neobert.precision.fp32 import FP32
 from neobert.tasks.specs import metrics_of, spec_of
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification.examples import (
@@ -387,7 +388,7 @@ def test_packed_words_have_the_logits_and_the_metrics_of_padded_ones():
         score = scored(batch)
         metrics = TagMetrics(torch.device("cpu"), NAMES)
         metrics.add(score, batch)
-        found[is_packed] = score.logits[batch.labels != IGNORED], metrics.values(World("no"))
+        found[is_packed] = score.logits[batch.labels != IGNORED], metrics.values(World(FP32))
     assert torch.allclose(found[True][0], found[False][0], atol=1e-6)
     assert found[True][1] == pytest.approx(found[False][1], abs=1e-6)
     assert 0 < found[True][1]["eval/accuracy"] < 1

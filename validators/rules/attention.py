@@ -22,6 +22,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import environment_of
+from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -183,7 +184,7 @@ def unavailable_attention(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
 
 def _way_without_auto(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) -> str:
     """Return the hint for a kernel that cannot run where the kernels of `auto` cannot either."""
-    if run.config.trainer.mixed_precision != "bf16":
+    if recipe_of(run.config).is_fp32:
         return "set trainer.mixed_precision to bf16"
     return installation(kernel, facts) or "use a GPU with compute capability 8.0 or later"
 

@@ -14,6 +14,7 @@ from neobert.kernel_table import (
 )
 from neobert.plan import Plan
 from neobert.plan.kernels import block_obstacle, environment_of
+from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -165,7 +166,7 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     config = run.config
-    if config.trainer.mixed_precision != "bf16":
+    if recipe_of(config).is_fp32:
         return
     named, attention = requested_kernels(config)
     usable = [name for name in OWN_KERNELS if not _block_obstacle(run, facts, name)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from neobert.plan import Plan
+from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -10,10 +11,8 @@ from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
 from validators.rule import CannotTellError, Violations, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
-BF16_MAJOR = 8
 LEAST_SHARE = 0.95
 """Share of the FLOPs of matrix products: a reduction or a clip may use a higher precision."""
-COMPUTE = {"bf16": "bfloat16", "fp32": "float32", "no": "float32"}
 MASTER = "float32"
 PATH = "trainer.mixed_precision"
 
@@ -51,7 +50,7 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     precision, hint = run.config.trainer.mixed_precision, f"set {PATH} to bf16"
-    if precision == "bf16":
+    if not recipe_of(run.config).is_fp32:
         return
     if run.is_production:
         yield Violation(PATH, f"{PATH} is {precision} in a production run", hint)
@@ -64,7 +63,7 @@ def fp32_on_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
 
 def _computes_in_bf16(run: ResolvedRun, plan: Plan) -> str:
-    return "" if run.config.trainer.mixed_precision == "bf16" else "the run does not compute in bf16"
+    return "the run does not compute in bf16" if recipe_of(run.config).is_fp32 else ""
 
 
 @rule(
@@ -94,14 +93,13 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     an A100, H100, H200, L40S or RTX 4090 (8.0 or later)
     ```
     """
+    precision, least = run.config.trainer.mixed_precision, recipe_of(run.config).least_capability
+    needed = ".".join(map(str, least))
     for gpu in facts.gpus or ():
-        major, minor = gpu.compute_capability
-        if major < BF16_MAJOR:
-            yield Violation(
-                "trainer.mixed_precision",
-                f"GPU {gpu.index} ({gpu.name}) has compute capability {major}.{minor}; bf16 needs 8.0",
-                "use a GPU with compute capability 8.0 or later",
-            )
+        if gpu.compute_capability < least:
+            own = ".".join(map(str, gpu.compute_capability))
+            message = f"GPU {gpu.index} ({gpu.name}) has compute capability {own}; {precision} needs {needed}"
+            yield Violation(PATH, message, f"use a GPU with compute capability {needed} or later")
 
 
 @rule("PRE003", "other-precision-than-declared", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
@@ -128,7 +126,7 @@ def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) ->
     ```
     """
     precision = measured(rehearsal_of(facts).precision, facts, "the precision")
-    declared = COMPUTE[run.config.trainer.mixed_precision]
+    declared = recipe_of(run.config).dtype
     total = sum(precision.product_flops.values())
     if not total:
         raise CannotTellError("no matrix products were recorded")

@@ -36,6 +36,7 @@ from neobert.kernel_table import (
 from neobert.objectives import StepKernels, resolve_step_kernels
 from neobert.objectives.step_kernels import block_attention_error
 from neobert.plan.vocabulary import vocabulary_rows
+from neobert.precision.table import recipe_of
 from neobert.probes.numerics.leak_batch import build_leak_batch, lengths_for, shape_for
 from neobert.probes.numerics.path_checks import Setting, Variant, build, probe_path
 from neobert.probes.numerics.paths import finite, probe_config
@@ -103,7 +104,7 @@ def make_setting(config: RunConfig, device: torch.device) -> Setting:
     shape = shape_for(config, lengths, longest_row(config))
     small = probe_config(config, shape.rows)
     vocab_size = vocabulary_rows(config)
-    dtype = torch.bfloat16 if config.trainer.mixed_precision == "bf16" else torch.float32
+    dtype = getattr(torch, recipe_of(config).dtype)
     return Setting(small, vocab_size, device, dtype, build_leak_batch(small, vocab_size, lengths, device))
 
 

@@ -102,6 +102,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
     import torch.distributed as dist
 
     from neobert.parallel import World
+    from neobert.precision.fp32 import FP32
     from neobert.probes.ranks import collectives, replicas
 
     device = own_device()
@@ -122,7 +123,7 @@ def measure(config: RunConfig, report: Report, store: Any, rank: int, world_size
         "bus_bytes_per_s": lambda: collectives.bus_bytes_per_s(world_size, device),
         "has_peer_access": lambda: collectives.has_peer_access(world_size),
         "model": lambda: replicas.try_out(
-            config, World("fp32", config.distributed.mode), report.folder / "weights.safetensors"
+            config, World(FP32, config.distributed.mode), report.folder / "weights.safetensors"
         ),
     }
     found: dict[str, Any] = {"backend": "nccl" if device.type == "cuda" else "gloo"}

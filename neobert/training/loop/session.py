@@ -86,7 +86,7 @@ def run_session(
     If choosing the checkpoint fails, the directory is unchanged. Later, every end writes `outcome.json`.
     """
     use_all_cores()
-    world = World(config.trainer.mixed_precision, config.distributed.mode)
+    world = World.of(config)
     refuse_other_world(config, world)
     make_reproducible(config, world)
     start = world.on_main(partial(begin, config, run_dir, is_again=is_again))

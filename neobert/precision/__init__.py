@@ -1,0 +1,1 @@
+"""Precision of the computation, one recipe a file. Imports no torch."""

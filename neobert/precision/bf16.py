@@ -1,0 +1,5 @@
+"""bf16 by autocast."""
+
+from neobert.precision.recipe import Recipe
+
+BF16 = Recipe(dtype="bfloat16", activation_bytes=2, weight_copy_bytes=2, least_capability=(8, 0))

@@ -1,0 +1,41 @@
+"""Recipe: a precision of the computation, as the plan, the rules and the trainer read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+def keep_modules(_model: Any) -> None:
+    """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Precision in which a run computes. Weights, their gradients and optimizer state are fp32 in all.
+
+    Types are torch's names.
+
+    Attributes:
+        dtype: type of matrix products and of autocast; without autocast if it is float32.
+        activation_bytes: bytes of an activation in that type.
+        weight_copy_bytes: bytes of the copy of a weight in that type; 0 without a copy.
+        least_capability: compute capability from which GPUs have units for that type.
+        gathered_dtype: type in which FSDP2 gathers weights; None: as they are.
+        reduced_dtype: type in which FSDP2 reduces gradients; None: as they are.
+        convert: replaces modules of a model in place. `prepare_model` says when.
+    """
+
+    dtype: str
+    activation_bytes: int
+    weight_copy_bytes: int
+    least_capability: tuple[int, int]
+    gathered_dtype: str | None = None
+    reduced_dtype: str | None = None
+    convert: Callable[[Any], None] = keep_modules
+
+    @property
+    def is_fp32(self) -> bool:
+        """Return whether matrix products are in fp32 (or TF32)."""
+        return self.dtype == "float32"

@@ -1,0 +1,15 @@
+"""Table of recipes, by the values of `trainer.mixed_precision`."""
+
+from __future__ import annotations
+
+from neobert.config.schema import RunConfig
+from neobert.precision.bf16 import BF16
+from neobert.precision.fp32 import FP32
+from neobert.precision.recipe import Recipe
+
+RECIPES: dict[str, Recipe] = {"bf16": BF16, "fp32": FP32, "no": FP32}
+
+
+def recipe_of(config: RunConfig) -> Recipe:
+    """Return the recipe of a run."""
+    return RECIPES[config.trainer.mixed_precision]
