@@ -118,6 +118,7 @@ def padded(batch: Microbatch, bounds: Tensor, members: Tensor) -> Microbatch:
         num_targets=int((labels != IGNORED).sum()),
         num_segments=len(members),
         sample_ids=batch.sample_ids[members],
+        groups=torch.arange(len(members)),
     )
 
 

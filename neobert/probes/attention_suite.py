@@ -90,5 +90,6 @@ def full_of_random_text(config: RunConfig, vocab_size: int) -> Microbatch:
         num_targets=total,
         num_segments=rows,
         sample_ids=torch.arange(rows),
+        groups=torch.arange(slots if is_packed else rows),
         cursor=Cursor(),
     )

@@ -72,7 +72,8 @@ def with_other_tokens(batch: Microbatch, is_other: Tensor) -> Microbatch:
 def with_lengths(batch: Microbatch, lengths: Sequence[int]) -> Microbatch:
     """Return a packed microbatch without padding whose documents have these lengths; their sum is the same.
 
-    Tokens keep their place. The labels are not updated.
+    Tokens keep their place, and an example has as many documents as the largest one had. The labels are not
+    updated.
     """
     assert batch.cu_seqlens is not None
     bounds = torch.full_like(batch.cu_seqlens, sum(lengths))
@@ -84,7 +85,20 @@ def with_lengths(batch: Microbatch, lengths: Sequence[int]) -> Microbatch:
         cu_seqlens=bounds,
         num_segments=len(lengths),
         sample_ids=torch.arange(len(lengths)),
+        groups=grouped(batch, len(lengths)),
     )
+
+
+def texts_of_example(batch: Microbatch) -> int:
+    """Return the most texts of an example of the microbatch."""
+    return int(batch.groups[batch.groups >= 0].bincount().max())
+
+
+def grouped(batch: Microbatch, num_texts: int) -> Tensor:
+    """Return `Microbatch.groups` for this many texts, in examples of as many as the largest one has."""
+    groups = torch.full((max(len(batch.groups), num_texts),), -1)
+    groups[:num_texts] = torch.arange(num_texts) // texts_of_example(batch)
+    return groups
 
 
 def with_edges(batch: Microbatch, reach: int) -> Microbatch:

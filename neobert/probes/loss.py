@@ -15,22 +15,28 @@ from torch import Tensor
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.data.batches.targets import IGNORED
 from neobert.families.attention import AttentionSpec
-from neobert.probes.layout import Layout, with_other_tokens
+from neobert.probes.layout import Layout, texts_of_example, with_other_tokens
 from neobert.training.loop.task import TINY, Answer, Examiner
 
 
 def loss_answers(
-    examiner: Examiner, batch: Microbatch, spec: AttentionSpec, num_classes: int
+    examiner: Examiner, batch: Microbatch, spec: AttentionSpec, num_classes: int, *, compares: bool = False
 ) -> Iterator[Answer]:
-    """Yield whether the loss of a text depends on its own tokens, and on nothing else.
+    """Yield whether the loss of an example depends on each of its own texts, and on nothing else.
 
     Args:
-        batch: full of text; every second text is labelled and its loss observed.
+        batch: full of text; every second example is labelled and its loss observed.
         num_classes: number of classes of a token's label; not used where texts are labelled.
+        compares: the loss of an example compares it with the others, as with in-batch negatives: it must not
+            depend on padding. In a packed microbatch, half of the examples are made padding.
     """
-    batch = batch if batch.attention_mask is None else with_padding(batch)
+    if batch.attention_mask is not None:
+        batch = with_padding(batch)
+    elif compares:
+        batch = with_half_as_padding(batch)
     layout = Layout.of(batch)
-    is_own = layout.is_token & (layout.document % 2 == 0)
+    group = batch.groups[layout.document]
+    is_own = layout.is_token & (group % 2 == 0)
     labels_tokens = batch.labels.shape == batch.input_ids.shape
     early = is_own & ~layout.is_late
     labelled = with_labels_at(batch, early, num_classes) if labels_tokens else with_half_of_labels(batch)
@@ -41,10 +47,13 @@ def loss_answers(
 
     looks_back = spec.is_causal and labels_tokens
     own = early if looks_back else is_own & layout.is_late
-    effect = change(own)
+    text = text_of_example(batch)[layout.document]
+    effect = min(change(own & (text == number)) for number in range(texts_of_example(batch)))
     which = "earlier" if looks_back else "later"
     yield Answer(f"the {which} tokens of a text", "different", effect / max(abs(before), TINY))
-    yield Answer("other texts and padding", "same", change(~is_own) / max(effect, TINY))
+    others = ~layout.is_token if compares else ~is_own
+    subject = "padding" if compares else "other texts and padding"
+    yield Answer(subject, "same", change(others) / max(effect, TINY))
     if looks_back:
         yield Answer(
             "the later tokens of a text", "same", change(is_own & layout.is_late) / max(effect, TINY)
@@ -69,6 +78,28 @@ def with_padding(batch: Microbatch) -> Microbatch:
     return replace(batch, attention_mask=mask, num_tokens=int(mask.sum()))
 
 
+def with_half_as_padding(batch: Microbatch) -> Microbatch:
+    """Make padding of the second half of the examples of a packed microbatch, without changing its tokens."""
+    assert batch.cu_seqlens is not None
+    is_late = batch.groups > batch.groups.max() // 2
+    num_segments = int(is_late.nonzero()[0])
+    labels = batch.labels.masked_fill(is_late, filler_of(batch.labels.numpy()))
+    return replace(
+        batch,
+        labels=labels,
+        groups=batch.groups.masked_fill(is_late, -1),
+        num_tokens=int(batch.cu_seqlens[num_segments]),
+        num_targets=int(is_target(labels.numpy()).sum()),
+        num_segments=num_segments,
+    )
+
+
+def text_of_example(batch: Microbatch) -> Tensor:
+    """Return the place of each text in its example, from 0, int64 [texts]."""
+    first = torch.searchsorted(batch.groups[: batch.num_segments], batch.groups[: batch.num_segments])
+    return torch.arange(batch.num_segments) - first
+
+
 def with_labels_at(batch: Microbatch, is_labelled: Tensor, num_classes: int) -> Microbatch:
     """Label the tokens of a flat mask by their ids modulo `num_classes`.
 
@@ -81,7 +112,6 @@ def with_labels_at(batch: Microbatch, is_labelled: Tensor, num_classes: int) -> 
 
 
 def with_half_of_labels(batch: Microbatch) -> Microbatch:
-    """Keep the labels of every second text, and ignore those of the others."""
-    labels = batch.labels.clone()
-    labels[1::2] = filler_of(labels.numpy())
+    """Keep the labels of every second example, and ignore those of the others."""
+    labels = batch.labels.masked_fill(batch.groups % 2 == 1, filler_of(batch.labels.numpy()))
     return replace(batch, labels=labels, num_targets=int(is_target(labels.numpy()).sum()))

@@ -16,8 +16,8 @@ from neobert.objectives import Objective, TokenObjective
 from neobert.parallel import World
 from neobert.probes.attention import Probed
 
-OF_THE_LOSS = ("labels", "num_targets")
-"""Arguments of an objective that its model does not take."""
+OF_THE_MODEL = ("input_ids", "position_ids", "attention_mask", "cu_seqlens", "max_seqlen")
+"""Arguments of an objective that its model takes."""
 
 
 def probed_model(
@@ -63,7 +63,7 @@ def probed_model(
 
 def hidden_states(backbone: Backbone, objective: Objective, inputs: dict[str, Any]) -> Tensor:
     """Return the final hidden states [T, D] of a microbatch, by the kernels that train."""
-    inputs = {name: value for name, value in inputs.items() if name not in OF_THE_LOSS}
+    inputs = {name: inputs[name] for name in OF_THE_MODEL}
     if isinstance(objective, TokenObjective):
         return objective.final_states(objective.encode(inputs))
     return backbone.hidden(inputs)

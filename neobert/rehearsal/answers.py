@@ -52,9 +52,11 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     task, world = trainer.task, trainer.world
     spec = shape_of(trainer.config, task.model.config.vocab_size).attention
     examiner = Examined(trainer)
-    if spec.is_causal and spec_of(trainer.config).reads_text:
+    of_task = spec_of(trainer.config)
+    if spec.is_causal and of_task.reads_text:
         yield from target_answers(first_batches(trainer, 1)[0])
-    yield from loss_answers(examiner, batch, spec, task.num_classes)
+    compares = of_task.predicts == "pairs"
+    yield from loss_answers(examiner, batch, spec, task.num_classes, compares=compares)
     yield from task.probe(examiner, batch)
     # Only where it changes something: a compiled encoder would be compiled once more.
     if has_dropout(task.model.base_model):

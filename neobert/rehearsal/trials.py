@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.data.batches.microbatch import Microbatch, filler_of, is_target
 from neobert.errors import ProjectError
 from neobert.parallel import own_part
-from neobert.probes.layout import with_lengths
+from neobert.probes.layout import grouped, texts_of_example, with_lengths
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
 from neobert.training.loop import steps
@@ -223,25 +223,28 @@ def _packed(batch: Microbatch) -> Microbatch:
     assert batch.cu_seqlens is not None
     total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
     full = replace(batch, input_ids=_real_tokens(batch, (total,)), num_tokens=total)
-    return with_lengths(full, adversarial_lengths(total, slots, batch.max_seqlen))
+    return with_lengths(full, adversarial_lengths(total, slots, batch.max_seqlen, texts_of_example(batch)))
 
 
-def adversarial_lengths(total: int, slots: int, longest: int) -> list[int]:
+def adversarial_lengths(total: int, slots: int, longest: int, texts: int = 1) -> list[int]:
     """Return segment lengths that sum to `total`: half of it in the longest segments, the rest in many short.
 
-    `slots`: maximum number of segments, at least the number of rows. `longest`: row length.
+    `slots`: maximum number of segments, at least the number of rows. `longest`: row length. `texts`: the
+    number of segments is a multiple of it.
     """
     num_long = max(1, total // longest // 2)
     rest, left = total - num_long * longest, slots - num_long
     if rest == 0:
         return [longest] * num_long
     left = min(left, rest)
+    left -= (num_long + left) % texts
     short = [rest // left + (index < rest % left) for index in range(left)]
     return [longest] * num_long + short
 
 
 def _padded(batch: Microbatch, rows: int) -> Microbatch:
     assert batch.attention_mask is not None
+    rows -= rows % texts_of_example(batch)
     shape = (rows, batch.max_seqlen)
     positions = torch.arange(batch.max_seqlen).expand(shape).contiguous()
     mask = torch.ones(shape, dtype=batch.attention_mask.dtype)
@@ -253,6 +256,7 @@ def _padded(batch: Microbatch, rows: int) -> Microbatch:
         num_tokens=mask.numel(),
         num_segments=rows,
         sample_ids=torch.arange(rows),
+        groups=grouped(batch, rows),
     )
 
 

@@ -113,6 +113,7 @@ class TaskSpec:
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
+        texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
@@ -128,6 +129,7 @@ class TaskSpec:
     rows: Callable[[RunConfig], RowFormat]
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
+    texts: Callable[[RunConfig], int] = lambda _config: 1
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from neobert.data.batches.targets import Segments, Targets
+from neobert.data.batches.targets import Targets
+from neobert.data.store.segments import Segments
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder
 from neobert.plurals import counted
 

@@ -96,7 +96,7 @@ def test_a_window_holds_a_pass_or_many_microbatches():
 def test_the_shape_is_that_of_the_text_as_it_is_drawn():
     text = mixed_text([np.full(9000, 8), np.full(1000, 64)], [0.1, 0.9])
     assert text.statistics.mean == pytest.approx(1 / (0.1 / 8 + 0.9 / 64), rel=0.01)
-    assert training_shape(RunConfig(), text).value.max_segments > 0
+    assert training_shape(RunConfig(), text).value.max_examples > 0
 
 
 Mixed = tuple[RunConfig, PreparedData]

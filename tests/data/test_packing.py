@@ -124,7 +124,7 @@ MIXES = {
 def test_microbatches_of_few_rows_are_full_too(mix_name, rows):
     lengths = MIXES[mix_name](np.random.default_rng(0), 60_000)
     shape = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths)).value
-    assert pack_evenly(lengths, shape.capacity, shape.max_segments).fill >= 0.99
+    assert pack_evenly(lengths, shape.capacity, shape.max_examples).fill >= 0.99
 
 
 def test_documents_keep_their_random_company_where_that_fills_the_bins():
@@ -148,16 +148,16 @@ def test_short_documents_among_whole_rows_fill_their_microbatches(rows, share, l
     lengths = np.where(draw.random(3000) < share, draw.integers(3, longest, 3000), 1024)
     drawn = batch_shape(RunConfig(), rows, LengthStatistics.of(lengths))
     shape = with_enough_slots(drawn, lengths, pack_evenly).value
-    plan = pack_evenly(lengths, shape.capacity, shape.max_segments)
+    plan = pack_evenly(lengths, shape.capacity, shape.max_examples)
     assert is_full(plan) or plan.num_bins == plan.fewest_bins + 1
 
 
 def test_slots_are_added_only_where_they_fill_microbatches():
     halves = np.where(np.random.default_rng(0).random(6000) < 0.5, 36, 1024)
     drawn = batch_shape(RunConfig(), 1, LengthStatistics.of(halves))
-    assert pack_evenly(halves, 1024, drawn.value.max_segments).fill < 0.93
+    assert pack_evenly(halves, 1024, drawn.value.max_examples).fill < 0.93
     more = with_enough_slots(drawn, halves, pack_evenly)
-    assert (drawn.value.max_segments, more.value.max_segments) == (8, 24)
+    assert (drawn.value.max_examples, more.value.max_examples) == (8, 24)
     assert "would fill only" in more.reason
     usual = mix(150, 6000)
     enough = batch_shape(RunConfig(), 4, LengthStatistics.of(usual))

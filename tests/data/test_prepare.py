@@ -18,7 +18,7 @@ import pytest
 from neobert.config.schema import RunConfig
 from neobert.data.sources import file_digests
 from neobert.data.sources.file_digests import FileDigests
-from neobert.data.store import build, build_lock, token_store
+from neobert.data.store import build, build_lock, split_writer
 from neobert.data.store import prepare as preparing
 from neobert.data.store.build_lock import build_lock as hold_lock
 from neobert.data.store.prepare import PreparedData, prepare
@@ -95,7 +95,7 @@ def test_the_manifest_describes_what_is_there(configure: Configure):
         for name, file in described["files"].items():
             content = (data.folder / name).read_bytes()
             assert len(content) == file["bytes"]
-            assert token_store.sha256(content).hexdigest() == file["sha256"]
+            assert split_writer.sha256(content).hexdigest() == file["sha256"]
     assert (data.tokenizer_dir / "tokenizer.json").is_file()
 
 
@@ -372,7 +372,7 @@ def test_a_best_checkpoint_needs_text_to_be_told_by(configure: Configure):
 
 @pytest.mark.parametrize("written", [0, 5])
 def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
-    whole = token_store._HashedFile.write
+    whole = split_writer._HashedFile.write
     calls = []
 
     def write(self, array):
@@ -381,7 +381,7 @@ def test_a_full_disk_leaves_nothing(configure: Configure, monkeypatch, written):
             raise OSError(errno.ENOSPC, "No space left on device")
         whole(self, array)
 
-    monkeypatch.setattr(token_store._HashedFile, "write", write)
+    monkeypatch.setattr(split_writer._HashedFile, "write", write)
     refused(configure(dataset__eval_samples=5), "DAT009", "disk is full")
     assert left_behind(configure()) == []
     monkeypatch.undo()

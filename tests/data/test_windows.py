@@ -28,7 +28,7 @@ LENGTHS = np.random.default_rng(0).integers(1, 1025, 3000)
 OFFSETS = np.concatenate(([0], np.cumsum(LENGTHS)))
 STORE = TokenStore(np.zeros(0, np.uint16), OFFSETS, LengthStatistics.of(LENGTHS))
 ONE_ROW = batch_shape(RunConfig(), 1, STORE.statistics).value
-SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_segments=750)
+SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_examples=750)
 
 
 def walk(cursor: Cursor, count: int) -> list[tuple[tuple[int, ...], Cursor]]:
@@ -61,8 +61,8 @@ def test_a_run_that_started_with_the_first_packer_keeps_it():
     cursor = Cursor.from_dict(saved)
     assert (cursor.packer, Cursor().packer) == (1, NEWEST_PACKER)
     load = SOURCE.load(cursor)
-    segments = load.segments
-    expected = PACKERS[1](LENGTHS[segments], ONE_ROW.capacity, ONE_ROW.max_segments)
+    examples = load.examples
+    expected = PACKERS[1](LENGTHS[examples], ONE_ROW.capacity, ONE_ROW.max_examples)
     assert np.array_equal(load.plan.documents, expected.documents)
     assert load.plan.fill < 0.9
     assert {after.packer for _, after in walk(cursor, len(load) + 3)} == {1}
@@ -73,7 +73,7 @@ def test_runs_of_earlier_packers_keep_their_slots():
     offsets = np.concatenate(([0], np.cumsum(halves)))
     text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.of(halves))
     config = RunConfig(trainer=TrainerConfig(per_device_train_batch_size=1))
-    slots = {packer: training_shape(config, text, packer).value.max_segments for packer in PACKERS}
+    slots = {packer: training_shape(config, text, packer).value.max_examples for packer in PACKERS}
     assert slots == {1: 8, 2: 8, 3: 24}
 
 

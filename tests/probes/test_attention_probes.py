@@ -112,6 +112,7 @@ def full_row(tokens: int = 4 * LONGEST, slots: int = 24) -> Microbatch:
         num_targets=tokens,
         num_segments=1,
         sample_ids=torch.arange(1),
+        groups=torch.arange(slots),
         cursor=Cursor(),
     )
 

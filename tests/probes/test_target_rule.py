@@ -28,6 +28,7 @@ def batch(labels, ids=IDS) -> Microbatch:
         num_targets=0,
         num_segments=1,
         sample_ids=torch.zeros(1),
+        groups=torch.arange(8),
         cursor=Cursor(),
     )
     return with_lengths(empty, LENGTHS)

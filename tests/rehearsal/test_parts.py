@@ -79,6 +79,7 @@ def packed(num_tokens: int, slots: int, longest: int) -> Microbatch:
         num_targets=0,
         num_segments=1,
         sample_ids=torch.arange(1),
+        groups=torch.arange(slots),
         cursor=Cursor(),
     )
 
@@ -115,6 +116,7 @@ def test_the_worst_padded_batch_has_every_row_full():
         num_targets=0,
         num_segments=2,
         sample_ids=torch.arange(2),
+        groups=torch.arange(2),
         cursor=Cursor(),
     )
     worst = worst_case(batch, 4, None)

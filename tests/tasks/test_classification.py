@@ -24,7 +24,8 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.sources.text_files import read_rows
 from neobert.data.store.contents import describe
 from neobert.data.store.prepare import prepare
-from neobert.data.store.token_store import LengthStatistics, SplitWriter, TokenStore, open_split
+from neobert.data.store.split_writer import SplitWriter
+from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder

@@ -36,6 +36,7 @@ def batch(lengths, num_targets, *, is_packed=True):
         num_targets=num_targets,
         num_segments=len(lengths),
         sample_ids=torch.arange(len(lengths)) + 7,
+        groups=torch.arange(len(lengths) + 2),
         cursor=Cursor(1, 2, 3),
     )
 

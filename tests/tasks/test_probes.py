@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -13,9 +13,10 @@ from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.targets import IGNORED
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.data.tokenize.encoding import Column
+from neobert.data.tokenize.encoding import GROUP, Column
 from neobert.families.attention import AttentionSpec
 from neobert.families.neobert.build import backbone_of
 from neobert.model import (
@@ -24,6 +25,7 @@ from neobert.model import (
     NeoBERTForTokenClassification,
     NeoBERTLMHead,
 )
+from neobert.model.heads import pool
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
@@ -48,11 +50,11 @@ SHAPE = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 class Direct:
     """Asks an objective without a trainer around it."""
 
-    def __init__(self, objective):
-        self.objective = objective.eval()
+    def __init__(self, objective, inputs=INPUTS):
+        self.objective, self.names = objective.eval(), inputs
 
     def inputs(self, batch):
-        return {name: getattr(batch, name) for name in INPUTS}
+        return {name: getattr(batch, name) for name in self.names}
 
     def loss(self, batch):
         return self.objective(**self.inputs(batch)).item()
@@ -68,14 +70,14 @@ class Direct:
             optimizer.step()
 
 
-def full_batch(*, is_packed, dtype="int64") -> Microbatch:
+def full_batch(*, is_packed, dtype="int64", num_texts=1) -> Microbatch:
     lengths = np.random.default_rng(0).integers(3, 17, 24)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     tokens = np.random.default_rng(1).integers(5, 60, offsets[-1]).astype(np.uint16)
-    columns = {"label": np.arange(24).astype(dtype) % 2}
+    columns = {"label": np.arange(24).astype(dtype) % 2, GROUP: np.arange(24) % num_texts}
     store = TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns)
     shape = BatchShape(16, 16, 48, is_packed=True) if is_packed else BatchShape(24, 16, 24, is_packed=False)
-    batch = Assembler(shape, LABELS, 0, 0, 64).build(store, np.arange(20), 0, 0, Cursor())
+    batch = Assembler(shape, LABELS, 0, 0, 64).build(store, np.arange(20 // num_texts), 0, 0, Cursor())
     return full_of_text(batch, 24)
 
 
@@ -103,6 +105,54 @@ def missed_by_a_tagger(*, is_packed):
     batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
     direct = Direct(LabelledObjective(backbone_of(model)))
     return missed([*loss_answers(direct, batch, SPEC, 3), *tagger_answers(direct, batch, num_labels=3)])
+
+
+class Pairs(LabelledObjective):
+    """Cross-entropy of each query over the second texts of all examples, by mean vectors."""
+
+    def __init__(self, backbone, fault):
+        super().__init__(backbone)
+        self.fault = fault
+
+    def forward(self, num_targets, labels, groups, **inputs):
+        hidden = self.backbone.hidden(inputs).unflatten(0, inputs["input_ids"].shape)
+        vectors = pool(hidden, inputs["attention_mask"], "avg", inputs["cu_seqlens"])
+        queries, others = labels != IGNORED, groups.diff(prepend=groups[:1] - 1) == 0
+        if self.fault != "padding":
+            others &= groups >= 0
+        if self.fault == "one text":
+            vectors = torch.where(others[:, None], vectors.detach()[:1], vectors)
+        scores = vectors[queries] @ vectors[others].T
+        targets = (groups[others] == groups[queries][:, None]).int().argmax(1)
+        return F.cross_entropy(scores, targets, reduction="sum")
+
+
+def missed_by_pairs(*, is_packed, fault="", compares=True):
+    batch = full_batch(is_packed=is_packed, num_texts=2)
+    size = len(batch.groups)
+    is_first = batch.groups.diff(prepend=batch.groups[:1] - 1) > 0
+    labels = torch.where(is_first & (torch.arange(size) < batch.num_segments), 0, IGNORED)
+    batch = replace(batch, labels=labels, num_targets=int((labels == 0).sum()))
+    model = NeoBERTForSequenceClassification(model_config(num_labels=2))
+    direct = Direct(Pairs(backbone_of(model), fault), (*INPUTS, "groups"))
+    return missed(loss_answers(direct, batch, SPEC, 1, compares=compares))
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_sound_pairs_know_every_answer(is_packed):
+    assert missed_by_pairs(is_packed=is_packed) == set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "compares", "kinds"),
+    [
+        ("padding", True, {"same"}),
+        ("one text", True, {"different"}),
+        ("", False, {"same"}),  # a loss that is not meant to compare examples
+    ],
+)
+def test_a_fault_of_pairs_is_noticed(fault, compares, kinds):
+    assert missed_by_pairs(is_packed=True, fault=fault, compares=compares) == kinds
 
 
 def relabelled(batch):

@@ -44,7 +44,7 @@ class DocumentStream:
     Attributes:
         window_documents: number of documents per window.
         keeps_order: whether documents stay in the order of the source, without shuffling.
-        head_lengths: int64 [n], lengths in tokens of the first segments of the stream, from which the
+        head_lengths: int64 [n], lengths in tokens of the first examples of the stream, from which the
             microbatch shape is derived.
     """
 
@@ -56,11 +56,11 @@ class DocumentStream:
 
     @property
     def statistics(self) -> LengthStatistics:
-        """Statistics of the segment lengths at the head of the stream."""
+        """Statistics of the lengths of examples at the head of the stream."""
         return LengthStatistics.of(self.head_lengths)
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths in tokens of the segments at the head of the stream, int64 [n]."""
+        """Return the lengths in tokens of the examples at the head of the stream, int64 [n]."""
         return self.head_lengths
 
     @property
@@ -78,7 +78,7 @@ class DocumentStream:
             encoded, _ = _encode(rows, self.encoder, self.reader)
             if encoded:
                 store = TokenStore.of(encoded, self.encoder.columns)
-                return StreamWindow(store, next_state, first_segment + len(store))
+                return StreamWindow(store, next_state, first_segment + store.num_segments)
             rows, next_state = self.reader.read(next_state, self.window_documents)
         return None
 
@@ -102,7 +102,7 @@ def open_stream(
         )
     examples.check(f"{source.label}, the first {counted(len(rows), 'document')}", counts)
     window = config.shuffle_buffer_size or ORDERED_WINDOW_DOCUMENTS
-    lengths = np.concatenate([batch.lengths for batch in encoded]).astype(np.int64)
+    lengths = np.concatenate([batch.example_lengths for batch in encoded]).astype(np.int64)
     return DocumentStream(reader, encoder, window, config.shuffle_buffer_size == 0, lengths), counts
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.data.batches.stateless_random import mix, stream_key
-from neobert.data.batches.targets import IGNORED, Segments, Targets
+from neobert.data.batches.targets import IGNORED, Targets
+from neobert.data.store.segments import Segments
 
 EVALUATION_EPOCH = -1
 _MASK_STREAM = 0x6D61736B

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.data.batches.shape import BatchShape
-from neobert.data.batches.targets import IGNORED, TargetRule, Targets, gather
+from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
@@ -30,7 +30,7 @@ class Microbatch:
     Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
     repeating T; `attention_mask` None. Padding at the end forms separate segments without targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
-    If labels are per segment, `labels` is [K] or [B], int64 or float32.
+    If labels are per segment, `labels` is [K] or [B], int64 or float32; so is `groups`.
 
     Attributes:
         labels: targets; -100 elsewhere, or NaN for float labels.
@@ -38,7 +38,9 @@ class Microbatch:
         num_tokens: number of tokens without padding.
         num_targets: number of tokens or segments to predict; may be zero.
         num_segments: number of documents, or pieces of split documents; after `in_pieces`, of its pieces.
-        sample_ids: int64, one for each segment as it was built, see `Assembler.build`.
+        sample_ids: int64, one for each segment as it was built, see `TokenStore.gather`.
+        groups: int64, the example of each segment, counted from 0 in the microbatch; -1 for padding. The
+            texts of an example follow each other.
         cursor: position in the data after every rank has used its microbatch of this round.
         collate_ms: time to build this microbatch in milliseconds, pinning included.
     """
@@ -53,6 +55,7 @@ class Microbatch:
     num_targets: int
     num_segments: int
     sample_ids: Tensor
+    groups: Tensor
     cursor: Cursor
     collate_ms: float = 0.0
 
@@ -75,8 +78,16 @@ class Microbatch:
         bounds = torch.full_like(self.cu_seqlens, len(positions))
         assert len(starts) < len(bounds), "the shape bounds the cuts"
         bounds[: len(starts)] = starts
-        num_segments = int((starts < self.num_tokens).sum())
-        cut = replace(self, position_ids=positions, cu_seqlens=bounds, num_segments=num_segments)
+        whole = torch.searchsorted(self.cu_seqlens[1:], starts.int(), right=True)
+        groups = torch.full_like(self.groups, -1)
+        groups[: len(starts)] = self.groups[whole]
+        cut = replace(
+            self,
+            position_ids=positions,
+            cu_seqlens=bounds,
+            num_segments=int((starts < self.num_tokens).sum()),
+            groups=groups,
+        )
         return cut.pin_memory() if self.position_ids.is_pinned() else cut
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Microbatch:
@@ -97,23 +108,25 @@ class Assembler:
     pad_to_multiple_of: int | None = None
 
     def build(
-        self, store: TokenStore, segments: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
+        self, store: TokenStore, examples: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
     ) -> Microbatch:
-        """Build a microbatch from `segments`, int64 [n] indices into the store; n may be 0.
+        """Build a microbatch from `examples`, int64 [n] indices into the store; n may be 0.
 
-        The sample id of a segment is its index plus `sample_offset`, one number for all or int64 [n].
-        Raises DAT002 for a token id outside the vocabulary.
+        `sample_offset`: see `TokenStore.gather`. Raises DAT002 for a token id outside the vocabulary.
         """
-        gathered = gather(store, segments, sample_offset)
+        gathered = store.gather(examples, sample_offset)
         self._check(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
+        tensors = layout(targets, gathered.positions, gathered.lengths)
+        rows = len(tensors["input_ids"])
         return Microbatch(
-            **layout(targets, gathered.positions, gathered.lengths),
+            **tensors,
             num_tokens=len(gathered.ids),
             num_targets=int(np.count_nonzero(is_target(targets.labels))),
-            num_segments=len(segments),
+            num_segments=len(gathered.lengths),
             sample_ids=torch.from_numpy(gathered.samples),
+            groups=_filled(gathered.groups, self.shape.num_slots if self.shape.is_packed else rows, -1),
             cursor=cursor,
         )
 
@@ -140,8 +153,12 @@ class Assembler:
         cu_seqlens = np.full(self.shape.num_slots + 1, total, dtype=np.int32)
         cu_seqlens[: len(ends)] = ends
         return {
-            "input_ids": _tensor(input_ids, padding, self.pad_id),
-            "labels": _filled(targets.labels, total if self.rule.labels_tokens else self.shape.num_slots),
+            "input_ids": _filled(input_ids, total, self.pad_id),
+            "labels": _filled(
+                targets.labels,
+                total if self.rule.labels_tokens else self.shape.num_slots,
+                filler_of(targets.labels),
+            ),
             "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
             "cu_seqlens": torch.from_numpy(cu_seqlens),
             "attention_mask": None,
@@ -163,7 +180,7 @@ class Assembler:
             "input_ids": rows(targets.input_ids, self.pad_id),
             "labels": rows(targets.labels, filler_of(targets.labels))
             if self.rule.labels_tokens
-            else _filled(targets.labels, len(is_token)),
+            else _filled(targets.labels, len(is_token), filler_of(targets.labels)),
             "position_ids": rows(positions, 0),
             "cu_seqlens": None,
             # Without a segment there is one row of padding, and it must attend to something.
@@ -189,11 +206,7 @@ def is_target(labels: NDArray[Any]) -> NDArray[np.bool_]:
     return is_label
 
 
-def _filled(labels: NDArray[Any], size: int) -> Tensor:
-    whole = np.full(size, filler_of(labels), dtype=labels.dtype)
-    whole[: len(labels)] = labels
+def _filled(values: NDArray[Any], size: int, filler: float) -> Tensor:
+    whole = np.full(size, filler, dtype=values.dtype)
+    whole[: len(values)] = values
     return torch.from_numpy(whole)
-
-
-def _tensor(values: Ids, padding: int, filler: int) -> Tensor:
-    return torch.from_numpy(np.concatenate((values, np.full(padding, filler, dtype=np.int64))))

@@ -1,10 +1,10 @@
 """Mixtures of corpora: windows that draw from each corpus in proportion to its weight.
 
-Each corpus is an endless sequence: its segments, reshuffled in every pass. Window w takes the next segments
+Each corpus is an endless sequence: its examples, reshuffled in every pass. Window w takes the next examples
 of each sequence, as many as fill the corpus's share of the window's tokens. The start of window w in a
 sequence is computed from w alone, so a resume needs only the `Cursor`, as for a single corpus.
 
-Shapes: n segments of a window, N segments of all corpora.
+Shapes: n examples of a window, N segments of all corpora.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.stateless_random import permuted, stream_key
-from neobert.data.batches.windows import PACKERS, WINDOW_SEGMENTS, Cursor, Window, pack_window
+from neobert.data.batches.windows import PACKERS, WINDOW_EXAMPLES, Cursor, Window, pack_window
 from neobert.data.store.token_store import SAMPLE_SEGMENTS, LengthStatistics, TokenStore
 
 # A window holds a pass over the corpus that is read most often, but no fewer microbatches than this: the
@@ -30,7 +30,7 @@ _CORPUS_STREAM, _MIX_STREAM = 0x636F72707573, 0x6D6978
 
 @dataclass(frozen=True, slots=True)
 class CorpusSlice:
-    """The segments of one corpus in a shared store, from `first` up to but not including `stop`.
+    """The examples of one corpus in a shared store, from `first` up to but not including `stop`.
 
     Attributes:
         weight: sampling weight; the corpus gets weight / (sum of all weights) of the drawn tokens.
@@ -78,31 +78,31 @@ class MixedText:
         """Tokens drawn from all corpora during one pass over the most repeated corpus."""
         return int(min(c.num_tokens / share for c, share in zip(self.corpora, self.shares, strict=True)))
 
-    def segments_per_token(self) -> list[Fraction]:
-        """Return the number of segments of each corpus per token of the mixture."""
+    def examples_per_token(self) -> list[Fraction]:
+        """Return the number of examples of each corpus per token of the mixture."""
         pairs = zip(self.corpora, self.shares, strict=True)
         return [share * len(corpus) / corpus.num_tokens for corpus, share in pairs]
 
     def draw(self, seed: int, tokens: int, window: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw about `tokens` tokens for a window; return shuffled segments [n] and the pass of each [n]."""
+        """Draw about `tokens` tokens for a window; return shuffled examples [n] and the pass of each [n]."""
         parts = [
             _sequence(corpus, stream_key(_CORPUS_STREAM, seed, number), *_range(per_token * tokens, window))
             for number, (corpus, per_token) in enumerate(
-                zip(self.corpora, self.segments_per_token(), strict=True)
+                zip(self.corpora, self.examples_per_token(), strict=True)
             )
         ]
-        segments, passes = (np.concatenate(each) for each in zip(*parts, strict=True))
-        order = permuted(stream_key(_MIX_STREAM, seed, window), 0, len(segments), len(segments))
-        return segments[order], passes[order]
+        examples, passes = (np.concatenate(each) for each in zip(*parts, strict=True))
+        order = permuted(stream_key(_MIX_STREAM, seed, window), 0, len(examples), len(examples))
+        return examples[order], passes[order]
 
     @cached_property
     def statistics(self) -> LengthStatistics:
-        """Length statistics of the drawn segments."""
+        """Length statistics of the drawn examples."""
         return LengthStatistics.of(self.sample_lengths())
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths in tokens of a fixed sample of about `SAMPLE_SEGMENTS` drawn segments."""
-        tokens = int(min(SAMPLE_SEGMENTS, 2 * len(self)) / sum(self.segments_per_token())) + 1
+        """Return the lengths in tokens of a fixed sample of about `SAMPLE_SEGMENTS` drawn examples."""
+        tokens = int(min(SAMPLE_SEGMENTS, 2 * len(self)) / sum(self.examples_per_token())) + 1
         return self.store.lengths(self.draw(0, tokens, 0)[0])
 
     def epochs(self, num_tokens: float) -> list[float]:
@@ -136,35 +136,35 @@ class MixedWindows:
     @cached_property
     def tokens_per_window(self) -> int:
         """Mean number of tokens per window."""
-        most = int(WINDOW_SEGMENTS / sum(self.text.segments_per_token()))
+        most = int(WINDOW_EXAMPLES / sum(self.text.examples_per_token()))
         least = LEAST_MICROBATCHES * self.shape.capacity
         return max(1, min(most, max(least, self.text.tokens_per_pass)))
 
     def load(self, cursor: Cursor) -> Window:
-        """Draw and pack a window. The sample id of a segment is its store index plus N times its pass."""
-        segments, passes = self.text.draw(self.seed, self.tokens_per_window, cursor.window)
+        """Draw and pack a window. The sample id of a segment is its store number plus N times its pass."""
+        examples, passes = self.text.draw(self.seed, self.tokens_per_window, cursor.window)
         window = pack_window(
             replace(cursor, index=0),
             self.text.store,
-            segments,
+            examples,
             self.shape,
             PACKERS[cursor.packer],
             self.seed,
-            passes * len(self.text),
+            passes * self.text.store.num_segments,
             cursor.at(cursor.epoch, cursor.window + 1),
         )
         return replace(window, corpus_stops=np.array([corpus.stop for corpus in self.text.corpora]))
 
 
-def _range(segments_per_window: Fraction, window: int) -> tuple[int, int]:
+def _range(examples_per_window: Fraction, window: int) -> tuple[int, int]:
     """Return the start and stop of a window in a corpus's sequence, exact for any window number."""
-    return int(segments_per_window * window), int(segments_per_window * (window + 1))
+    return int(examples_per_window * window), int(examples_per_window * (window + 1))
 
 
 def _sequence(
     corpus: CorpusSlice, key: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the segments at `start` to `stop` of a corpus's endless sequence, and the pass of each."""
+    """Return the examples at `start` to `stop` of a corpus's endless sequence, and the pass of each."""
     size = len(corpus)
     passes = range(start // size, -(-stop // size))
     bounds = [(max(start - size * each, 0), min(stop - size * each, size)) for each in passes]

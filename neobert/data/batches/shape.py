@@ -13,8 +13,11 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
 from neobert.data.tokenize.encoding import NUM_MARKERS
+from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import Derived
+from neobert.plurals import counted
+from neobert.tasks.specs import spec_of
 
 # Randomly drawn documents need more slots than this in one of tens of thousands of microbatches.
 # Unused slots cost time: the attention kernel processes them.
@@ -27,16 +30,18 @@ NEARLY_AS_FEW = 0.995
 
 @dataclass(frozen=True, slots=True)
 class BatchShape:
-    """Size of a microbatch: `rows` padded rows, or up to `max_segments` segments in `capacity` tokens.
+    """Size of a microbatch: up to `max_examples` examples in `rows` padded rows, or in `capacity` tokens.
 
     Attributes:
+        texts: most segments of an example.
         cuts: places at which the sequence-length warm-up may cut segments.
     """
 
     rows: int
     row_length: int
-    max_segments: int
+    max_examples: int
     is_packed: bool
+    texts: int = 1
     cuts: int = 0
 
     @property
@@ -47,7 +52,7 @@ class BatchShape:
     @property
     def num_slots(self) -> int:
         """Number of segments in `cu_seqlens`: documents, their pieces, and those of padding at the end."""
-        return self.max_segments + self.rows + self.cuts
+        return self.max_examples * self.texts + self.rows + self.cuts
 
 
 def segment_length(config: RunConfig) -> int:
@@ -57,16 +62,27 @@ def segment_length(config: RunConfig) -> int:
 
 
 def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> Derived[BatchShape]:
-    """Derive the static shape of a microbatch of `rows` rows from segment length statistics."""
-    length = longest_row(config)
+    """Derive the static shape of a microbatch of `rows` rows from statistics of the lengths of examples.
+
+    Raises `ProjectError` DAT004 if an example may have more texts than a microbatch has rows.
+    """
+    length, texts = longest_row(config), spec_of(config).texts(config)
+    if texts > rows:
+        raise ProjectError(
+            "DAT004",
+            f"an example has up to {texts} texts, but a microbatch has {counted(rows, 'row')}",
+            f"set trainer.per_device_train_batch_size and per_device_eval_batch_size to {texts} or more",
+            "trainer.per_device_train_batch_size",
+        )
     if not config.datacollator.pack_sequences:
-        return Derived(BatchShape(rows, length, rows, is_packed=False), f"{rows} padded rows")
+        shape = BatchShape(rows, length, rows // texts, is_packed=False, texts=texts)
+        return Derived(shape, f"{rows} padded rows")
     expected = rows * length / statistics.mean
     spread = SPREAD * statistics.std / statistics.mean / sqrt(expected)
     most = rows * length // (NUM_MARKERS + 1)
     limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), most)
     return Derived(
-        BatchShape(rows, length, limit, is_packed=True),
+        BatchShape(rows, length, limit, is_packed=True, texts=texts),
         f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "
         f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
     )
@@ -83,13 +99,13 @@ def with_cuts(shape: Derived[BatchShape], length: int | None) -> Derived[BatchSh
 def with_enough_slots(
     shape: Derived[BatchShape], lengths: NDArray[np.int64], packer: Packer
 ) -> Derived[BatchShape]:
-    """Raise the segment limit of a packed shape until `packer` fills its microbatches.
+    """Raise the limit on examples of a packed shape until `packer` fills its microbatches.
 
-    `lengths` [N] are segment lengths in tokens. Widely varying lengths need a higher limit than random mixing
-    suggests: some rows hold one long segment, others only short ones. Returns the shape unchanged if a higher
-    limit saves hardly any microbatches.
+    `lengths` [N] are lengths of examples in tokens. Widely varying lengths need a higher limit than random
+    mixing suggests: some rows hold one long segment, others only short ones. Returns the shape unchanged if a
+    higher limit saves hardly any microbatches.
     """
-    capacity, first = shape.value.capacity, shape.value.max_segments
+    capacity, first = shape.value.capacity, shape.value.max_examples
     lengths = lengths[:SLOT_SAMPLE_SEGMENTS]
     plan = packer(lengths, capacity, first)
     if _is_nearly_full(plan):
@@ -105,7 +121,7 @@ def with_enough_slots(
     place = bisect_left(limits, True, key=lambda limit: is_enough(packer(lengths, capacity, limit)))
     limit = limits[min(place, len(limits) - 1)]
     return Derived(
-        replace(shape.value, max_segments=limit),
+        replace(shape.value, max_examples=limit),
         f"{limit} documents: a limit of {first} would fill only {plan.fill:.1%} of the microbatches' tokens; "
         f"plus {shape.value.rows} for padding",
     )

@@ -1,9 +1,11 @@
-"""Global order of microbatches: a sequence of windows, whose segments are shuffled and packed together.
+"""Global order of microbatches: a sequence of windows, whose examples are shuffled and packed together.
 
 Window w of epoch e is a pure function of the seed, e, w, the packer and the text, so a resume needs only a
 `Cursor`.
 
-Shapes: N segments of the text, n segments of a window.
+An example is a segment, or a few that stay together (`TokenStore`).
+
+Shapes: n examples of a window.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from neobert.errors import ProjectError
 from neobert.plan.derived import Derived
 from neobert.plan.pieces import piece_length
 
-WINDOW_SEGMENTS = 1 << 20
+WINDOW_EXAMPLES = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 # A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
 PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly}
@@ -88,18 +90,18 @@ class Cursor:
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: the segments of `store`, and their assignment to microbatches.
+    """One window: examples of `store`, and their assignment to microbatches.
 
-    `segments` int64 [n] are indices into the store, in shuffled order; the bins of `plan` are indices into
-    `segments`, and `order` is the order of the bins. The sample id of a segment is its store index plus
-    `sample_offset`, which is one number or int64 [n].
+    `examples` int64 [n] are indices into the store, in shuffled order; the bins of `plan` are indices into
+    `examples`, and `order` is the order of the bins. The sample id of a segment is its number in the store
+    plus `sample_offset`, which is one number or int64 [n].
     `after` is the cursor of the next window, or None after the last window. The C corpora of a mixture end at
     the store indices `corpus_stops` [C]; None for other text.
     """
 
     start: Cursor
     store: TokenStore
-    segments: NDArray[np.int64]
+    examples: NDArray[np.int64]
     plan: PackPlan
     order: NDArray[np.int64]
     sample_offset: int | NDArray[np.int64]
@@ -110,11 +112,11 @@ class Window:
         return len(self.order)
 
     def members(self, index: int) -> NDArray[np.int64]:
-        """Return the store indices of one microbatch's segments."""
-        return self.segments[self.plan.members(int(self.order[index]))]
+        """Return the store indices of one microbatch's examples."""
+        return self.examples[self.plan.members(int(self.order[index]))]
 
     def offsets(self, index: int) -> int | NDArray[np.int64]:
-        """Return the sample id offset of one microbatch's segments: one for all, or int64 [segments]."""
+        """Return the sample id offset of one microbatch's examples: one for all, or int64 [examples]."""
         if isinstance(self.sample_offset, int):
             return self.sample_offset
         return self.sample_offset[self.plan.members(int(self.order[index]))]
@@ -130,14 +132,14 @@ class Window:
 
 
 class MeasuredText(Protocol):
-    """Interface of training text with known segment lengths: all, or a sample."""
+    """Interface of training text with known lengths of examples: all, or a sample."""
 
     @property
     def statistics(self) -> LengthStatistics:
-        """Statistics of the segment lengths."""
+        """Statistics of the lengths."""
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths of a sample of segments, in tokens."""
+        """Return the lengths of a sample of examples, in tokens."""
 
 
 def training_shape(config: RunConfig, text: MeasuredText, packer: int = NEWEST_PACKER) -> Derived[BatchShape]:
@@ -163,19 +165,19 @@ class PreparedWindows:
     store: TokenStore
     shape: BatchShape
     seed: int
-    window_segments: int = WINDOW_SEGMENTS
+    window_examples: int = WINDOW_EXAMPLES
 
     def load(self, cursor: Cursor) -> Window:
         """Return a window of the epoch's permutation, without computing the whole permutation."""
         total = len(self.store)
-        num_windows = -(-total // self.window_segments)
+        num_windows = -(-total // self.window_examples)
         start, stop = (total * (cursor.window + step) // num_windows for step in (0, 1))
-        segments = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
+        examples = permuted(stream_key(_ORDER_STREAM, self.seed, cursor.epoch), start, stop, total)
         is_last = cursor.window + 1 == num_windows
         after = cursor.at(cursor.epoch + 1, 0) if is_last else cursor.at(cursor.epoch, cursor.window + 1)
         packer = PACKERS[cursor.packer]
         first = replace(cursor, index=0)
-        return pack_window(first, self.store, segments, self.shape, packer, self.seed, 0, after)
+        return pack_window(first, self.store, examples, self.shape, packer, self.seed, 0, after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,44 +226,44 @@ class FixedWindows:
 
     store: TokenStore
     shape: BatchShape
-    window_segments: int = WINDOW_SEGMENTS
+    window_examples: int = WINDOW_EXAMPLES
 
     def load(self, cursor: Cursor) -> Window:
         """Return the window at a cursor, in the order of the text."""
-        start = cursor.window * self.window_segments
-        stop = min(start + self.window_segments, len(self.store))
+        start = cursor.window * self.window_examples
+        stop = min(start + self.window_examples, len(self.store))
         after = Cursor(EVALUATION_EPOCH, cursor.window + 1) if stop < len(self.store) else None
-        segments = np.arange(start, stop, dtype=np.int64)
+        examples = np.arange(start, stop, dtype=np.int64)
         window = replace(cursor, epoch=EVALUATION_EPOCH, index=0)
         # `pack` keeps the order of the text; dense packing would put the longest documents first.
-        return pack_window(window, self.store, segments, self.shape, pack, None, 0, after)
+        return pack_window(window, self.store, examples, self.shape, pack, None, 0, after)
 
 
 def pack_window(
     start: Cursor,
     store: TokenStore,
-    segments: NDArray[np.int64],
+    examples: NDArray[np.int64],
     shape: BatchShape,
     packer: Packer,
     seed: int | None,
     sample_offset: int | NDArray[np.int64],
     after: Cursor | None,
 ) -> Window:
-    """Pack segments into microbatches and shuffle these by `seed`; None keeps the packing order."""
+    """Pack examples into microbatches and shuffle these by `seed`; None keeps the packing order."""
     if shape.is_packed:
-        plan = packer(store.lengths(segments), shape.capacity, shape.max_segments)
+        plan = packer(store.lengths(examples), shape.capacity, shape.max_examples)
     else:
-        plan = _rows(len(segments), shape)
+        plan = _rows(len(examples), shape)
     order = np.arange(plan.num_bins, dtype=np.int64)
     if seed is not None:
         # The packer puts leftovers into the last bins.
         order = permuted(stream_key(_BIN_STREAM, seed, start.epoch, start.window), 0, len(order), len(order))
-    return Window(start, store, segments, plan, order, sample_offset, after)
+    return Window(start, store, examples, plan, order, sample_offset, after)
 
 
-def _rows(num_segments: int, shape: BatchShape) -> PackPlan:
-    offsets = np.append(np.arange(0, num_segments, shape.rows), num_segments).astype(np.int64)
-    return PackPlan(np.arange(num_segments, dtype=np.int64), offsets, shape.capacity, 0)
+def _rows(num_examples: int, shape: BatchShape) -> PackPlan:
+    offsets = np.append(np.arange(0, num_examples, shape.max_examples), num_examples).astype(np.int64)
+    return PackPlan(np.arange(num_examples, dtype=np.int64), offsets, shape.capacity, 0)
 
 
 def microbatch_places(

@@ -22,7 +22,8 @@ from neobert.data.sources.parts import HashShare, Joined, Part, known_count, par
 from neobert.data.sources.readers import TextSource
 from neobert.data.sources.retries import RetryingReader
 from neobert.data.store.report import Copies, split_report
-from neobert.data.store.token_store import FORMAT_VERSION, SplitWriter, write_manifest, writing
+from neobert.data.store.split_writer import SplitWriter
+from neobert.data.store.token_store import FORMAT_VERSION, write_manifest, writing
 from neobert.data.tokenize.encoding import Counts, Encoded, Encoder
 from neobert.data.tokenize.encoding_pool import encode_all
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
@@ -162,16 +163,18 @@ class _Writing:
         corpora = []
         try:
             for part in parts_of(source):
-                counts = Counts()
+                counts, examples = Counts(), 0
                 for encoded in self._encoded(name, part, budget):
                     counts.add(encoded.counts)
+                    examples += len(encoded.example_lengths)
                     writer.append(encoded)
                     self.report_progress()
                     progress.advance(encoded.counts.documents)
                 if counts.segments == 0:
                     raise _empty(part.label, counts)
                 self.request.examples.check(part.label, counts)
-                corpora.append({"segments": counts.segments, "tokens": counts.tokens})
+                sizes = {"segments": counts.segments, "tokens": counts.tokens, "examples": examples}
+                corpora.append(sizes)
                 total.add(counts)
             described = writer.finish()
         finally:

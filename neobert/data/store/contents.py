@@ -209,6 +209,6 @@ def _is_token(batch: Microbatch) -> torch.Tensor:
 
 def _text_of(batch: Microbatch, store: TokenStore) -> NDArray[np.int64]:
     """Return the original token ids of a microbatch, read from the store again, int64 [num_tokens]."""
-    segments = batch.sample_ids.numpy() % len(store)  # each pass over a corpus of a mixture has its own ids
-    pieces = [store.tokens[store.offsets[number] : store.offsets[number + 1]] for number in segments]
+    segments = batch.sample_ids.numpy() % store.num_segments  # each pass over a mixture has its own ids
+    pieces = [store.segment(number) for number in segments]
     return np.concatenate(pieces).astype(np.int64) if pieces else np.empty(0, dtype=np.int64)

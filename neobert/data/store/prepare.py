@@ -175,10 +175,13 @@ def _open(folder: Path, request: Request) -> PreparedData:
 def _mixture(config: RunConfig, train: TokenStore | DocumentStream, split: dict[str, Any]) -> MixedText:
     assert isinstance(train, TokenStore)  # open_corpus refuses to stream a mixture
     described = split["corpora"]
-    stops = list(accumulate(corpus["segments"] for corpus in described))
+    # Text without examples of several segments has no count of them.
+    sizes = [corpus.get("examples", corpus["segments"]) for corpus in described]
     corpora = [
-        CorpusSlice(_name_of(entry), entry.weight, stop - corpus["segments"], stop, corpus["tokens"])
-        for corpus, entry, stop in zip(described, config.dataset.mixture, stops, strict=True)
+        CorpusSlice(_name_of(entry), entry.weight, stop - size, stop, corpus["tokens"])
+        for corpus, entry, size, stop in zip(
+            described, config.dataset.mixture, sizes, accumulate(sizes), strict=True
+        )
     ]
     return MixedText(train, tuple(corpora))
 
@@ -217,7 +220,7 @@ def _batch_report(config: RunConfig, train: TrainingText) -> dict[str, Any]:
 
 def _check_enough(train: TokenStore | MixedText, shape: BatchShape) -> None:
     """Raise DAT004 if the training text does not fill one microbatch."""
-    has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.rows)
+    has, holds = (train.num_tokens, shape.capacity) if shape.is_packed else (len(train), shape.max_examples)
     if has < holds:
         unit = "token" if shape.is_packed else "document"
         raise ProjectError(

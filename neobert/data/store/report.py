@@ -40,12 +40,12 @@ def shape_report(shape: Derived[BatchShape], statistics: LengthStatistics) -> di
 
 
 def fill_of(store: MeasuredText, shape: BatchShape) -> float:
-    """Return the share of the microbatches' positions that hold tokens, measured on a sample of segments."""
+    """Return the share of the microbatches' positions that hold tokens, measured on a sample of examples."""
     lengths = store.sample_lengths()
     if shape.is_packed:
-        return round(pack_evenly(lengths, shape.capacity, shape.max_segments).fill, 4)
-    whole = lengths[: len(lengths) // shape.rows * shape.rows]
-    rows = (whole if len(whole) else lengths).reshape(-1, min(shape.rows, len(lengths)))
+        return round(pack_evenly(lengths, shape.capacity, shape.max_examples).fill, 4)
+    whole = lengths[: len(lengths) // shape.max_examples * shape.max_examples]
+    rows = (whole if len(whole) else lengths).reshape(-1, min(shape.max_examples, len(lengths)))
     return round(float(rows.sum() / (rows.max(axis=1) * rows.shape[1]).sum()), 4)
 
 
@@ -53,7 +53,8 @@ def tokens_read(config: RunConfig, text: TokenStore | MixedText, shape: BatchSha
     """Return the tokens that the run reads in `max_steps` or, if these are fewer, in `max_epochs`."""
     trainer = config.trainer
     microbatches = microbatches_before(trainer.max_steps, trainer) * num_processes(config)
-    tokens = microbatches * (shape.capacity * fill if shape.is_packed else shape.rows * text.statistics.mean)
+    of_rows = shape.max_examples * text.statistics.mean
+    tokens = microbatches * (shape.capacity * fill if shape.is_packed else of_rows)
     return tokens if trainer.max_epochs is None else min(tokens, trainer.max_epochs * text.num_tokens)
 
 

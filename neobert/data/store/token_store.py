@@ -5,7 +5,7 @@ A split is the files `<split>.tokens` (uint16 or uint32, little-endian) and `<sp
 is ready to train on. `manifest.json` is written last, into a folder that is then renamed, so a folder with a
 manifest is complete.
 
-Shapes: T tokens, N segments.
+Shapes: T tokens, N segments of E examples.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from hashlib import sha256
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from neobert.atomic_write import NO_ROOM, write_problem
 from neobert.data.batches.stateless_random import permuted
-from neobert.data.tokenize.encoding import Column, Encoded
+from neobert.data.store.segments import Segments, places_in
+from neobert.data.tokenize.encoding import GROUP, Column, Encoded, first_segments
 from neobert.errors import ProjectError
 
 FORMAT_VERSION = 3
@@ -36,7 +37,7 @@ CACHE_ELSEWHERE = "set dataset.cache_dir or NEOBERT_CACHE to a folder on another
 
 @dataclass(frozen=True, slots=True)
 class LengthStatistics:
-    """Mean, standard deviation and maximum of segment lengths, in tokens."""
+    """Mean, standard deviation and maximum of the lengths of examples, in tokens."""
 
     mean: float
     std: float
@@ -52,6 +53,7 @@ class LengthStatistics:
 class TokenStore:
     """Segments of token ids: segment i is `tokens[offsets[i]:offsets[i + 1]]`.
 
+    An example is a segment, or several ones in a row with the column `GROUP`.
     `columns` are side columns by name, [T] for those in `token_columns`, else [N].
     """
 
@@ -62,6 +64,12 @@ class TokenStore:
     token_columns: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
+        """Return the number of examples."""
+        return self.num_segments if self._bounds is None else len(self._bounds) - 1
+
+    @property
+    def num_segments(self) -> int:
+        """Segments of all examples."""
         return len(self.offsets) - 1
 
     @property
@@ -69,13 +77,49 @@ class TokenStore:
         """Tokens of all segments."""
         return int(self.offsets[-1])
 
-    def lengths(self, segments: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the lengths of these segments, in tokens."""
-        return self.offsets[segments + 1] - self.offsets[segments]
+    @cached_property
+    def _bounds(self) -> NDArray[np.int64] | None:
+        """First segment of each example, and N; int64 [E + 1]. None: an example per segment."""
+        group = self.columns.get(GROUP)
+        return None if group is None else np.append(first_segments(group), self.num_segments)
+
+    def _firsts(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        return examples if self._bounds is None else self._bounds[examples]
+
+    def lengths(self, examples: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the lengths of these examples, in tokens."""
+        return self.offsets[self._firsts(examples + 1)] - self.offsets[self._firsts(examples)]
 
     def sample_lengths(self) -> NDArray[np.int64]:
-        """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` segments."""
+        """Return the lengths in tokens of a fixed random sample of at most `SAMPLE_SEGMENTS` examples."""
         return self.lengths(permuted(0, 0, min(SAMPLE_SEGMENTS, len(self)), len(self)))
+
+    def segment(self, number: int) -> NDArray[np.unsignedinteger]:
+        """Return the tokens of one segment."""
+        return self.tokens[self.offsets[number] : self.offsets[number + 1]]
+
+    def gather(self, examples: NDArray[np.int64], sample_offset: int | NDArray[np.int64] = 0) -> Segments:
+        """Read the segments of these examples, int64 [n]; n may be 0.
+
+        The sample id of a segment is its number plus `sample_offset`, one for all examples or int64 [n].
+        """
+        firsts = self._firsts(examples)
+        sizes = self._firsts(examples + 1) - firsts
+        segments = np.repeat(firsts, sizes) + places_in(sizes)
+        lengths = self.offsets[segments + 1] - self.offsets[segments]
+        positions = places_in(lengths)
+        tokens = np.repeat(self.offsets[segments], lengths) + positions
+        return Segments(
+            ids=self.tokens[tokens].astype(np.int64),
+            positions=positions,
+            samples=segments + np.repeat(np.broadcast_to(sample_offset, len(examples)), sizes),
+            groups=np.repeat(np.arange(len(examples)), sizes),
+            lengths=lengths,
+            columns={
+                name: values[tokens if self.is_per_token(name) else segments]
+                for name, values in self.columns.items()
+            },
+        )
 
     def is_per_token(self, column: str) -> bool:
         """Return whether a side column has a value per token, not per segment."""
@@ -89,94 +133,10 @@ class TokenStore:
         return cls(
             np.concatenate([batch.tokens for batch in batches]),
             offsets,
-            LengthStatistics.of(lengths),
+            LengthStatistics.of(np.concatenate([batch.example_lengths for batch in batches])),
             {each.name: np.concatenate([batch.columns[each.name] for batch in batches]) for each in columns},
             frozenset(each.name for each in columns if each.is_per_token),
         )
-
-
-class SplitWriter:
-    """Writes one split batch by batch, and hashes its files."""
-
-    def __init__(
-        self,
-        folder: Path,
-        split: str,
-        dtype: np.dtype[np.unsignedinteger],
-        columns: Sequence[Column] = (),
-    ) -> None:
-        self._folder, self._split, self._declared = folder, split, tuple(columns)
-        self._dtype = dtype.newbyteorder("<")
-        self._end = 0
-        self._square_sum, self._longest, self._segments = 0.0, 0, 0
-        with writing(folder), ExitStack() as files:
-            self._tokens = files.enter_context(closing(_HashedFile(folder / f"{split}.tokens")))
-            self._offsets = files.enter_context(closing(_HashedFile(folder / f"{split}.offsets")))
-            self._columns = {
-                each.name: files.enter_context(closing(_HashedFile(folder / column_file(split, each.name))))
-                for each in columns
-            }
-            self._offsets.write(np.zeros(1, "<i8"))
-            self._files = files.pop_all()
-
-    def append(self, encoded: Encoded) -> None:
-        """Write the segments of a batch."""
-        ends = self._end + np.cumsum(encoded.lengths)
-        with writing(self._folder):
-            self._tokens.write(encoded.tokens.astype(self._dtype, copy=False))
-            self._offsets.write(ends.astype("<i8"))
-            for each in self._declared:
-                values = encoded.columns[each.name].astype(_little_endian(each.dtype), copy=False)
-                self._columns[each.name].write(values)
-        self._end += len(encoded.tokens)
-        self._segments += len(encoded.lengths)
-        self._square_sum += float(np.square(encoded.lengths, dtype=np.float64).sum())
-        self._longest = max(self._longest, int(encoded.lengths.max(initial=0)))
-
-    def finish(self) -> dict[str, Any]:
-        """Sync the files to disk and return the split's manifest entry."""
-        with writing(self._folder):
-            written = (self._tokens, self._offsets, *self._columns.values())
-            files = {file.name: file.finish() for file in written}
-        mean = self._end / max(1, self._segments)
-        variance = max(0.0, self._square_sum / max(1, self._segments) - mean**2)
-        return {
-            "segments": self._segments,
-            "tokens": self._end,
-            "dtype": self._dtype.name,
-            "lengths": {"mean": mean, "std": variance**0.5, "longest": self._longest},
-            "files": files,
-            "columns": [asdict(each) for each in self._declared],
-        }
-
-    def abandon(self) -> None:
-        """Close the files, complete or not."""
-        self._files.close()
-
-
-class _HashedFile:
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self._handle = path.open("xb")
-        self._digest = sha256()
-        self._size = 0
-
-    def write(self, array: NDArray[Any]) -> None:
-        data = np.ascontiguousarray(array).data.cast("B") if array.size else b""
-        self._handle.write(data)
-        self._digest.update(data)
-        self._size += len(data)
-
-    def finish(self) -> dict[str, Any]:
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
-        self._handle.close()
-        return {"bytes": self._size, "sha256": self._digest.hexdigest()}
-
-    def close(self) -> None:
-        # On a full disk the last flush fails too; the folder is removed next.
-        with suppress(OSError):
-            self._handle.close()
 
 
 def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStore:
@@ -188,7 +148,7 @@ def open_split(folder: Path, split: str, described: dict[str, Any]) -> TokenStor
     declared = [Column(**each) for each in described["columns"]]
     columns = {
         each.name: np.asarray(
-            np.memmap(folder / column_file(split, each.name), _little_endian(each.dtype), mode="r")
+            np.memmap(folder / column_file(split, each.name), little_endian(each.dtype), mode="r")
         )
         for each in declared
     }
@@ -206,7 +166,8 @@ def column_file(split: str, column: str) -> str:
     return f"{split}.{column}.column"
 
 
-def _little_endian(dtype: str) -> np.dtype[Any]:
+def little_endian(dtype: str) -> np.dtype[Any]:
+    """Return the type of a file of this type."""
     return np.dtype(dtype).newbyteorder("<")
 
 

@@ -77,6 +77,14 @@ def _total(mine: Any, theirs: Any) -> Any:
     return mine + theirs
 
 
+GROUP = "group"
+"""Side column of segments that are parts of examples: the place of a segment in its example, from 0.
+
+A store without it has an example per segment. An example with several segments (a pair of texts) is one unit
+of shuffling, packing and cursors; its segments do not attend to each other.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A side column of a store: a value per token, or per segment."""
@@ -99,6 +107,20 @@ class Encoded:
     counts: Counts
     too_long: tuple[int, int] | None = None
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def example_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each example, int64 [examples]."""
+        if GROUP not in self.columns:
+            return self.lengths
+        return np.add.reduceat(self.lengths, first_segments(self.columns[GROUP]))
+
+
+def first_segments(group: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return the first segment of each example, int64 [examples], from the column `GROUP` [segments]."""
+    firsts = np.flatnonzero(group == 0)
+    assert not len(group) or group[0] == 0, "a batch or a store begins with an example"
+    return firsts
 
 
 class Encoder(Protocol):

@@ -78,12 +78,12 @@ class MaskedWords:
 
 def masked_words_of(store: TokenStore, tokenizer: TokenizerBundle) -> MaskedWords | None:
     """Mask a word in each of a few texts; None if the texts have no word that is a single token."""
-    segments = np.unique(np.linspace(0, len(store) - 1, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64))
-    lengths = store.lengths(segments)
-    length = min(NUM_TOKENS, int(np.median(lengths)))
+    last = store.num_segments - 1
+    segments = np.unique(np.linspace(0, last, NUM_TEXTS * CANDIDATES_PER_TEXT).astype(np.int64)).tolist()
+    texts_of = {segment: store.segment(segment) for segment in segments}
+    length = min(NUM_TOKENS, int(np.median([len(text) for text in texts_of.values()])))
     rows = {
-        int(segment): store.tokens[store.offsets[segment] :][:length].astype(np.int64)
-        for segment in segments[lengths >= length]
+        segment: text[:length].astype(np.int64) for segment, text in texts_of.items() if len(text) >= length
     }
     words = {segment: list(_words(ids, tokenizer)) for segment, ids in rows.items()}
     most = max(map(len, words.values()))
