@@ -358,7 +358,6 @@ ROWS: list[Row] = [
     ("MOD002", {}, "config.model.max_position_embeddings", 1023, 1024, "exceeds max_position"),
     ("MOD002", {}, "config.datacollator.max_length", 512, 1024, "but dataset.max_seq_length is"),
     ("MOD002", {}, "config.tokenizer.max_length", 512, 1024, "but dataset.max_seq_length is"),
-    ("MOD002", {"facts.rehearsal": None}, "config.model.rope", False, True, "learned positions"),
     ("MOD003", {}, "config.trainer.gradient_checkpointing", True, False, "without gradient checkpointing"),
     ("SCH001", {"config.trainer.max_steps": 50000},
      "config.scheduler.decay_steps", 48001, 48000, "during the warm-up"),

@@ -507,19 +507,3 @@ def test_a_causal_model_needs_the_answer_of_a_causal_model(monkeypatch):
     plan = replace(PLAN, shape=replace(PLAN.shape, attention=attention))
     with pytest.raises(CannotTellError, match=r"^not tested: causal$"):
         list(RULES["TSK006"].judge(RUN, plan, FACTS))
-
-
-def test_packed_learned_positions_are_proven_by_a_rehearsal():
-    run = overridden("model.rope=false")
-    plan = plan_run(run)
-    judged = RULES["MOD002"].judge
-    (warned,) = judged(run, plan, replace(FACTS, rehearsal=None))
-    assert warned.severity is Severity.WARN
-    assert warned.hint.startswith("run neobert-launch preflight --level full")
-    assert list(judged(run, plan, FACTS)) == []
-    leak = (AnswerFacts(subject="other documents", kind="isolation", value=0.1),)
-    (failed,) = judged(run, plan, replace(FACTS, rehearsal=replace(FOUND, answers=FOUND.answers + leak)))
-    assert failed.severity is None
-    assert "isolation: changing other documents changes the hidden states" in failed.message
-    with pytest.raises(CannotTellError, match="not tested: equality, isolation, positions"):
-        list(judged(run, plan, replace(FACTS, rehearsal=replace(FOUND, answers=()))))

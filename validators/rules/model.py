@@ -13,14 +13,11 @@ from neobert.plan.vocabulary import TokenizerSize
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.known_answers import missed
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import Violations, rule
 from validators.thresholds import MEMORY_SHARE
 
 PROFILE_SHARE = 0.25
 IDLE_MEMORY_SHARE = 0.5
-OF_PACKED_ROWS = ("isolation", "equality", "positions")
-"""Tests that prove the isolation of packed documents."""
 
 CHECKPOINTING = "trainer.gradient_checkpointing"
 
@@ -103,12 +100,10 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     GPU, a multiple of 8 up to 256 (`model.type: hf` runs transformers attention, which takes any size); that
     the vocabulary size is a multiple of 128 (a published checkpoint keeps its own size) and not below the
     number of tokens of the run's tokenizer; that `dataset.max_seq_length` does not exceed
-    `model.max_position_embeddings`; and that the three length keys are equal. Packed documents with learned
-    positions have to be proven isolated by a rehearsal (TSK006); until then it warns.
+    `model.max_position_embeddings`; and that the three length keys are equal.
 
     ## Why is this bad?
-    At best the run fails after the queue. At worst it does not: with learned positions that continue across
-    packed documents, the loss still falls.
+    The run fails after the queue, or runs on slow kernels.
 
     ## Example
     ```yaml
@@ -127,7 +122,7 @@ def illegal_shape(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     runs_own_kernels = run.device == "cuda" and not family_of(run.config).modules
     yield from _heads(plan.shape, runs_own_kernels=runs_own_kernels)
     yield from _vocabulary(run, plan.assumptions.tokenizer)
-    yield from _lengths(run.config, plan, facts)
+    yield from _lengths(run.config, plan)
 
 
 def _heads(shape: ModelShape, *, runs_own_kernels: bool) -> Violations:
@@ -177,7 +172,7 @@ def fitting_vocabulary(config: RunConfig) -> str:
     return "remove model.vocab_size: the default is the size of the tokenizer"
 
 
-def _lengths(config: RunConfig, plan: Plan, facts: Facts) -> Violations:
+def _lengths(config: RunConfig, plan: Plan) -> Violations:
     positions, max_length = plan.shape.max_positions, plan.max_length.value
     if max_length > positions:
         yield Violation(
@@ -195,22 +190,6 @@ def _lengths(config: RunConfig, plan: Plan, facts: Facts) -> Violations:
                 f"{path} is {length}, but dataset.max_seq_length is {config.dataset.max_seq_length}",
                 f"remove {path}: the default is dataset.max_seq_length",
             )
-    if config.datacollator.pack_sequences and plan.shape.positions == "learned":
-        yield from _packed_learned_positions(plan, facts)
-
-
-def _packed_learned_positions(plan: Plan, facts: Facts) -> Violations:
-    """Judge the rehearsal's tests of packed documents; without a rehearsal, warn that none was done."""
-    if facts.rehearsal is None:
-        message = "documents with learned positions are packed: a rehearsal has to prove their isolation"
-        hint = "run neobert-launch preflight --level full, or set datacollator.pack_sequences to false"
-        yield Violation("datacollator.pack_sequences", message, hint, Severity.WARN)
-        return
-    answers = facts.rehearsal.answers
-    yield from missed(answer for answer in answers if answer.kind in OF_PACKED_ROWS)
-    absent = set(OF_PACKED_ROWS) - {answer.kind for answer in answers}
-    if absent:
-        raise CannotTellError(f"packed learned positions: not tested: {', '.join(sorted(absent))}")
 
 
 @rule("MOD003", "checkpointing-against-memory", severity=Severity.WARN, level=Level.STATIC)

@@ -36,9 +36,7 @@ class ModelConfig:
     max_position_embeddings: SequenceLength | None = key(
         None, "Maximum sequence length of the model in tokens; null: dataset.max_seq_length."
     )
-    rope: bool = key(
-        True, "Rotary position embeddings (RoPE); false: learned absolute positions (unpacked only)."
-    )
+    rope: bool = key(True, "Rotary position embeddings (RoPE); false: learned absolute positions.")
     rope_theta: PositiveFloat = key(10_000.0, "Base of the RoPE frequencies.")
     rms_norm: bool = key(True, "RMSNorm; false: LayerNorm (ablation).")
     norm_eps: PositiveFloat = key(1e-5, "Epsilon of the normalization layers.")
