@@ -7,14 +7,13 @@ from datetime import date
 
 import pytest
 
-from neobert.config import ConfigError
 from neobert.plan import Derived
 from profiles.registry import resolve_run
 from tests.validators.judging import FACTS
-from validators.core import findings_of, groups_needed, inapplicable_because, judge, levels_with_rules
+from validators.core import groups_needed, inapplicable_because, judge, levels_with_rules
 from validators.facts import NO_FACTS, ProbeRecord
-from validators.finding import CheckResult, Finding, Level, Severity, Status, blocks, verdict_of
-from validators.planning import assumptions_of, plan_run
+from validators.finding import CheckResult, Finding, Level, Severity, Status, verdict_of
+from validators.planning import plan_run
 from validators.rule import RULES
 
 TODAY = date(2026, 1, 15)
@@ -243,23 +242,7 @@ def test_verdict(findings, checks, strict, expected):
     assert (verdict.name, verdict.exit_code) == expected
 
 
-def test_a_machine_without_gpus_is_not_a_pass_for_a_cuda_profile():
-    findings, checks = judged("a100-prod")
-    assert verdict_of(findings, checks.values()).exit_code == 3
-    static_findings, static = judged("a100-prod", levels=(Level.STATIC,))
-    assert verdict_of(static_findings, static.values()).exit_code == 0
-
-
 # --- what is asked for, and what weighs ------------------------------------------------------------
-
-
-def test_what_the_loader_refuses_blocks(tmp_path):
-    path = tmp_path / "run.yaml"
-    path.write_text("trainer:\n  max_step: 5\n", encoding="utf-8")
-    with pytest.raises(ConfigError) as caught:
-        resolve_run(None, [path])
-    (found,) = findings_of(caught.value)
-    assert (found.code, found.severity, found.line) == ("CFG001", Severity.FAIL, 2)
 
 
 def test_levels_go_from_cheap_to_dear():
@@ -311,15 +294,3 @@ def test_a_rule_of_every_device_is_judged_on_a_cpu_where_any_of_its_facts_was_lo
     probed = replace(NO_FACTS, probes=(ProbeRecord(name="numerics", status="ok"),))
     assert inapplicable_because(rule, run, plan_run(run), probed) == ""
     assert inapplicable_because(rule, run, plan_run(run), NO_FACTS) == "cpu-demo requires no GPU"
-
-
-def test_warnings_block_only_where_it_is_asked_for():
-    warned = [finding(Severity.WARN)]
-    assert verdict_of(warned, []).name == "pass"
-    assert verdict_of(warned, [], strict=True).name == "fail"
-    assert not blocks(warned[0])
-    assert blocks(warned[0], strict=True)
-
-
-def test_a_run_for_any_gpu_is_planned_at_an_a100_and_three_tenths():
-    assert assumptions_of(resolve_run(None)).mfu == 0.3

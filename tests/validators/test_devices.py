@@ -75,12 +75,3 @@ def test_a_cpu_build_of_torch_is_no_fault_of_a_cpu_profile(judge_situation: Any)
     on_cpu = {"profile": "cpu-demo", "facts.imports.cuda_version": ""}
     assert judge_situation(on_cpu).status("HST008") is Status.SKIP
     assert judge_situation({"facts.imports.cuda_version": "", "facts.gpus": []}).of("HST008") == []
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_ranks_are_asked_where_there_are_several(processes: int, judge_situation: Any) -> None:
-    judged = judge_situation(
-        {"config.distributed.nproc_per_node": processes, "config.dataset.num_workers": 1}
-    )
-    is_skipped = {judged.status(code) is Status.SKIP for code in ("DST001", "DST002", "DST004", "DST005")}
-    assert is_skipped == {processes == 1}

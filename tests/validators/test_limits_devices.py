@@ -14,7 +14,6 @@ from tests.validators.judging import (
     healthy,
     run_of,
     with_device,
-    with_facts,
 )
 from validators.finding import Severity
 from validators.rules.gpu_health import _bus
@@ -80,11 +79,6 @@ def test_a_link_that_nobody_described_is_not_judged(changes: dict[str, Any]) -> 
     facts = replace(with_device(host_bytes_per_s=1.0), gpu_health=healthy(changes))
     assert found("GPU006", run_of(), facts) == []
     assert found("GPU006", run_of(), replace(facts, gpu_health=())) == []
-
-
-@pytest.mark.parametrize(("profile", "count"), [("a100-prod", 1), ("cpu-demo", 0), (None, 0)])
-def test_torch_without_cuda_matters_where_a_gpu_is_required(profile: str | None, count: int) -> None:
-    assert len(found("HST008", run_of(profile=profile), with_facts("imports", cuda_version=""))) == count
 
 
 @pytest.mark.parametrize(

@@ -39,18 +39,6 @@ def test_one_batch_is_learned(last: float, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "path", "rate"),
-    [
-        (("optimizer.lr=3",), "optimizer.lr", "optimizer.lr 3 "),
-        (("optimizer.muon_lr=2", "optimizer.lr=1e-3"), "optimizer.muon_lr", "optimizer.muon_lr 2 "),
-    ],
-)
-def test_the_rate_that_moves_too_much_is_named(overrides: tuple[str, ...], path: str, rate: str) -> None:
-    (one,) = found("OPT002", run_of("optimizer.name=muon", *overrides))
-    assert (one.path, one.message[: len(rate)]) == (path, rate)
-
-
-@pytest.mark.parametrize(
     ("overrides", "hint"),
     [
         (("optimizer.lr=5e-5",), "set optimizer.lr to 0.004, "),
@@ -133,12 +121,3 @@ def test_the_rate_is_the_planned_one_to_a_millionth(factor: float, count: int) -
 def test_products_in_no_declared_precision_are_none_of_it() -> None:
     (one,) = found("PRE003", run_of(), with_part("precision", product_flops={"float16": 1.0}))
     assert "float16 100%" in one.message
-
-
-def test_rotations_at_the_limit_are_right() -> None:
-    paths = FACTS.numerics.paths
-    for error, count in ((2.0**-10, 0), (2.0**-10 + 2.0**-30, 1)):
-        rotation = replace(paths[0].probes.rotation, largest_error=error)
-        path = replace(paths[0], probes=replace(paths[0].probes, rotation=rotation))
-        said = [one.message for one in found("NUM002", run_of(), with_facts("numerics", paths=(path,)))]
-        assert len([message for message in said if "reached by fp32" in message]) == count

@@ -36,13 +36,6 @@ def test_how_long_the_floor_may_hold(total: int, floor: float, severities: list[
     assert judged(*run) == [("scheduler.total_steps", severity) for severity in severities]
 
 
-def test_a_rate_that_is_zero_from_the_second_step() -> None:
-    run = ("scheduler.total_steps=1", "scheduler.warmup_steps=0", "scheduler.final_lr_ratio=0.0")
-    assert judged(*run) == [("scheduler.total_steps", None)]
-    (one,) = found("SCH001", run_of(*run, profile="h200-prod"))
-    assert "99,999 of 100,000 steps come after the decay, at 0 of the peak rate" in one.message
-
-
 @pytest.mark.parametrize(
     ("steps", "severities"),
     [(50_000, []), (50_001, [Severity.WARN]), (99_999, [Severity.WARN]), (100_000, [None])],
@@ -198,13 +191,3 @@ def test_lion_has_no_second_moment() -> None:
     assert found("OPT007", run_of("optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500"))
     lion = ("optimizer.name=lion", "optimizer.betas=[0.9, 0.999]", "trainer.max_steps=500")
     assert found("OPT007", run_of(*lion)) == []
-
-
-def test_steps_that_cut_nothing_may_be_as_many_as_one_likes() -> None:
-    padded = run_of(
-        "trainer.max_steps=1000",
-        "scheduler.warmup_steps=0",
-        "trainer.sequence_length_warmup_steps=1000",
-        "datacollator.pack_sequences=false",
-    )
-    assert [one for one in found("SCH001", padded) if "sequence-length" in one.message] == []

@@ -110,32 +110,12 @@ def test_checkpointing_that_would_just_fit_is_offered(step: float, count: int) -
     assert len(found("MOD003", run, device_memory_mib=device + step, memory_mib=2 * device)) == count
 
 
-def test_own_kernels_have_to_go_for_checkpointing() -> None:
-    run = run_of("model.kernel_backend=triton", "model.attn_backend=auto")
-    (one,) = found("MOD003", run, device_memory_mib=100_000.0, memory_mib=95_000.0)
-    assert "and model.kernel_backend to torch" in one.hint
-
-
 LARGE = ("trainer.per_device_train_batch_size=256", "trainer.gradient_accumulation_steps=1")
 LOWER, SHORTEN = (
     "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps",
     "lower dataset.max_seq_length, or use a smaller model",
 )
 RECOMPUTE = "set trainer.gradient_checkpointing to true"
-
-
-@pytest.mark.parametrize(
-    ("profile", "overrides", "hint"),
-    [
-        ("h200-prod", LARGE, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"),
-        ("a100-prod", LARGE, f"{LOWER}, or {RECOMPUTE} and model.kernel_backend to torch"),
-        ("a100-prod", ("trainer.per_device_train_batch_size=2048",), LOWER),
-        ("a100-prod", ("model.hidden_size=12288",), SHORTEN),
-    ],
-)
-def test_only_what_will_fit_is_advised(profile: str, overrides: tuple[str, ...], hint: str) -> None:
-    (one,) = found("MEM001", run_of(*overrides, profile=profile))
-    assert one.hint == hint
 
 
 def test_what_is_advised_where_the_kernels_recompute_nothing_is_accepted() -> None:

@@ -120,13 +120,6 @@ def test_every_masking_rate_is_judged_by_its_own_key() -> None:
     assert keys == ["datacollator.mlm_probability", "datacollator.mlm_probability_eval"]
 
 
-def test_targets_are_counted_in_what_a_device_takes_at_a_time() -> None:
-    tiny = ("dataset.max_seq_length=4", "trainer.per_device_train_batch_size=1")
-    assert found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.25")) == []
-    (one,) = found("DAT016", run_of(*tiny, "datacollator.mlm_probability=0.2"))
-    assert one.message == "20.000% of the tokens are masked: 0.8 on average in a microbatch of 4"
-
-
 CLASSIFIED = ("task=classification", "dataset.long_documents=truncate")
 
 
@@ -233,24 +226,6 @@ def test_scores_that_teach_nothing_or_are_far_from_zero(
     assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
     assert all(words == one.message for one in findings)
     assert found("DAT030", run, with_prepared(scores={})) == []
-
-
-@pytest.mark.parametrize(
-    ("trained", "evaluated", "severity", "words"),
-    [
-        ({"0": 5, "1": 5}, {"0": 1, "1": 1}, None, ""),
-        ({"0": 5}, {"0": 1}, Severity.FAIL, "all 5 training texts have label 0"),
-        ({"0": 5, "1": 5}, {"0": 1, "2": 1, "3": 1}, Severity.WARN, "labels 2, 3 of the evaluation"),
-        ({}, {"0": 1}, None, ""),
-    ],
-)
-def test_labels_of_training_and_evaluation(
-    trained: Any, evaluated: Any, severity: Severity | None, words: str
-) -> None:
-    facts = with_prepared(labels=trained, eval_labels=evaluated)
-    findings = found("DAT021", run_of(*CLASSIFIED), facts)
-    assert [one.severity or Severity.FAIL for one in findings] == ([] if severity is None else [severity])
-    assert all(words in one.message for one in findings)
 
 
 @pytest.mark.parametrize(
@@ -414,15 +389,6 @@ ADAPTED = (*CLASSIFIED, "adapter.type=lora", "model.pretrained_checkpoint=base",
 )
 def test_adapters_that_do_not_fit(overrides: tuple[str, ...], keys: list[str]) -> None:
     assert [one.path for one in found("TSK008", run_of(*ADAPTED, *overrides))] == keys
-
-
-@pytest.mark.parametrize(
-    ("targets", "message"),
-    [("[]", "names no layer"), ("[qkv, query]", "names query, which the blocks lack")],
-)
-def test_layers_that_get_no_adapter_are_named(targets: str, message: str) -> None:
-    [finding] = found("TSK008", run_of(*ADAPTED, f"adapter.target_modules={targets}"))
-    assert finding.message == f"target_modules {message}"
 
 
 def test_an_adapter_needs_peft() -> None:

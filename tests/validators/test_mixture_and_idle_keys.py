@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from tests.validators.judging import FACTS, found, run_of, with_facts
-from validators.facts_host import AccelerateFileFacts
-from validators.finding import CheckResult, Finding, Level, Severity, Status
 from validators.rules.budget import _size_key
 
 MIXTURE = "dataset.mixture=[{path: a, weight: 1}, {path: b, weight: 2}]"
@@ -60,20 +58,6 @@ def test_steps_next_to_a_percentage_are_idle(name: str) -> None:
     (one,) = found("CFG013", run_of(f"scheduler={{{name}_steps: 300, {name}_percent: 6}}"))
     assert (one.path, f"{percent} is set and takes precedence" in one.message) == (steps, True)
     assert found("CFG013", run_of(f"{steps}=300", f"{percent}=6")) == []
-
-
-@pytest.mark.parametrize(
-    ("override", "count"),
-    [
-        ("datacollator.mask_all=true", 1),
-        ("datacollator.mask_all=false", 0),
-        ("trainer.save_steps=100", 0),
-    ],
-)
-def test_a_key_that_the_task_does_not_read(override: str, count: int) -> None:
-    run = run_of(override, profile="cpu-classify")
-    said = [each for each in found("CFG013", run) if "in task classification" in each.message]
-    assert [each.path for each in said] == ["datacollator.mask_all"] * count
 
 
 def test_a_key_that_the_task_does_not_read_is_named_once() -> None:
@@ -166,23 +150,3 @@ def test_uncommitted_changes_name_their_base(sha: str, base: str) -> None:
     facts = with_facts("git", is_repository=True, is_dirty=True, diff_saved=False, sha=sha)
     [finding] = found("HST002", run_of(), facts)
     assert finding.message == f"uncommitted changes on {base} are not stored"
-
-
-@pytest.mark.parametrize(("is_named", "severity"), [(False, Severity.WARN), (True, None)])
-def test_an_accelerate_file_fails_only_where_the_environment_names_it(
-    is_named: bool, severity: Severity | None
-) -> None:
-    file = AccelerateFileFacts(
-        path="default_config.yaml", is_named=is_named, distributed_type="DEEPSPEED", fsdp_version="", error=""
-    )
-    [finding] = found("HST009", run_of(), with_facts("host", accelerate_file=file))
-    assert finding.severity is severity
-
-
-def test_a_finding_has_no_place_and_no_waiver_by_default() -> None:
-    finding = Finding("A001", "a", Severity.WARN, "key", "message", "hint")
-    assert (finding.file, finding.line, finding.column, finding.waived) == ("", 0, 0, False)
-    inherited = finding.inherited_file, finding.inherited_line, finding.inherited_column
-    assert inherited == ("", 0, 0)
-    result = CheckResult("A001", "a", Level.STATIC, Status.PASS, True, "")
-    assert result.duration_s == 0.0
