@@ -1,7 +1,6 @@
 """Loss of a masked language model on held-out passages with fixed masks.
 
 Independent of trainer and model class.
-    python benchmarks/held_out.py PASSAGES.npz FOLDER...    # folders that transformers loads
 
 Each passage is a row of its own. In each of three passes another 15 % of its tokens, markers excepted, are
 replaced by [MASK]; the same ones for every model. The loss is the mean over all masked tokens, in fp32 from
@@ -10,8 +9,6 @@ logits that the model computes in bf16 on a GPU.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -86,21 +83,3 @@ def evaluate(logits_of: LogitsOf, path: Path, device: str) -> dict[str, float]:
         others = [side for side in (TEST, WIKITEXT) if side in arrays]
     losses = {f"{side}_loss": held_out(logits_of, path, device, side=side)["loss"] for side in others}
     return {**held_out(logits_of, path, device), **losses}
-
-
-def main() -> None:
-    from transformers import AutoModelForMaskedLM
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("passages", type=Path)
-    parser.add_argument("folder", type=Path, nargs="+")
-    chosen = parser.parse_args()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    for folder in chosen.folder:
-        model = AutoModelForMaskedLM.from_pretrained(folder, trust_remote_code=True).to(device).eval()
-        found = evaluate(lambda ids, mask, model=model: model(ids, mask).logits, chosen.passages, device)
-        print(json.dumps({"folder": folder.name, **found}))
-
-
-if __name__ == "__main__":
-    main()

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -252,7 +250,6 @@ def main() -> None:
     parser.add_argument("recipes", type=Path)
     parser.add_argument("--size", choices=list(SIZES), default="53M")
     parser.add_argument("--rows", type=int, default=64, help="of 512 tokens, in a step")
-    parser.add_argument("--until", type=float, default=math.inf, help="Unix time; start no recipe after it")
     parser.add_argument("--output", type=Path, required=True)
     chosen = parser.parse_args()
     recipes = [{**BASE, **recipe} for recipe in json.loads(chosen.recipes.read_text())]
@@ -260,10 +257,7 @@ def main() -> None:
         parser.error(f"recipes set {', '.join(sorted(unknown))}; known are {', '.join(BASE)}")
     peer = compiled(chosen.work.resolve(), chosen.size, chosen.rows)
     print(json.dumps(peer.kernels), flush=True)
-    for index, recipe in enumerate(recipes):
-        if time.time() > chosen.until:
-            print(f"{len(recipes) - index} recipes not run")
-            break
+    for recipe in recipes:
         line = {**peer.train(recipe), **peer.evaluate()}
         with chosen.output.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")

@@ -1,11 +1,11 @@
 """This trainer on its recipe against `transformers.Trainer` with ModernBERT: by the clock and by tokens.
 
-    python benchmarks/time_to_loss.py WORK RESULTS [--optimizers adamw muon] [--seconds 560] [--output DIR]
+    python benchmarks/time_to_loss.py WORK RESULTS [--optimizers adamw muon] [--output DIR]
 
-WORK holds what `passages.py` wrote; RESULTS keeps finished runs (`trial_runner.py`), of one text. The peer
+WORK holds what `passages.py` wrote; RESULTS keeps finished runs (`trials.py`), of one text. The peer
 (`peer_trainer.py`) is tuned with each optimizer: a short run at five rates and at another weight decay.
 The best by the loss on held-out passages runs with three seeds, and so does this trainer's recipe
-(`recipe_screen.py`) at several numbers of steps. All figures are of the test passages, which no choice has
+(`own_trainer.py`) at several numbers of steps. All figures are of the test passages, which no choice has
 seen. `time-to-loss` is this trainer's time at the peer's loss (interpolated) over the peer's time;
 `loss-at-equal-tokens` the difference of the losses. Both are against the better optimizer of the peer.
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from measurement import write_measurement
-from trial_runner import compare
 from trials import (
-    CONFIG,
     DEFAULT_KERNELS,
     INTERVALS,
     RECIPE,
@@ -33,17 +33,19 @@ from trials import (
     ours,
     peer,
     ratio,
+    run_missing,
     runs_of,
     summary,
 )
 
 LOSS = "test_loss"
+INPUTS = ("train.jsonl", "passages.npz", "tokenizer")
 PIECE = 64
 STEPS, PEER_STEPS, TUNING_STEPS = (900, 675, 495), 900, 400
 """Of 32,768 tokens: one pass over the training text (`corpus/build.py`) at most. Rows of this trainer hold
 some filler, so that as many of its steps have no more tokens than the peer's."""
 RATES = {"adamw": (5e-4, 1e-3, 2e-3, 3e-3, 4e-3), "muon": (1e-3, 2e-3, 4e-3, 6e-3, 8e-3)}
-DECAYS = {"adamw": (0.01, 0.1), "muon": (RECIPE["weight_decay"], 0.1)}
+DECAYS = {"adamw": (0.01, 0.1), "muon": (RECIPE["optimizer"]["weight_decay"], 0.1)}
 """Of all rates, and of the middle one."""
 
 
@@ -119,8 +121,8 @@ def own(chosen: argparse.Namespace) -> dict[int, Trial]:
 def config_of(steps: int, kernels: str) -> dict[str, Any]:
     """Return the recipe's config: the first quarter of the steps in short pieces."""
     pieces = {"sequence_length_warmup_steps": steps // 4, "sequence_length_warmup_length": PIECE}
-    model = CONFIG["model"] | ({} if kernels == DEFAULT_KERNELS else {"kernel_backend": kernels})
-    return {**CONFIG, "model": model, "trainer": CONFIG["trainer"] | pieces}
+    model = RECIPE["model"] | ({} if kernels == DEFAULT_KERNELS else {"kernel_backend": kernels})
+    return {**RECIPE, "model": model, "trainer": RECIPE["trainer"] | pieces}
 
 
 def judge(chosen: argparse.Namespace) -> dict[str, Any]:
@@ -130,7 +132,6 @@ def judge(chosen: argparse.Namespace) -> dict[str, Any]:
     against = {optimizer: judge_one(chosen, optimizer, mine) for optimizer in chosen.optimizers}
     theirs = {name: runs_of(chosen.results, tuning(chosen, name).name) for name in chosen.optimizers}
     return {
-        "recipe": RECIPE,
         "config": {steps: config_of(steps, chosen.kernels) for steps in chosen.steps},
         "kernels": chosen.kernels,
         "rows": ROWS[chosen.size],
@@ -215,7 +216,12 @@ def report(chosen: argparse.Namespace) -> str:
     return "\n".join(lines)
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--size", choices=list(ROWS), default="53M")
+    parser.add_argument("--output", type=Path, help="folder of the JSON files")
     parser.add_argument("--steps", type=int, nargs="+", default=list(STEPS), help="of this trainer")
     parser.add_argument("--kernels", default=DEFAULT_KERNELS, help="of this trainer")
     parser.add_argument("--peer-steps", type=int, default=PEER_STEPS)
@@ -223,7 +229,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--optimizers", nargs="+", choices=list(RATES), default=list(RATES), help="of the peer"
     )
+    chosen = parser.parse_args()
+    chosen.work, chosen.results = chosen.work.resolve(), chosen.results.resolve()
+    if absent := [name for name in INPUTS if not (chosen.work / name).exists()]:
+        parser.error(f"{chosen.work.name} has no {', '.join(absent)}: see docs/learning.md")
+    chosen.results.mkdir(parents=True, exist_ok=True)
+    return chosen
+
+
+def main() -> None:
+    chosen = parse()
+    print(report(chosen), flush=True)
+    failed = run_missing(lambda: wanted(chosen), lambda: print(report(chosen), flush=True), chosen.results)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":
-    compare(__doc__, add_options, wanted, report)
+    main()

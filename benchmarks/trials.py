@@ -1,6 +1,7 @@
-"""Runs of this trainer and of `transformers.Trainer` on the same text, and their results.
+"""Runs of this trainer and of `transformers.Trainer` on the same text, one after another, and their results.
 
-`time_to_loss.py` compares them; `trial_runner.py` runs what is missing.
+A folder of results has NAME.jsonl, a line for each finished run. Commands add up: one that was stopped
+continues where it was, and a trial whose recipe changed has another name.
 """
 
 from __future__ import annotations
@@ -8,11 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
+
+from launcher.process.child_start import dying_with_parent
 
 HERE = Path(__file__).parent
 Run = Mapping[str, Any]
@@ -23,27 +29,23 @@ T_95 = 4.303
 """Student's t for a 95 % interval of the mean of three seeds."""
 INTERVALS = "95 %, Student's t over the seeds; of ratios, on their logarithms"
 
-START_S = 60.0
-"""Of a process on a GPU until its first step, at most: imports, text, compilation."""
 SHARE = 0.3
 ROWS = {"53M": 64, "245M": 64, "tiny": 2}
 """In a step of either side."""
-STEP_S, RESET_S = {"53M": 0.034, "245M": 0.11, "tiny": 0.034}, 6.0
-"""Of this trainer, at most; and before its first step in each run."""
-PEER_STEP_S, PEER_RESET_S = {"53M": 0.05, "245M": 0.16, "tiny": 0.05}, 25.0
-"""Of the peer, at most; and before its first step and for its evaluation in each run."""
-RECIPE: dict[str, Any] = {
-    "init": "scaled",
-    "optimizer": "muon",
-    "muon_lr": 4e-3,
-    "lr": 2e-3,
-    "weight_decay": 0.5,
-    "shape": "linear",
-}
-CONFIG: dict[str, dict[str, Any]] = {
-    "model": {"embedding_multiplier": 22.6, "intermediate_size": 2016},
+RECIPE: dict[str, dict[str, Any]] = {
+    "model": {"init": "scaled", "embedding_multiplier": 22.6, "intermediate_size": 2016},
     "datacollator": {"mlm_probability": SHARE},
-    "trainer": {"cuda_graphs": True},
+    "optimizer": {
+        "name": "muon",
+        "muon_lr": 4e-3,
+        "lr": 2e-3,
+        "betas": [0.9, 0.98],
+        "weight_decay": 0.5,
+        "muon_momentum": 0.95,
+        "muon_split": "projections",
+    },
+    "scheduler": {"name": "linear", "warmup_percent": 10.0, "decay_percent": None, "final_lr_ratio": 0.0},
+    "trainer": {"cuda_graphs": True, "gradient_clipping": 1.0},
 }
 """The feed-forward width, 1,344, is that of the peer."""
 DEFAULT_KERNELS = "fused"
@@ -57,30 +59,25 @@ class Trial:
     Attributes:
         name: of its files in the folder of results.
         command: a program that appends a line of JSON to a file for each recipe of another file.
-        run_s: of its longest recipe; none starts with less time left.
-        start_s: before its first recipe.
     """
 
     name: str
     command: tuple[str, ...]
     recipes: tuple[Mapping[str, Any], ...]
-    run_s: float
-    start_s: float = START_S
 
 
 def peer(work: Path, title: str, recipes: Iterable[Mapping[str, Any]], *, size: str) -> Trial:
     """Describe runs of the peer; keys as in `peer_trainer.BASE`."""
     chosen = tuple({"share": SHARE, **recipe} for recipe in recipes)
-    return trial("peer_trainer.py", work, title, chosen, size, (), (PEER_RESET_S, PEER_STEP_S[size]))
+    return trial("peer_trainer.py", work, title, chosen, size, ())
 
 
 def ours(
     work: Path, title: str, recipes: Iterable[Mapping[str, Any]], *, size: str, config: Mapping[str, Any]
 ) -> Trial:
-    """Describe runs of this trainer, which differ from the recipe in the given keys."""
-    chosen = tuple({**RECIPE, **recipe} for recipe in recipes)
+    """Describe runs of this trainer: seeds and numbers of steps of one config."""
     options = ("--config", json.dumps(config, sort_keys=True))
-    return trial("recipe_screen.py", work, title, chosen, size, options, (RESET_S, STEP_S[size]))
+    return trial("own_trainer.py", work, title, tuple(recipes), size, options)
 
 
 def trial(
@@ -90,12 +87,9 @@ def trial(
     recipes: tuple[Mapping[str, Any], ...],
     size: str,
     options: tuple[str, ...],
-    prices_s: tuple[float, float],
 ) -> Trial:
-    """Describe a process; prices are those of a run and of each of its steps."""
     options = ("--size", size, "--rows", str(ROWS[size]), *options)
-    run_s = prices_s[0] + prices_s[1] * max(recipe["steps"] for recipe in recipes)
-    return Trial(unique(title, options, recipes), (str(HERE / program), *options, str(work)), recipes, run_s)
+    return Trial(unique(title, options, recipes), (str(HERE / program), *options, str(work)), recipes)
 
 
 def unique(title: str, options: Sequence[str], recipes: Sequence[Mapping[str, Any]]) -> str:
@@ -166,3 +160,28 @@ def summary(runs: Sequence[Run], key: str = "loss") -> dict[str, Any] | None:
 def column(found: Mapping[str, Any], key: str) -> list[float]:
     """Return a value of each run of a summary."""
     return [run[key] for run in found["runs"]]
+
+
+def run_missing(wanted: Callable[[], Iterable[Trial]], ended: Callable[[], None], results: Path) -> list[str]:
+    """Run what is missing; return the names of trials that failed, which are not started again."""
+    failed: list[str] = []
+    while left := [trial for trial in missing(wanted(), results) if trial.name not in failed]:
+        if run(left[0], results) or missing(left[:1], results):
+            failed.append(left[0].name)
+        ended()
+    return failed
+
+
+def missing(wanted: Iterable[Trial], results: Path) -> list[Trial]:
+    return [trial for trial in wanted if len(runs_of(results, trial.name)) < len(trial.recipes)]
+
+
+def run(trial: Trial, results: Path) -> int:
+    """Run what is left of a trial; return its exit code. A killed command ends its trial too."""
+    print(trial.name, flush=True)
+    left = trial.recipes[len(runs_of(results, trial.name)) :]
+    recipes = results / f"{trial.name}.recipes"
+    recipes.write_text(json.dumps(left), encoding="utf-8")
+    output = ["--output", str(result_path(results, trial.name))]
+    command = [sys.executable, *trial.command, str(recipes), *output]
+    return subprocess.run(command, preexec_fn=dying_with_parent(signal.SIGTERM), check=False).returncode

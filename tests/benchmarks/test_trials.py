@@ -1,23 +1,18 @@
-"""Budget and continuation of trials, with fake benchmarks that need neither a GPU nor torch."""
+"""Continuation of trials, with fake benchmarks that need neither a GPU nor torch."""
 
 from __future__ import annotations
 
 import argparse
-import time
 
 import pytest
-import trial_runner
-from trials import Trial, result_path, runs_of, unique
+from trials import Trial, missing, result_path, run_missing, runs_of, unique
 
 BENCHMARK = """
-import json, sys, time
-recipes, _, until, _, output = sys.argv[1:]
+import json, sys
+recipes, _, output = sys.argv[1:]
 for recipe in json.load(open(recipes)):
-    if time.time() > float(until):
-        break
     if "fail" in recipe:
         sys.exit(3)
-    time.sleep(recipe.get("sleep", 0))
     with open(output, "a") as file:
         file.write(json.dumps({"loss": 1.0, "seconds": 2.0, **recipe}) + "\\n")
 """
@@ -26,16 +21,16 @@ for recipe in json.load(open(recipes)):
 @pytest.fixture
 def chosen(tmp_path):
     (tmp_path / "fake.py").write_text(BENCHMARK)
-    return argparse.Namespace(results=tmp_path, until=time.time() + 100.0)
+    return argparse.Namespace(results=tmp_path)
 
 
-def trial(chosen, title, *recipes, run_s=1.0, start_s=0.0) -> Trial:
+def trial(chosen, title, *recipes) -> Trial:
     command = (str(chosen.results / "fake.py"),)
-    return Trial(unique(title, (), recipes), command, recipes, run_s, start_s)
+    return Trial(unique(title, (), recipes), command, recipes)
 
 
 def run(chosen, *trials: Trial) -> list[str]:
-    return trial_runner.run_missing(lambda: trials, lambda: None, chosen)
+    return run_missing(lambda: trials, lambda: None, chosen.results)
 
 
 def ids(chosen, trial: Trial) -> list[int]:
@@ -52,28 +47,14 @@ def test_a_finished_run_is_kept_and_the_rest_is_added(chosen):
 
 def test_another_recipe_is_another_trial(chosen):
     run(chosen, trial(chosen, "one", {"lr": 1}))
-    assert trial_runner.missing([trial(chosen, "one", {"lr": 1})], chosen.results) == []
-    assert len(trial_runner.missing([trial(chosen, "one", {"lr": 2})], chosen.results)) == 1
+    assert missing([trial(chosen, "one", {"lr": 1})], chosen.results) == []
+    assert len(missing([trial(chosen, "one", {"lr": 2})], chosen.results)) == 1
 
 
 def test_a_failure_keeps_the_runs_before_it_and_stops_no_other_trial(chosen):
     bad, good = trial(chosen, "bad", {"id": 0}, {"fail": 1}), trial(chosen, "good", {"id": 0})
     assert run(chosen, bad, good) == [bad.name]
     assert (ids(chosen, bad), ids(chosen, good)) == ([0], [0])
-
-
-def test_nothing_starts_that_would_end_too_late(chosen):
-    chosen.until = time.time() + 30
-    long, short = trial(chosen, "long", {"id": 0}, start_s=30), trial(chosen, "short", {"id": 0})
-    assert run(chosen, long, short) == []
-    assert (ids(chosen, long), ids(chosen, short)) == ([], [0])
-
-
-def test_a_trial_of_several_runs_fills_the_time_and_leaves_the_rest(chosen):
-    chosen.until = time.time() + 2.5
-    several = trial(chosen, "several", *({"sleep": 0.7, "id": index} for index in range(6)))
-    assert run(chosen, several) == []
-    assert 1 <= len(ids(chosen, several)) < 6
 
 
 def test_what_can_be_named_later_runs_in_the_same_command(chosen):
@@ -85,6 +66,6 @@ def test_what_can_be_named_later_runs_in_the_same_command(chosen):
         if ids(chosen, first):
             yield second
 
-    assert trial_runner.run_missing(wanted, lambda: reports.append(1), chosen) == []
+    assert run_missing(wanted, lambda: reports.append(1), chosen.results) == []
     assert ids(chosen, second) == [0]
     assert len(reports) == 2, "one after each trial"
