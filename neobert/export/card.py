@@ -43,6 +43,16 @@ LoraConfig(task_type="SEQ_CLS", target_modules="all-linear", modules_to_save=["d
 ```
 """
 
+HIDDEN_STATES = """
+```python
+from transformers import AutoModel
+
+encoder = AutoModel.from_pretrained("PATH_OR_NAME", trust_remote_code=True)
+```
+
+An embedding of a text is {pooling} (`config.pooling`); padding on either side changes nothing.
+"""
+
 EMBEDDER = """
 ```python
 from sentence_transformers import SentenceTransformer
@@ -143,7 +153,7 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 
 def model_card(model: PreTrainedModel) -> str:
-    """Return the text of README.md for a NeoBERT with any head, or for a transformers model."""
+    """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
     if not isinstance(model, NeoBERTPreTrainedModel):
         return _transformers_card(
             model, "transformers", LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
@@ -214,6 +224,10 @@ def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     }
 
 
+def _encoder(model: NeoBERTPreTrainedModel) -> dict[str, str]:
+    return {**ENCODER, "usage": HIDDEN_STATES.format(pooling=POOLED[model.config.pooling])}
+
+
 def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
     labels = "It predicts one score per text." if is_score else f"Labels: {_labels(model)}."
@@ -241,6 +255,7 @@ def _labels(model: NeoBERTPreTrainedModel) -> str:
 
 
 _CARDS = {
+    "NeoBERT": _encoder,
     "NeoBERTForSequenceClassification": _classifier,
     "NeoBERTForTokenClassification": _tagger,
 }

@@ -63,6 +63,7 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         state = join_gates(state)
         if model.config.tie_word_embeddings:
             state = _without_tied_copy(state, path)
+    state, of_head = of_same_depth(state, model)
     own, found = model.state_dict(), state
     if may_lack:
         state = {
@@ -80,8 +81,22 @@ def load_weights(model: PreTrainedModel, path: Path, may_lack: tuple[str, ...] =
         num_parameters=sum(tensor.numel() for tensor in state.values()),
         dtypes=tuple(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in state.values()})),
         initialized=tuple(sorted(own_weights(model).keys() - state.keys())),
-        unused=tuple(sorted(found.keys() - own.keys())),
+        unused=tuple(sorted((found.keys() - own.keys()) | of_head)),
     )
+
+
+def of_same_depth(state: StateDict, model: PreTrainedModel) -> tuple[StateDict, set[str]]:
+    """Return weights by their names in the model, and the names of head weights that an encoder leaves out.
+
+    The names of an encoder have the prefix `base_model_prefix` below a head, and none in an encoder alone.
+    """
+    prefix = f"{model.base_model_prefix}."
+    below = {name for name in state if name.startswith(prefix)}
+    if model.base_model is model and below:
+        return {name.removeprefix(prefix): state[name] for name in below}, state.keys() - below
+    if model.base_model is not model and not below:
+        return {prefix + name: each for name, each in state.items()}, set()
+    return state, set()
 
 
 def read_weights(path: Path) -> StateDict:

@@ -109,7 +109,7 @@ class TaskSpec:
     Attributes:
         keys: name of the task, its section and its metrics; `reports` selects from the metrics.
         summary: one line for reports.
-        auto_class: the transformers class that loads checkpoints of the task.
+        auto_class: the transformers class that loads checkpoints of the task; AutoModel has no head.
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
@@ -158,6 +158,11 @@ class TaskSpec:
     def reads_text(self) -> bool:
         """Return whether the targets are tokens of the text, which needs no labels."""
         return self.predicts in ("masked", "next")
+
+    @property
+    def has_head(self) -> bool:
+        """Return whether the model has a head; else the loss is one of hidden states."""
+        return self.auto_class != "AutoModel"
 
     @property
     def labels_tokens(self) -> bool:

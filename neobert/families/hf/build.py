@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -27,7 +28,7 @@ from neobert.export.weights import LoadReport
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
-from neobert.families.hf.parts import CLASSIFIER_POOLING, MASKED, blocks_of, head_of, layouts_of
+from neobert.families.hf.parts import BARE, CLASSIFIER_POOLING, MASKED, blocks_of, head_of, layouts_of
 from neobert.families.hf.settings import CODE, read_settings, reason_of
 from neobert.families.hf.spec import max_positions, section_of, unsupported
 from neobert.families.table import longest_row, requested_kernels, shape_of
@@ -53,14 +54,17 @@ def build(
     auto_class: str,
     settings: Mapping[str, Any],
 ) -> Backbone:
-    """Build the encoder with a head of transformers, initialized by transformers.
+    """Build the encoder with a head of transformers, or without, initialized by transformers.
 
     Raises `ProjectError` for keys that these models do not support.
     """
     for key, problem, hint in unsupported(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
+    if auto_class == BARE:  # the task pools
+        settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
-    model = _auto(auto_class).from_config(configuration, dtype=torch.float32).train()
+    own = _without_pooler(auto_class, configuration)
+    model = _auto(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     if config.trainer.gradient_checkpointing:
         _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
     spec = shape_of(config, vocab_size).attention
@@ -77,7 +81,7 @@ def build(
 def backbone_of(
     model: PreTrainedModel, auto_class: str, spec: AttentionSpec, kernel: Backend | None = None
 ) -> Backbone:
-    """Return the backbone of a transformers encoder with the head of an auto class.
+    """Return the backbone of a transformers encoder with the head of an auto class, or with none.
 
     `kernel`: of attention over packed rows; None: rows are padded.
     """
@@ -204,7 +208,7 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
 def _may_lack(model: PreTrainedModel, auto_class: str, name: str) -> bool:
     base = f"{model.base_model_prefix}."
     is_head = not name.startswith(base) or name.startswith(f"{base}pooler.")
-    return is_head and auto_class != MASKED
+    return is_head and auto_class not in (MASKED, BARE)
 
 
 def read_model(
@@ -219,7 +223,7 @@ def read_model(
     try:
         model, report = _auto(auto_class).from_pretrained(
             folder,
-            **({} if config is None else {"config": config}),
+            **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
             dtype=torch.float32,
             local_files_only=True,
             use_safetensors=True,
@@ -242,3 +246,11 @@ def refuse_absent(names: Sequence[str], folder: Path, hint: str) -> None:
 
 def _auto(auto_class: str) -> Any:
     return getattr(transformers, auto_class)
+
+
+def _without_pooler(auto_class: str, configuration: PretrainedConfig) -> dict[str, bool]:
+    """Return the argument by which an encoder alone has no pooling layer, whose weights would not train."""
+    if auto_class != BARE:
+        return {}
+    takes = signature(AutoModel._model_mapping[type(configuration)].__init__).parameters
+    return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}

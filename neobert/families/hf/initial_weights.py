@@ -64,7 +64,7 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     folder = folder_of_weights(path)
     found = {name.removeprefix(prefix): size for name, size in tensor_shapes(folder).items()}
     wanted = dict(expected(shape))
-    if spec_of(config).predicts == "labels":  # whose head may be new
+    if not spec_of(config).reads_text:  # its head may be new, or there is none
         wanted = {name: size for name, size in wanted.items() if not name.startswith(HEADS)}
     absent = [name for name in wanted if name not in found]
     other = [name for name, size in wanted.items() if found.get(name, size) != size]

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from neobert.families.backbone import Head
 from neobert.optim.fused_rows import GATE_UP, PROJECTION, STACKED_QKV, WHOLE, Layout
 
-MASKED, TEXTS, TOKENS = (
+BARE, MASKED, TEXTS, TOKENS = (
+    "AutoModel",
     "AutoModelForMaskedLM",
     "AutoModelForSequenceClassification",
     "AutoModelForTokenClassification",
@@ -92,6 +93,6 @@ def layouts_of(model: Any) -> dict[str, Layout]:
     return PARTS[model.config.model_type].layouts(model.config.num_attention_heads)
 
 
-def head_of(model: Any, auto_class: str) -> Head:
-    """Return the head of a model that an auto class built."""
-    return PARTS[model.config.model_type].heads[auto_class](model)
+def head_of(model: Any, auto_class: str) -> Head | None:
+    """Return the head of a model that an auto class built; None without one."""
+    return None if auto_class == BARE else PARTS[model.config.model_type].heads[auto_class](model)

@@ -186,7 +186,8 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
     poolings = _architecture_of(settings).poolings
-    pooling = spec_of(config).model_settings(config).get("pooling")
+    task = spec_of(config)
+    pooling = task.model_settings(config).get("pooling") if task.has_head else None
     if pooling is not None and not poolings:
         yield Unsupported("task", "this architecture has no classifier of texts", "set task to pretrain")
     elif pooling is not None and pooling not in poolings:

@@ -19,6 +19,7 @@ from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.kernels.plain_attention import plain_attention
 from neobert.model import (
+    NeoBERT,
     NeoBERTForSequenceClassification,
     NeoBERTForTokenClassification,
     NeoBERTLMHead,
@@ -34,6 +35,7 @@ from neobert.plan.kernels import exchange_overlaps
 log = logging.getLogger(__name__)
 
 MODELS: Mapping[str, type[NeoBERTPreTrainedModel]] = {
+    "AutoModel": NeoBERT,
     "AutoModelForMaskedLM": NeoBERTLMHead,
     "AutoModelForSequenceClassification": NeoBERTForSequenceClassification,
     "AutoModelForTokenClassification": NeoBERTForTokenClassification,
@@ -56,7 +58,7 @@ def build(
     auto_class: str,
     settings: Mapping[str, Any],
 ) -> Backbone:
-    """Build an encoder with a head, with random weights, and choose the kernels of its step.
+    """Build an encoder, with a head or without, with random weights, and choose the kernels of its step.
 
     `settings` are arguments of `NeoBERTConfig`. Raises `ProjectError` ATT001 if a kernel that the config
     names cannot run.
@@ -76,7 +78,7 @@ def build(
 
 
 def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> Backbone:
-    """Return the backbone of a NeoBERT with any head."""
+    """Return the backbone of a NeoBERT with any head, or with none."""
     encoder, is_lm, config = model.base_model, isinstance(model, NeoBERTLMHead), model.config
     heads = config.num_attention_heads
     spec = AttentionSpec(heads=heads, kv_heads=heads, head_size=config.dim_head)
@@ -109,10 +111,9 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
     )
 
 
-def _head_of(model: NeoBERTPreTrainedModel) -> Head:
+def _head_of(model: NeoBERTPreTrainedModel) -> Head | None:
     if isinstance(model, NeoBERTForSequenceClassification):
         return Head(model.classifier, model.features, model.config.pooling)
     if isinstance(model, NeoBERTForTokenClassification):
         return Head(model.classifier, model.dropout)
-    assert isinstance(model, NeoBERTLMHead)
-    return Head(model.decoder)
+    return Head(model.decoder) if isinstance(model, NeoBERTLMHead) else None

@@ -21,6 +21,7 @@ from neobert.metric_names import EVAL, on_source
 from neobert.optim import step_unless
 from neobert.plan.pieces import piece_length_at
 from neobert.runfiles.phases import COLLECTIVE, COMPILE, DATA_WAIT, EVALUATION, FIRST_STEPS, STEP
+from neobert.training.guards.untrained import refuse_untrained
 from neobert.training.loop.hooks import Hook, StepReport
 from neobert.training.loop.signals import StopRequested
 from neobert.training.loop.task import Batch, StepServices
@@ -81,6 +82,8 @@ def run_step(trainer: Trainer) -> None:
             num_targets, num_tokens = agree(trainer, batches)
         trainer.phases.enter(COMPILE if is_early else STEP)
         loss_sum = (trainer.task.step or accumulate)(trainer, batches, num_targets)
+        if progress.step == 0 and any(batch.num_targets for batch in batches):
+            refuse_untrained(trainer.task.model.named_parameters())
         stopwatch.backward_is_launched()
         with stopwatch.section("clip"):
             judge_and_clip(trainer, batches, loss_sum, num_targets)
