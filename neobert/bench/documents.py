@@ -17,8 +17,8 @@ from neobert.data.examples import examples_of
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import LengthStatistics, TokenStore
-from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle
+from neobert.data.tokenize.trained import marker_template
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.vocabulary import VOCAB_MULTIPLE, vocabulary_rows
@@ -43,11 +43,11 @@ def synthesize(config: RunConfig, folder: Path) -> PreparedData:
     return PreparedData(folder, store, None, tokenizer, fingerprint, {})
 
 
-def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw document lengths in tokens, including special tokens, within the length limits of the config."""
+def draw_lengths(config: RunConfig, shortest: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Draw document lengths, of at least `shortest` tokens, within the length limits of the config."""
     capacity = config.trainer.per_device_train_batch_size * longest_row(config)
     wanted = min(MICROBATCHES * capacity, max(MOST_TOKENS, 2 * capacity))
-    shortest = max(config.dataset.min_length, NUM_MARKERS + 1)
+    shortest = max(config.dataset.min_length, shortest)
     count = wanted // shortest + 1
     drawn = np.exp(generator.normal(log(MEDIAN_TOKENS), SIGMA, size=min(count, wanted)))
     lengths = np.clip(np.rint(drawn), shortest, segment_length(config)).astype(np.int64)
@@ -55,13 +55,13 @@ def draw_lengths(config: RunConfig, generator: np.random.Generator) -> NDArray[n
 
 
 def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
-    generator = np.random.default_rng(SEED)
-    lengths = draw_lengths(config, generator)
+    generator, framing = np.random.default_rng(SEED), tokenizer.framing
+    lengths = draw_lengths(config, framing.size + 1, generator)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     # A skewed distribution of words, so that there is something to learn.
     ranks = (len(tokenizer.random_ids) * generator.random(int(offsets[-1])) ** 3).astype(np.int64)
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
-    tokens[offsets[:-1]], tokens[offsets[1:] - 1] = tokenizer.cls_id, tokenizer.sep_id
+    tokens[offsets[:-1]], tokens[offsets[1:] - 1] = *framing.start, *framing.end
     columns = examples_of(config).synthetic_columns(lengths, generator)
     per_token = frozenset(name for name, values in columns.items() if len(values) == len(tokens))
     return TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns, per_token)
@@ -85,5 +85,6 @@ def _tokenizer(config: RunConfig) -> TokenizerBundle:
     words = (f"w{number}" for number in range(size - len(special)))
     vocabulary = {word: number for number, word in enumerate((*special, *words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=ROLES["unk_token"]))
+    tokenizer.post_processor = marker_template(ROLES["cls_token"], ROLES["sep_token"], tokenizer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ROLES, mask_token="[MASK]")
     return bundle(fast, size, "synthetic documents")

@@ -145,7 +145,9 @@ class Encoder:
                 if following is not None:
                     ahead.append(thread.submit(self.tokenizer.tokenize, following))
                 self.counts.add(counts)
-                yield sequences
+                # Nothing frames an empty text of some tokenizers, and a model needs a token.
+                filler = np.array([self.tokenizer.bundle.filler_id], np.int64)
+                yield [each if len(each) else filler for each in sequences]
 
     def _start(
         self, sequences: Sequence[Tokens], on_progress: OnProgress
@@ -162,7 +164,7 @@ class Encoder:
     @torch.no_grad()
     def _embed(self, sequences: Sequence[Tokens]) -> Tensor:
         """Embed the texts of one run: fp32 [K, D]."""
-        run = pack(sequences, self.tokenizer.bundle.pad_id, self.model.multiple).to(self.model.device)
+        run = pack(sequences, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
         hidden = self.model.hidden(run).to(torch.float32)
         pooled = pool(hidden, None, self.pooling, run.cu_seqlens)[: len(sequences)]
         return F.normalize(pooled, dim=-1) if self.normalizes else pooled

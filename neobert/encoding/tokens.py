@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.encoding import NUM_MARKERS, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.encoding import SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
@@ -17,7 +17,7 @@ from neobert.runfiles.model_folder import CODE
 
 
 class TextTokenizer:
-    """Tokenizer of texts as `[start_id, *ids, end_id]`, truncated to `max_length` tokens.
+    """Tokenizer of framed texts, truncated to `max_length` tokens.
 
     `num_rows` is the number of rows of the model's embedding. If a text contains the name of an inert token
     (vocabulary padding) without a row, that is replaced by the unknown token.
@@ -31,13 +31,13 @@ class TextTokenizer:
         self._unknown_id = bundle.tokenizer.unk_token_id
 
     @classmethod
-    def load(cls, folder: Path, max_length: int, num_rows: int) -> TextTokenizer:
-        """Load the tokenizer of a model folder.
+    def load(cls, folder: Path, max_length: int, num_rows: int, roles: Sequence[str] = ()) -> TextTokenizer:
+        """Load the tokenizer of a model folder, with the special tokens `roles`.
 
         Raises `ProjectError` like `load_tokenizer`, and if the tokenizer has more tokens than the model has
         embedding rows, because most texts would then become unknown tokens.
         """
-        bundle = load_tokenizer(TokenizerConfig(path=str(folder)))
+        bundle = load_tokenizer(TokenizerConfig(path=str(folder)), roles=roles)
         if bundle.num_tokens > num_rows:
             has = f"the tokenizer has {bundle.num_tokens:,} tokens"
             message = f"{has}, but the model has {num_rows:,} embedding rows"
@@ -47,13 +47,14 @@ class TextTokenizer:
 
     def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
         """Return the tokens of each text, and the counts of texts and truncated tokens."""
-        counts, room = TextCounts(), self.max_length - NUM_MARKERS
+        framing = self.bundle.framing
+        counts, room = TextCounts(), self.max_length - framing.size
         sequences: list[Tokens] = []
         for ids in self._segments.token_ids(texts):
-            kept = np.asarray(ids[:room], dtype=np.int64)
-            if len(kept) and kept.max() >= self._num_rows and self._unknown_id is not None:
+            kept = np.array(framing.frame(ids[:room]), dtype=np.int64)
+            if kept.max(initial=0) >= self._num_rows and self._unknown_id is not None:
                 kept = np.where(kept < self._num_rows, kept, self._unknown_id)
-            sequences.append(np.concatenate([[self._segments.start_id], kept, [self._segments.end_id]]))
+            sequences.append(kept)
             counts.truncated += len(ids) > room
             counts.tokens_lost += max(0, len(ids) - room)
             counts.empty += not len(ids)

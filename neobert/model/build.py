@@ -15,7 +15,7 @@ from neobert.model.pretrained import NeoBERTPreTrainedModel
 def build_model_config(
     model: ModelConfig,
     vocab_size: int,
-    pad_token_id: int,
+    pad_token_id: int | None,
     attn_backend: str,
     kernel_backend: str = "torch",
     **head: Any,

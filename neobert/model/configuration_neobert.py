@@ -48,7 +48,7 @@ class NeoBERTConfig(PretrainedConfig):
         num_attention_heads: int = 12,
         intermediate_size: int = 3072,
         max_position_embeddings: int | None = None,
-        pad_token_id: int = 0,
+        pad_token_id: int | None = 0,
         rope: bool = True,
         rope_theta: float = DEFAULT_ROPE_THETA,
         rms_norm: bool = True,

@@ -158,11 +158,12 @@ def whole_weights(module: nn.Module) -> dict[str, Tensor]:
 
 
 def documents_of(inputs: dict[str, Any], pad_id: int | None) -> list[Span]:
-    """Return (first token, end) of each document in the flattened tokens, without padding."""
+    """Return (first token, end) of each document in the flattened tokens, without padding if it has an id."""
     ids, bounds = inputs["input_ids"], inputs["cu_seqlens"]
     if bounds is None:
         lengths = inputs["attention_mask"].sum(1).tolist()
         return [(row * ids.shape[1], row * ids.shape[1] + length) for row, length in enumerate(lengths)]
-    is_padding = (ids[bounds[:-1].long().clamp(max=len(ids) - 1)] == pad_id).tolist()
+    filler = -1 if pad_id is None else pad_id
+    is_padding = (ids[bounds[:-1].long().clamp(max=len(ids) - 1)] == filler).tolist()
     spans = zip(pairwise(bounds.tolist()), is_padding, strict=True)
     return [span for span, is_pad in spans if not is_pad and span[0] < span[1]]

@@ -37,8 +37,8 @@ ROLE_SPELLINGS = {
     "mask_token": ("[MASK]", "<mask>"),
 }
 """Spellings of each special token in vocabularies of the BERT and RoBERTa families."""
-ROLES_NEEDED = ("pad_token", "cls_token", "sep_token", "mask_token")
-"""Special tokens that masked pretraining needs; tokenizer.allow_special_token_rewrite adds missing ones."""
+ROLES_ADDED = ("pad_token", "cls_token", "sep_token", "mask_token")
+"""Special tokens that tokenizer.allow_special_token_rewrite adds to a tokenizer that lacks them."""
 
 
 class TokenizerSize(NamedTuple):
@@ -287,6 +287,6 @@ def _text(token: object) -> Iterator[str]:
 
 
 def _missing_roles(settings: dict[str, Any], special: set[str]) -> Iterator[str]:
-    for role in ROLES_NEEDED:
+    for role in ROLES_ADDED:
         if settings.get(role) is None and special.isdisjoint(ROLE_SPELLINGS[role]):
             yield ROLE_SPELLINGS[role][0]

@@ -30,7 +30,11 @@ SHORTEST = 8
 class Markers:
     """Ids of special tokens, which is all that a model's construction needs of a tokenizer."""
 
-    pad_id, cls_id, sep_id = 0, 1, 2
+    pad_id = 0
+
+    def ids_of_roles(self) -> dict[str, int | None]:
+        """Return the ids of special tokens, by their names in a model's config."""
+        return {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def probe_attention(config: RunConfig) -> dict[str, Any]:

@@ -111,6 +111,7 @@ class TaskSpec:
         summary: one line for reports.
         auto_class: the transformers class that loads checkpoints of the task; AutoModel has no head.
         predicts: targets of the loss: masked tokens, next tokens, labels of the data, or pairs of texts.
+        roles: special tokens that the task needs of a tokenizer, such as mask_token.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
@@ -127,6 +128,7 @@ class TaskSpec:
     predicts: Literal["masked", "next", "labels", "pairs"]
     head: Callable[[RunConfig, ModelShape], Head]
     rows: Callable[[RunConfig], RowFormat]
+    roles: tuple[str, ...] = ()
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1

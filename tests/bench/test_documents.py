@@ -31,7 +31,7 @@ def test_they_are_the_same_every_time(tmp_path):
 
 
 def test_lengths_are_those_of_web_text():
-    lengths = draw_lengths(config_of(max_length=1024, rows=32), np.random.default_rng(0))
+    lengths = draw_lengths(config_of(max_length=1024, rows=32), 3, np.random.default_rng(0))
     assert lengths.mean() == pytest.approx(213, rel=0.01)  # 217 before they are cut
     assert 3 <= lengths.min() < 10
     assert lengths.max() == 1024

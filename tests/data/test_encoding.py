@@ -45,7 +45,7 @@ def test_splitting_loses_no_token_and_marks_every_piece(bundle, documents, max_l
     texts = [" ".join(words) for words in documents]
     encoded = encoder(bundle, max_length).encode(rows_of(texts))
     found = segments(encoded) if len(encoded.lengths) else []
-    assert all(part[0] == bundle.cls_id and part[-1] == bundle.sep_id for part in found)
+    assert all((part[0], part[-1]) == (*bundle.framing.start, *bundle.framing.end) for part in found)
     assert all(3 <= len(part) <= max_length for part in found)
     assert [token for part in found for token in part[1:-1]] == [
         token for text in texts for token in plain(bundle, text)
@@ -225,6 +225,7 @@ import numpy as np
 from tokenizers import Tokenizer
 from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.encoding_pool import encode_all
+from neobert.data.tokenize.framing import Framing
 from neobert.data.sources.rows import text_rows
 from neobert.data.sources.text_files import read_rows
 from neobert.config.schema import DatasetConfig
@@ -234,7 +235,8 @@ def peak_mib():
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) // 1024
 
 backend = Tokenizer.from_file(sys.argv[1])
-encoder = SegmentEncoder(backend, 0, 1, 64, 1, "split", np.dtype("uint16"), None, np.ones(1 << 16, bool))
+framing, maskable = Framing((0,), (), (1,)), np.ones(1 << 16, bool)
+encoder = SegmentEncoder(backend, framing, 64, 1, "split", np.dtype("uint16"), None, maskable)
 before = peak_mib()
 for path in sys.argv[2:]:
     for encoded in encode_all(read_rows(Path(path), text_rows(DatasetConfig())), encoder, 1, path):

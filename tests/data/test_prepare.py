@@ -63,7 +63,8 @@ def test_the_prepared_text_is_the_text(configure: Configure):
         *[" ".join(["ba"] * count) for count in (30, 30, 10)],
         "lula",
     ]
-    assert all(part[0] == data.tokenizer.cls_id and part[-1] == data.tokenizer.sep_id for part in found)
+    markers = (tokenizer.cls_token_id, tokenizer.sep_token_id)
+    assert all((part[0], part[-1]) == markers for part in found)
     assert max(map(len, found)) == 32
     assert data.train.tokens.dtype == np.uint16
     assert data.eval is None

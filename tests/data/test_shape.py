@@ -77,7 +77,7 @@ def test_slots_are_tight_for_a_usual_mix():
 
 def test_documents_of_one_length_need_no_room_to_spare():
     assert batch_shape(RunConfig(), 16, LengthStatistics(1024.0, 0.0, 1024)).value.max_examples == 16
-    assert batch_shape(RunConfig(), 2, LengthStatistics(3.0, 0.0, 3)).value.max_examples == 2048 // 3
+    assert batch_shape(RunConfig(), 2, LengthStatistics(4.0, 0.0, 4)).value.max_examples == 512
 
 
 def test_padded_rows_have_a_segment_a_row():

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import tokenizers as loading
+from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import (
     TokenizerBundle,
     load_tokenizer,
@@ -143,11 +144,8 @@ def test_padding_is_no_token_that_is_learned(tokenizer_dir, pad, role):
     assert (refusal.value.code, refusal.value.place) == ("TOK002", "tok")
 
 
-def test_a_tokenizer_without_a_mask_needs_leave_to_be_rewritten(tmp_path):
+def test_a_tokenizer_without_a_mask_gets_one_if_it_may_be_rewritten(tmp_path):
     path = foreign(tmp_path, ["<unk>", "<s>", "</s>", "a", "b"], ["<unk>", "<s>", "</s>"])
-    error = refused("TOK002", "no pad, mask token", TokenizerConfig(path=str(path)))
-    assert "allow_special_token_rewrite" in error.hint
-    assert error.place == str(path)
     found = load(path, allow_special_token_rewrite=True)
     tokens = found.tokenizer.convert_ids_to_tokens(found.tokenizer("a b").input_ids)
     assert tokens == ["<s>", "a", "b", "</s>"]
@@ -202,9 +200,10 @@ def test_words_that_look_like_markers_are_not_markers(tmp_path):
     assert (found.tokenizer.cls_token, found.tokenizer.sep_token) == ("[CLS]", "[SEP]")
 
 
-def test_a_tokenizer_that_sets_no_markers_is_refused(tmp_path):
-    path = foreign(tmp_path, list(SPECIAL_TOKENS), list(SPECIAL_TOKENS))
-    refused("TOK002", "does not put [CLS] before", TokenizerConfig(path=str(path)))
+def test_a_tokenizer_that_sets_no_markers_sets_some_if_it_may_be_rewritten(tmp_path):
+    path = foreign(tmp_path, [*SPECIAL_TOKENS, "a"], list(SPECIAL_TOKENS))
+    assert load(path).framing == Framing()
+    assert load(path, allow_special_token_rewrite=True).framing == Framing(start=(2,), end=(3,))
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"{", b"\xff\xfe\x00", b'{"version": "1.0", "model": 3}'])

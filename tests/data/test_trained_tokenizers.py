@@ -66,9 +66,9 @@ def test_a_trained_wordpiece(tokenizer_dir):
     assert isinstance(found.tokenizer, PreTrainedTokenizerFast)
     assert (found.vocab_size, found.num_tokens) == (128, 83)
     ids = found.tokenizer("bala gola").input_ids
-    assert [ids[0], ids[-1]] == [found.cls_id, found.sep_id]
+    assert [ids[0], ids[-1]] == [found.tokenizer.cls_token_id, found.tokenizer.sep_token_id]
     assert found.tokenizer.decode(ids[1:-1]) == "bala gola"
-    assert found.tokenizer("bala", "gola").input_ids.count(found.sep_id) == 2
+    assert found.tokenizer("bala", "gola").input_ids.count(found.tokenizer.sep_token_id) == 2
     assert found.tokenizer.convert_ids_to_tokens(list(range(5))) == list(SPECIAL_TOKENS)
     described_as = {"algorithm": "WordPiece", "case": "kept", "accents": "kept"}
     assert found.summary().items() >= described_as.items()
@@ -84,7 +84,7 @@ def test_a_trained_bpe():
     tokens = ["[CLS]", "Ġgola", "[MASK]", "Ġbala", "[SEP]"]
     assert tokenizer.convert_ids_to_tokens(masked.input_ids) == tokens
     assert masked.offset_mapping == [(0, 0), (0, 4), (5, 11), (12, 16), (0, 0)]
-    assert tokenizer("bala", "gola").input_ids.count(found.sep_id) == 2
+    assert tokenizer("bala", "gola").input_ids.count(found.tokenizer.sep_token_id) == 2
     words = tokenizer(["gola", "bala"], is_split_into_words=True, add_special_tokens=False).input_ids
     assert words == ids_of(tokenizer, "gola bala"), "a word has the same tokens at every place"
 

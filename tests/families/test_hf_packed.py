@@ -18,11 +18,12 @@ from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.optim import build_optimizer
 from neobert.optim.fused_rows import BY_HEAD, PROJECTION, STACKED_QKV, WHOLE, Layout, join_rows, split_rows
+from neobert.probes.attention_suite import Markers
 
 WINDOW = 16
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
-TOKENIZER = SimpleNamespace(pad_id=0, cls_id=2, sep_id=3)
+TOKENIZER = Markers()
 WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
 HEADS = ("AutoModelForMaskedLM", "AutoModelForSequenceClassification", "AutoModelForTokenClassification")
 

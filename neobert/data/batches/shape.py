@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.packing import Packer, PackPlan, is_full
 from neobert.data.store.token_store import LengthStatistics
-from neobert.data.tokenize.encoding import NUM_MARKERS
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plan.derived import Derived
@@ -79,8 +78,7 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
         return Derived(shape, f"{rows} padded rows")
     expected = rows * length / statistics.mean
     spread = SPREAD * statistics.std / statistics.mean / sqrt(expected)
-    most = rows * length // (NUM_MARKERS + 1)
-    limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), most)
+    limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), rows * length)
     return Derived(
         BatchShape(rows, length, limit, is_packed=True, texts=texts),
         f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "

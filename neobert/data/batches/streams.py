@@ -270,4 +270,4 @@ def _build(
 def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:
     rule = examples_of(config).target_rule(tokenizer)
     multiple = config.datacollator.pad_to_multiple_of
-    return Assembler(shape, rule, seed, tokenizer.pad_id, tokenizer.vocab_size, multiple)
+    return Assembler(shape, rule, seed, tokenizer.filler_id, tokenizer.vocab_size, multiple)

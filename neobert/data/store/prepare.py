@@ -93,7 +93,8 @@ def prepare(
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
     corpus = open_corpus(config.dataset, spec_of(config).rows(config), describe)
     _check_evaluation(config, corpus)
-    tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer)
+    roles = spec_of(config).roles
+    tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=roles)
     if tokenizer is not None:
         refuse_shared_padding(tokenizer, str(config.tokenizer.path or config.tokenizer.name))
     request = Request(config, corpus, tokenizer)

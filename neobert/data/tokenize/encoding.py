@@ -1,4 +1,4 @@
-"""Encoding of documents as segments: token ids with special tokens, at most `max_length` each."""
+"""Encoding of documents as segments: framed token ids, at most `max_length` each."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from neobert.data.sources.rows import TEXT, Row
+from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
 
@@ -22,7 +23,6 @@ LongDocuments = Literal["split", "truncate", "drop", "error"]
 BATCH_DOCUMENTS = 512
 # The tokenizers library holds about 90 bytes per token, and a character may be a token.
 TOKENISED_CHARACTERS = 1 << 21
-NUM_MARKERS = 2
 Item = TypeVar("Item")
 
 
@@ -31,8 +31,9 @@ class Counts:
     """Statistics of encoded documents. Lengths are in tokens, special tokens included.
 
     `histogram` counts documents with text by length: entry k counts those of 2**(k-1)+1 to 2**k tokens.
-    `one_sided` counts rows that have one text where the task reads two, which are kept. `unknown`
-    counts unknown tokens, `special` counts special tokens that the text itself contains, such as "[MASK]".
+    `one_sided` counts rows that have one text where the task reads two, which are kept. `framing` counts the
+    tokens that the tokenizer adds to texts, `unknown` unknown tokens, and `special` special tokens that the
+    text itself contains, such as "[MASK]".
     `labels` counts segments, or words, by label if the task has labels. `words` counts labelled words: all
     (`total`), words `without_token`, and words `cut` off; the labels of the latter two are lost.
     """
@@ -47,6 +48,7 @@ class Counts:
     segments: int = 0
     tokens: int = 0
     tokens_lost: int = 0
+    framing: int = 0
     unknown: int = 0
     special: int = 0
     histogram: list[int] = field(default_factory=lambda: [0] * 33)
@@ -61,7 +63,7 @@ class Counts:
     @property
     def maskable(self) -> int:
         """Tokens that may be masked: neither special nor unknown tokens."""
-        return self.tokens - NUM_MARKERS * self.segments - self.special - self.unknown
+        return self.tokens - self.framing - self.special - self.unknown
 
     @property
     def truncation_share(self) -> float:
@@ -147,11 +149,10 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncoder:
-    """Encoder of texts as segments `[start_id, *ids, end_id]` of at most `max_length` tokens."""
+    """Encoder of texts as framed segments of at most `max_length` tokens."""
 
     backend: Tokenizer
-    start_id: int
-    end_id: int
+    framing: Framing
     max_length: int
     min_length: int
     long_documents: LongDocuments
@@ -167,17 +168,19 @@ class SegmentEncoder:
         lengths: list[int] = []
         too_long = None
         for place, ids in enumerate(self.token_ids(row[TEXT] for row in rows)):
-            if too_long is None and self.long_documents == "error" and self._length(ids) > self.max_length:
-                too_long = (place, self._length(ids))
-            for piece in self._pieces(ids, counts):
-                flat.append(self.start_id)
-                flat.extend(piece)
-                flat.append(self.end_id)
-                lengths.append(self._length(piece))
+            length = len(ids) + self.framing.size
+            if too_long is None and self.long_documents == "error" and length > self.max_length:
+                too_long = (place, length)
+            for start, stop in self._pieces(len(ids), counts):
+                before, after = self.framing.around(start, stop, len(ids))
+                for part in (before, ids[start:stop], after):
+                    flat.extend(part)
+                lengths.append(len(before) + stop - start + len(after))
+                counts.framing += len(before) + len(after)
         counts.segments, counts.tokens = len(lengths), len(flat)
         tokens = np.frombuffer(flat, np.uint32).astype(self.dtype)
         counts.unknown = int((tokens == self.unknown_id).sum()) if self.unknown_id is not None else 0
-        counts.special = int((~self.is_maskable[tokens]).sum()) - NUM_MARKERS * len(lengths) - counts.unknown
+        counts.special = int((~self.is_maskable[tokens]).sum()) - counts.framing - counts.unknown
         return Encoded(tokens, np.array(lengths, np.int64), counts, too_long)
 
     def token_ids(self, texts: Iterable[str]) -> Iterator[Sequence[int]]:
@@ -210,14 +213,11 @@ class SegmentEncoder:
         before, after, whole = (encoding.ids for encoding in encoded)
         return bool(before + after == whole)
 
-    @staticmethod
-    def _length(ids: Sequence[int]) -> int:
-        return len(ids) + NUM_MARKERS
-
-    def _pieces(self, ids: Sequence[int], counts: Counts) -> Iterable[Sequence[int]]:
-        length, room = self._length(ids), self.max_length - NUM_MARKERS
+    def _pieces(self, num_tokens: int, counts: Counts) -> Iterable[tuple[int, int]]:
+        """Return the bounds of the pieces of a text that are kept: all of it, some of it, or nothing."""
+        length = num_tokens + self.framing.size
         counts.documents += 1
-        if not ids:
+        if not num_tokens:
             counts.empty += 1
             return []
         counts.histogram[(length - 1).bit_length()] += 1
@@ -225,27 +225,37 @@ class SegmentEncoder:
             counts.too_short += 1
             return []
         if length <= self.max_length:
-            return [ids]
+            return [(0, num_tokens)]
+        pieces = self.framing.pieces(num_tokens, self.max_length)
         if self.long_documents == "split":
             counts.split += 1
-            return (ids[start : start + room] for start in range(0, len(ids), room))
+            return pieces
         if self.long_documents == "truncate":
             counts.truncated += 1
-            counts.tokens_lost += len(ids) - room
-            return [ids[:room]]
+            start, stop = next(pieces)
+            counts.tokens_lost += num_tokens - stop
+            return [(start, stop)]
         counts.dropped += 1
         counts.tokens_lost += length
         return []
 
 
 def segment_encoder(
-    bundle: TokenizerBundle, max_length: int, min_length: int, long_documents: LongDocuments
+    bundle: TokenizerBundle,
+    max_length: int,
+    min_length: int,
+    long_documents: LongDocuments,
+    framing: Framing | None = None,
 ) -> SegmentEncoder:
-    """Build the encoder for a tokenizer. Raises MOD002 if the context has no space for text."""
-    if max_length <= NUM_MARKERS:
+    """Build the encoder for a tokenizer. `framing` None: as the tokenizer frames a text.
+
+    Raises MOD002 if the context has no space for text.
+    """
+    framing = framing or bundle.framing
+    if max_length <= framing.size:
         raise ProjectError(
             "MOD002",
-            f"max_seq_length {max_length} has no space for text next to {NUM_MARKERS} special tokens",
+            f"max_seq_length {max_length} has no space for text next to {framing.size} special tokens",
             "set dataset.max_seq_length to 8 or more",
             "dataset.max_seq_length",
         )
@@ -255,13 +265,12 @@ def segment_encoder(
     unknown_id = bundle.tokenizer.unk_token_id
     return SegmentEncoder(
         backend,
-        bundle.cls_id,
-        bundle.sep_id,
+        framing,
         max_length,
         min_length,
         long_documents,
         token_dtype(bundle.vocab_size),
-        None if unknown_id in (bundle.cls_id, bundle.sep_id) else unknown_id,
+        None if unknown_id in framing.frame(()) else unknown_id,
         bundle.is_maskable,
     )
 

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,13 +20,14 @@ from transformers import PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources import hub
 from neobert.data.sources.corpus import Corpus
+from neobert.data.tokenize.framing import Framing, framing_of
 from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import (
     INERT,
     INERT_TOKEN,
     ROLE_SPELLINGS,
-    ROLES_NEEDED,
+    ROLES_ADDED,
     VOCAB_MULTIPLE,
     count_renumbered,
     round_up,
@@ -47,6 +49,9 @@ class TokenizerBundle:
         digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
         vocab_size: size of the vocabulary, a multiple of 128.
         num_tokens: tokens that text can contain; the others are inert.
+        framing: what the tokenizer adds to a text.
+        pair_framing: what it adds to a pair of texts.
+        pad_id: None without a padding token.
         random_ids: int64 [n], ids from which random replacements are drawn: neither special nor inert tokens.
         is_maskable: bool [vocab_size], True for the ids in `random_ids`.
     """
@@ -55,12 +60,34 @@ class TokenizerBundle:
     digest: str
     vocab_size: int
     num_tokens: int
-    pad_id: int
-    cls_id: int
-    sep_id: int
-    mask_id: int
+    framing: Framing
+    pair_framing: Framing
+    pad_id: int | None
     random_ids: NDArray[np.int64]
     is_maskable: NDArray[np.bool_]
+
+    @property
+    def filler_id(self) -> int:
+        """Id that fills rows. No text attends to it, so any id serves where there is no padding token."""
+        return 0 if self.pad_id is None else self.pad_id
+
+    @property
+    def mask_id(self) -> int:
+        """Id of the mask token, for tasks that declare the role."""
+        number = self.tokenizer.mask_token_id
+        assert number is not None, "TaskSpec.roles has mask_token"
+        return int(number)
+
+    def ids_of_roles(self) -> dict[str, int | None]:
+        """Return the ids of special tokens, by their names in a model's config.
+
+        An encoder's first and last tokens are also its beginning and end of a text.
+        """
+        roles = ("pad", "cls", "sep", "bos", "eos")
+        ids = {role: getattr(self.tokenizer, f"{role}_token_id") for role in roles}
+        for role, first in (("bos", "cls"), ("eos", "sep")):
+            ids[role] = ids[role] if ids[first] is None else ids[first]
+        return {f"{role}_token_id": number for role, number in ids.items()}
 
     def summary(self) -> dict[str, Any]:
         """Return digest, sizes and effect on the text for reports."""
@@ -78,18 +105,22 @@ class TokenizerBundle:
             raise OSError(int(number[1]) if number else errno.EIO, str(error), str(folder)) from error
 
 
-def load_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> TokenizerBundle:
+def load_tokenizer(
+    config: TokenizerConfig, corpus: Corpus | None = None, roles: Sequence[str] = ()
+) -> TokenizerBundle:
     """Load the tokenizer of a config as `open_tokenizer` does, and pad its vocabulary."""
-    tokenizer = open_tokenizer(config, corpus)
+    tokenizer = open_tokenizer(config, corpus, roles)
     requested = trained_size(config) if is_trained(config) else 0
     return bundle(tokenizer, max(len(tokenizer), requested), _place_of(config))
 
 
-def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> PreTrainedTokenizerFast:
+def open_tokenizer(
+    config: TokenizerConfig, corpus: Corpus | None = None, roles: Sequence[str] = ()
+) -> PreTrainedTokenizerFast:
     """Load the tokenizer that a config names (`path` before `name`), or train one if it names none.
 
-    Raises ProjectError TOK001 (missing, unreadable), TOK002 (no [PAD], [CLS], [SEP] or [MASK]), TOK003
-    (not fast), TOK004 (cannot be trained).
+    `roles` are special tokens that it must have, such as mask_token. Raises ProjectError TOK001 (missing,
+    unreadable), TOK002 (lacks a role), TOK003 (not fast), TOK004 (cannot be trained).
     """
     place = _place_of(config)
     if config.path is not None:
@@ -105,8 +136,18 @@ def open_tokenizer(config: TokenizerConfig, corpus: Corpus | None = None) -> Pre
     # A tokenizer.json may hold the lengths of somebody's last call.
     tokenizer.backend_tokenizer.no_padding()
     tokenizer.backend_tokenizer.no_truncation()
-    _complete_roles(tokenizer, place, may_add=config.allow_special_token_rewrite)
-    _check_template(tokenizer, place, may_rewrite=config.allow_special_token_rewrite)
+    _recognize_roles(tokenizer)
+    if config.allow_special_token_rewrite:
+        _add_roles(tokenizer)
+    if missing := [role for role in roles if getattr(tokenizer, role) is None]:
+        names = ", ".join(role.removesuffix("_token") for role in missing)
+        raise ProjectError(
+            "TOK002",
+            f"has no {names} token, which the task needs",
+            f"name the token in tokenizer_config.json ({', '.join(missing)}), or set "
+            "tokenizer.allow_special_token_rewrite to true to add the missing tokens",
+            place,
+        )
     return tokenizer
 
 
@@ -127,7 +168,8 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
     num_tokens = _pad_vocabulary(tokenizer, minimum_size)
     ids = set(tokenizer.get_vocab().values())
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
-    special = {*tokenizer.all_special_ids, *added}
+    framing = framing_of(tokenizer.backend_tokenizer)
+    special = {*tokenizer.all_special_ids, *added, *framing.frame(())}
     if max(ids) >= len(ids) or special >= ids:
         has_gaps = max(ids) >= len(ids)
         fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if has_gaps else "has only special tokens"
@@ -139,10 +181,9 @@ def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) ->
         digest=_digest(tokenizer),
         vocab_size=len(ids),
         num_tokens=num_tokens,
+        framing=framing,
+        pair_framing=framing_of(tokenizer.backend_tokenizer, 2),
         pad_id=tokenizer.pad_token_id,
-        cls_id=tokenizer.cls_token_id,
-        sep_id=tokenizer.sep_token_id,
-        mask_id=tokenizer.mask_token_id,
         random_ids=np.flatnonzero(is_maskable).astype(np.int64),
         is_maskable=is_maskable,
     )
@@ -155,7 +196,7 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
     """
     tokenizer = bundle.tokenizer
     others = {"mask": tokenizer.mask_token_id, "unknown": tokenizer.unk_token_id}
-    shared = [role for role, number in others.items() if number == bundle.pad_id]
+    shared = [role for role, number in others.items() if number is not None and number == bundle.pad_id]
     if shared:
         raise ProjectError(
             "TOK002",
@@ -272,24 +313,25 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
     return train_tokenizer(corpus, config)
 
 
-def _complete_roles(tokenizer: PreTrainedTokenizerFast, place: str, *, may_add: bool) -> None:
-    """Assign a token to every role: as declared, else by its usual spelling, else added if allowed."""
+def _recognize_roles(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Assign the special token with the usual spelling to each role that the tokenizer does not declare."""
     special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-    roles = {
+    spelled = {
         role: next((name for name in names if name in special), None)
         for role, names in ROLE_SPELLINGS.items()
         if getattr(tokenizer, role) is None
     }
-    missing = [role for role in ROLES_NEEDED if role in roles and roles[role] is None]
-    if missing and not may_add:
-        raise ProjectError(
-            "TOK002",
-            f"has no {', '.join(role.removesuffix('_token') for role in missing)} token",
-            "set tokenizer.allow_special_token_rewrite to true to add the missing tokens",
-            place,
-        )
-    added = {role: _added_token(role) for role in missing}
-    tokenizer.add_special_tokens({role: name for role, name in (roles | added).items() if name is not None})
+    tokenizer.add_special_tokens({role: name for role, name in spelled.items() if name is not None})
+
+
+def _add_roles(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Add the tokens that an encoder of masked words has and the tokenizer lacks, and frame texts by them."""
+    missing = {role: _added_token(role) for role in ROLES_ADDED if getattr(tokenizer, role) is None}
+    tokenizer.add_special_tokens(missing)
+    framing = framing_of(tokenizer.backend_tokenizer)
+    if (framing.start, framing.end) != ((tokenizer.cls_token_id,), (tokenizer.sep_token_id,)):
+        backend = tokenizer.backend_tokenizer
+        backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
 
 
 def _added_token(role: str) -> AddedToken:
@@ -299,25 +341,6 @@ def _added_token(role: str) -> AddedToken:
     """
     name = ROLE_SPELLINGS[role][0]
     return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
-
-
-def _check_template(tokenizer: PreTrainedTokenizerFast, place: str, *, may_rewrite: bool) -> None:
-    """Check that the tokenizer encodes a text as `[CLS] text [SEP]`, as training does, or make it do so.
-
-    Raises TOK002 if that requires a change and `may_rewrite` is False.
-    """
-    backend = tokenizer.backend_tokenizer
-    bare = backend.encode("a", add_special_tokens=False).ids
-    if backend.encode("a").ids == [tokenizer.cls_token_id, *bare, tokenizer.sep_token_id]:
-        return
-    if not may_rewrite:
-        raise ProjectError(
-            "TOK002",
-            f"does not put {tokenizer.cls_token} before and {tokenizer.sep_token} after a sequence",
-            "set tokenizer.allow_special_token_rewrite to true to change the tokenizer",
-            place,
-        )
-    backend.post_processor = marker_template(tokenizer.cls_token, tokenizer.sep_token, backend)
 
 
 def _digest(tokenizer: PreTrainedTokenizerFast) -> str:

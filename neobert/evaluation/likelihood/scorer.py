@@ -61,7 +61,8 @@ class Scorer:
         path = model_folder(Path(folder))
         model = load_model(path, *placement(device, dtype), needs_decoder=True)
         length = min(max_length or model.max_length, model.max_length)
-        return cls(model, TextTokenizer.load(path, length, model.num_rows), tokens_per_run, str(path))
+        tokenizer = TextTokenizer.load(path, length, model.num_rows, ("mask_token",))
+        return cls(model, tokenizer, tokens_per_run, str(path))
 
     def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
@@ -114,14 +115,15 @@ class Scorer:
         """Return the positions to mask: all but special tokens; unknown tokens are scored too."""
         bundle = self.tokenizer.bundle
         is_scored = bundle.is_maskable[tokens] | (tokens == bundle.tokenizer.unk_token_id)
-        is_scored[[0, -1]] = False
+        framing = bundle.framing
+        is_scored[: len(framing.start)] = is_scored[len(tokens) - len(framing.end) :] = False
         return np.flatnonzero(is_scored)
 
     @torch.no_grad()
     def _log_probabilities(
         self, copies: Sequence[Tokens], places: Sequence[int], targets: Sequence[int]
     ) -> NDArray[np.float64]:
-        run = pack(copies, self.tokenizer.bundle.pad_id, self.model.multiple).to(self.model.device)
+        run = pack(copies, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
         hidden = self.model.hidden(run)
         begins = run.cu_seqlens[: len(copies)].to(torch.int64)
         rows = begins + torch.tensor(places, device=hidden.device)

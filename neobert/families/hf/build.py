@@ -135,14 +135,7 @@ def build_config(
     """
     requested = read_settings(section_of(config))
     values = {name: value for name, value in requested.values.items() if name not in LEFT_OUT}
-    ids = {
-        "pad_token_id": tokenizer.pad_id,
-        "cls_token_id": tokenizer.cls_id,
-        "sep_token_id": tokenizer.sep_id,
-        "bos_token_id": tokenizer.cls_id,
-        "eos_token_id": tokenizer.sep_id,
-    }
-    values |= ids | {
+    values |= tokenizer.ids_of_roles() | {
         "vocab_size": vocab_size,
         "max_position_embeddings": max_positions(requested, longest_row(config)),
     }

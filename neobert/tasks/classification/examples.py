@@ -46,8 +46,9 @@ class LabelledTexts:
                 "set dataset.long_documents to truncate, drop or error",
                 "dataset.long_documents",
             )
-        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
         has_pairs = CLASSIFICATION.of(self.config).pair_column is not None
+        framing = tokenizer.pair_framing if has_pairs else tokenizer.framing
+        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate, framing=framing)
         return LabelledEncoder(texts, self.label, has_pairs)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -85,7 +86,7 @@ class LabelledTexts:
 
 @dataclass(frozen=True, slots=True)
 class LabelledEncoder(LabelEncoder):
-    """Encoder of rows as segments `start text end` or `start text end pair end`, with their labels."""
+    """Encoder of rows as framed texts or pairs, with their labels."""
 
     has_pairs: bool
 
@@ -99,11 +100,11 @@ class LabelledEncoder(LabelEncoder):
         too_long = None
         for place, row in enumerate(rows):
             parts = [next(ids) for _ in names]
-            length = sum(map(len, parts)) + len(parts) + 1
+            length = sum(map(len, parts)) + self.texts.framing.size
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)
             if (fitted := self._fitted(parts, length, counts)) is not None:
-                segments.append(self._marked(fitted))
+                segments.append(self.texts.framing.frame(*fitted))
                 labels.append(row[LABEL])
         lengths = [len(each) for each in segments]
         tokens = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
@@ -132,13 +133,7 @@ class LabelledEncoder(LabelEncoder):
             return None
         counts.truncated += 1
         counts.tokens_lost += length - self.max_length
-        return shortened(parts, self.max_length - len(parts) - 1)
-
-    def _marked(self, parts: Sequence[list[int]]) -> list[int]:
-        ids = [self.texts.start_id]
-        for part in parts:
-            ids += [*part, self.texts.end_id]
-        return ids
+        return shortened(parts, self.max_length - self.texts.framing.size)
 
 
 def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:

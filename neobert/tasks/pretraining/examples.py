@@ -14,7 +14,7 @@ from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import text_rows
-from neobert.data.tokenize.encoding import NUM_MARKERS, Counts, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.encoding import Counts, SegmentEncoder, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 
@@ -66,7 +66,7 @@ def check_maskable(label: str, counts: Counts) -> None:
     if counts.maskable == 0:
         raise ProjectError(
             "DAT004",
-            f"none of {counts.tokens - NUM_MARKERS * counts.segments:,} tokens can be masked: "
+            f"none of {counts.tokens - counts.framing:,} tokens can be masked: "
             f"{counts.special:,} are special tokens, {counts.unknown:,} unknown to the tokenizer",
             "check the text, dataset.text_column and the tokenizer",
             label,

@@ -25,6 +25,7 @@ SPEC = TaskSpec(
     summary="masked-language-model pretraining",
     auto_class="AutoModelForMaskedLM",
     predicts="masked",
+    roles=("mask_token",),
     head=masked_lm_head,
     rows=lambda config: text_rows(config.dataset),
 )

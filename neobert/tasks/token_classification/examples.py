@@ -16,7 +16,6 @@ from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import (
     BATCH_DOCUMENTS,
-    NUM_MARKERS,
     TOKENISED_CHARACTERS,
     Column,
     Counts,
@@ -77,7 +76,7 @@ class LabelledWords:
 
 @dataclass(frozen=True, slots=True)
 class WordEncoder(LabelEncoder):
-    """Encoder of rows as segments `start tokens end`; the first token of each word has the word's label.
+    """Encoder of rows as framed segments; the first token of each word has the word's label.
 
     Words are joined by spaces and tokenized as one text, like the input of a transformers pipeline.
     """
@@ -91,7 +90,7 @@ class WordEncoder(LabelEncoder):
         labels: list[Ids] = []
         total = {"total": 0, "without_token": 0, "cut": 0}
         for place, (row, tokens, words) in enumerate(self._tokenized(list(rows))):
-            length, tags = len(tokens) + NUM_MARKERS, np.array(row[TAGS], np.int64)
+            length, tags = len(tokens) + self.texts.framing.size, np.array(row[TAGS], np.int64)
             counts.documents += 1
             if length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, length)
@@ -103,8 +102,11 @@ class WordEncoder(LabelEncoder):
                 counts.empty += 1
                 kept = []
             for start, stop in kept:
-                ids.append(np.concatenate(([self.texts.start_id], tokens[start:stop], [self.texts.end_id])))
-                labels.append(np.concatenate(([IGNORED], labelled[start:stop], [IGNORED])))
+                before, after = self.texts.framing.around(start, stop, len(tokens))
+                ids.append(np.array([*before, *tokens[start:stop].tolist(), *after], np.int64))
+                labels.append(
+                    np.pad(labelled[start:stop], (len(before), len(after)), constant_values=IGNORED)
+                )
             with_token = int((labelled != IGNORED).sum())
             scored = sum(int((labelled[start:stop] != IGNORED).sum()) for start, stop in kept)
             total["total"] += len(tags)
@@ -129,7 +131,7 @@ class WordEncoder(LabelEncoder):
 
     def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
         """Return the bounds (start, stop) of each segment in the tokens of a text; count lost text."""
-        room, length = self.max_length - NUM_MARKERS, len(words)
+        room, length = self.max_length - self.texts.framing.size, len(words)
         if length <= room:
             return [(0, length)]
         if self.texts.long_documents == "split":
@@ -141,7 +143,7 @@ class WordEncoder(LabelEncoder):
             counts.tokens_lost += length - first[1]
             return [first]
         counts.dropped += 1
-        counts.tokens_lost += length + NUM_MARKERS
+        counts.tokens_lost += length + self.texts.framing.size
         return []
 
 

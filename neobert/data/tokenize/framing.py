@@ -1,0 +1,83 @@
+"""Token ids that a tokenizer adds around a text, and the pieces of a text that exceeds a length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+Ids = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Framing:
+    """Ids that frame a text, or the two texts of a pair; each group may be empty.
+
+    Attributes:
+        start: before the (first) text.
+        between: between the texts of a pair.
+        end: after the (last) text.
+        frames_pieces: the pieces of a long text are framed like texts, as tokenizers frame overflowing
+            tokens; False: `start` is before the first piece and `end` after the last one, as a model of next
+            tokens needs them.
+    """
+
+    start: Ids = ()
+    between: Ids = ()
+    end: Ids = ()
+    frames_pieces: bool = True
+
+    @property
+    def size(self) -> int:
+        """Number of ids that a whole text or pair is framed with."""
+        return len(self.start) + len(self.between) + len(self.end)
+
+    def frame(self, *texts: Sequence[int]) -> list[int]:
+        """Return the ids of one text or of a pair, framed."""
+        ids = [*self.start, *texts[0]]
+        for text in texts[1:]:
+            ids += [*self.between, *text]
+        return [*ids, *self.end]
+
+    def around(self, start: int, stop: int, length: int) -> tuple[Ids, Ids]:
+        """Return the ids before and after the piece [start, stop) of a text of `length` tokens."""
+        is_first, is_last = self.frames_pieces or start == 0, self.frames_pieces or stop == length
+        return self.start if is_first else (), self.end if is_last else ()
+
+    def pieces(self, length: int, max_length: int) -> Iterator[tuple[int, int]]:
+        """Yield the bounds of the pieces of a text of `length` > 0 tokens: framed, at most `max_length` each.
+
+        `max_length` exceeds `size`. No piece is without text: if only `end` has no space, the last token of
+        the text joins it.
+        """
+        start = 0
+        while True:
+            before, after = self.around(start, length, length)
+            room = max_length - len(before)
+            if length - start + len(after) <= room:
+                yield start, length
+                return
+            stop = start + (room - len(after) if self.frames_pieces else min(room, length - start - 1))
+            yield start, stop
+            start = stop
+
+
+def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
+    """Return what a tokenizer adds to a text, or to a pair (`num_texts` 2): its post-processor, measured.
+
+    The tokenizer must not truncate or pad.
+    """
+    sample = _sample(backend)
+    encoding = backend.encode(sample, sample if num_texts == 2 else None)
+    ids, texts = encoding.ids, encoding.sequence_ids
+    of_texts = [place for place, text in enumerate(texts) if text is not None]
+    first, last = of_texts[0], of_texts[-1]
+    between = (ids[place] for place in range(first, last) if texts[place] is None)
+    return Framing(tuple(ids[:first]), tuple(between), tuple(ids[last + 1 :]))
+
+
+def _sample(backend: Tokenizer) -> str:
+    """Return a text that has tokens: "a", else a token of the vocabulary."""
+    texts = ("a", *backend.get_vocab())
+    return next(text for text in texts if backend.encode(text, add_special_tokens=False).ids)
