@@ -28,7 +28,6 @@ from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_
 from neobert.metric_names import TRAIN_LOSS
 from neobert.parallel import World, use_all_cores
 from neobert.plan.pieces import piece_length
-from neobert.tasks.build import build_task
 from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.degradation import CompilationWatch
 from neobert.training.loop.assembly import build_trainer, make_reproducible, refuse_other_world
@@ -36,6 +35,7 @@ from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, coll
 from neobert.training.loop.session import peak_flops
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.steps import run_hooks, run_step
+from neobert.training.prepare_model import prepare_model
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.memory import allocator_fields, memory_fields
 from neobert.training.telemetry.metrics import TrainingLog
@@ -68,8 +68,8 @@ class Arm:
         refuse_other_world(config, self._world)
         make_reproducible(config, self._world)
         prepared = synthesize(config, folder) if data == "synthetic" else prepare(config)
-        task = build_task(config, prepared, self._world, is_fresh=True)
-        self.trainer = build_trainer(config, folder, self._world, task, Signals(), None)
+        ready = prepare_model(config, prepared, self._world, is_fresh=True)
+        self.trainer = build_trainer(config, folder, self._world, ready, Signals(), None)
         self._fingerprint = prepared.fingerprint
         self._rows: list[Mapping[str, Any]] = []
         self._hooks = self._new_hooks()

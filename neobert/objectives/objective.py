@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neobert.families.backbone import Backbone
+
 
 @dataclass(slots=True)
 class ModuleWork:
@@ -54,12 +56,14 @@ class Objective(nn.Module, ABC):
     fp32. The training loop divides by the number of targets of the whole step, over microbatches and ranks.
 
     Attributes:
+        backbone: the model.
         capacity: static number of rows that the head gets per training microbatch; None: one per target.
         eval_capacity: the same for evaluation microbatches.
         attention_ran: attention kernel that each transformer block used in training, by block number.
         has_cuda_graphs: whether a training step replays CUDA graphs.
     """
 
+    backbone: Backbone
     capacity: int | None
     eval_capacity: int | None
     attention_ran: dict[int, str]

@@ -14,6 +14,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import build_backbone
 from neobert.families.table import longest_row, shape_of
 from neobert.objectives import build_objective
+from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
 from neobert.plan.vocabulary import vocabulary_rows
 from neobert.probes.attention import attention_answers, draw_weights, reach_of
@@ -45,7 +46,9 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     world, vocab_size = World.of(config), vocabulary_rows(config)
     tokenizer = cast(TokenizerBundle, Markers())
     backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
+    world.recipe.convert(backbone.model)
     objective = build_objective(config, backbone, world.device.type)
+    compile_objective(config, objective)
     objective.to(world.device).eval()
     spec = shape_of(config, vocab_size).attention
     batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))

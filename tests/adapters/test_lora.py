@@ -215,9 +215,9 @@ def reload(config, checkpoint, is_sharded=False):
     from neobert.parallel import World, full_tensor
     from neobert.parallel.sharding import shard
     from neobert.precision.fp32 import FP32
-    from neobert.tasks.build import build_task
+    from neobert.training.prepare_model import prepare_model
 
-    task = build_task(config, prepare(config), World(FP32), is_fresh=False)
+    task = prepare_model(config, prepare(config), World(FP32), is_fresh=False).task
     with one_rank() if is_sharded else nullcontext():
         if is_sharded:
             shard(task.objective, init_device_mesh("cpu", (1,)), FP32, overlaps_exchange=True)

@@ -10,7 +10,7 @@ from neobert.families.hf import build as building
 from neobert.model import attention
 from neobert.model.backends import Backend
 from neobert.objectives import TokenObjective
-from neobert.objectives.build import compile_encoder
+from neobert.objectives.compile import compile_encoder
 from tests.families.test_hf_packed import build
 
 # torch warns of its own look at the input of a block that is a graph.

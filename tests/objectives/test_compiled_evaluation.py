@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
-from neobert.objectives.build import compile_encoder
+from neobert.objectives.compile import compile_encoder
 from neobert.objectives.tokens import TokenObjective
 
 pytestmark = [

@@ -15,13 +15,14 @@ from neobert.families.neobert.build import backbone_of
 from neobert.kernel_table import ATTENTION, attention_named
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import step_kernels
-from neobert.objectives.build import build_objective
+from neobert.objectives.compile import compile_objective
 from neobert.objectives.step_kernels import (
     block_attention_error,
     block_error,
     resolve_modules,
     resolve_step_kernels,
 )
+from neobert.objectives.tokens import TokenObjective
 
 BF16 = torch.bfloat16
 
@@ -201,7 +202,7 @@ def test_compiling_packed_sdpa_is_refused_before_the_first_step():
     kernels = resolve_step_kernels(asked, "cpu", torch.float32)
     model = NeoBERTLMHead(build_model_config(asked.model, 128, 0, kernels.model_attention, kernels.modules))
     with pytest.raises(ProjectError) as caught:
-        build_objective(asked, backbone_of(model, kernels), "cpu")
+        compile_objective(asked, TokenObjective(backbone_of(model, kernels), True))
     assert (caught.value.code, caught.value.place) == ("ATT001", "trainer.torch_compile")
     assert "packed sdpa runs once per document" in caught.value.message
 

@@ -28,7 +28,7 @@ from neobert.families.neobert.build import backbone_of
 from neobert.kernels import reference
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import StepKernels, TokenObjective, packed_encoder
-from neobert.objectives.build import compile_encoder
+from neobert.objectives.compile import compile_encoder
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.optim import build_optimizer, step_unless
 from neobert.parallel import World, full_tensor

@@ -11,10 +11,10 @@ from neobert.data.store.prepare import prepare
 from neobert.objectives import TokenObjective
 from neobert.parallel import World
 from neobert.precision.fp32 import FP32
-from neobert.tasks.build import build_task
 from neobert.tasks.pretraining import task as pretraining
 from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.rank_data import task_over
+from neobert.training.prepare_model import prepare_model
 
 
 def build(config, prepared, world, backbone, *, on_sign):
@@ -31,7 +31,7 @@ def build(config, prepared, world, backbone, *, on_sign):
 
 def weights_of(config, *, is_fresh):
     torch.manual_seed(1)
-    task = build_task(config, prepare(config), World(FP32), is_fresh=is_fresh)
+    task = prepare_model(config, prepare(config), World(FP32), is_fresh=is_fresh).task
     return {name: each.clone() for name, each in task.model.state_dict().items()}
 
 

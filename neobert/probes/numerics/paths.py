@@ -23,6 +23,7 @@ from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import StepKernels, TokenObjective, build_objective
+from neobert.objectives.compile import compile_objective
 from neobert.probes.attention import draw_weights
 from neobert.probes.numerics.leak_batch import PAD_ID, LeakBatch
 
@@ -129,6 +130,7 @@ def build_path(
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
     objective = build_objective(variant, backbone_of(model.to(device), kernels), device.type)
+    compile_objective(variant, objective)
     return Path(config, kernels, objective, is_compiled, device, dtype)
 
 

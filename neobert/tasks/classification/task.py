@@ -10,7 +10,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.store.prepare import PreparedData
 from neobert.families.backbone import Backbone
-from neobert.objectives.build import build_labelled_objective
+from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
 from neobert.tasks.classification.metrics import PredictionMetrics
 from neobert.tasks.classification.probe import classifier_answers
@@ -31,7 +31,7 @@ def build(
     return task_over(
         backbone,
         ClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=build_labelled_objective(config, backbone, num_ranks=world.size),
+        objective=LabelledObjective(backbone),
         metrics=partial(PredictionMetrics, world.device),
         worst_case=with_every_label,
         probe=classifier_answers,

@@ -43,7 +43,7 @@ def build(
     is_stream = isinstance(prepared.train, DocumentStream)
     log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
     rates = masking_rates(config.datacollator)
-    objective = build_objective(config, backbone, world.device.type, num_ranks=world.size)
+    objective = build_objective(config, backbone, world.device.type)
     return task_over(
         backbone,
         PretrainingData(config, prepared, world, vocab_size, on_sign),

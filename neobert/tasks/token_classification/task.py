@@ -14,7 +14,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore
 from neobert.families.backbone import Backbone
-from neobert.objectives.build import build_labelled_objective
+from neobert.objectives.labelled import LabelledObjective
 from neobert.parallel import World
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
 from neobert.tasks.token_classification.labels import TAGS
@@ -37,7 +37,7 @@ def build(
     return task_over(
         backbone,
         TokenClassificationData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
-        objective=build_labelled_objective(config, backbone, num_ranks=world.size),
+        objective=LabelledObjective(backbone),
         metrics=partial(TagMetrics, world.device, section.label_names),
         worst_case=with_every_label,
         probe=partial(tagger_answers, num_labels=len(section.label_names)),

@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.stateless_random import stream_key
 from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
-from neobert.optim import build_optimizer, build_qk_clip, build_scheduler
+from neobert.optim import build_qk_clip, build_scheduler
 from neobert.parallel import World
 from neobert.plan.epochs import epoch_steps
 from neobert.printable import printable
@@ -30,7 +29,6 @@ from neobert.runfiles.checkpoint.state import read_state
 from neobert.runfiles.continuation import find_source, provenance
 from neobert.runfiles.phases import STOP_CLOCKS, PhaseTracker
 from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, NEVER
-from neobert.tasks.build import build_task
 from neobert.training.checkpoint.publish import quarantine, sweep
 from neobert.training.checkpoint.restore import (
     continued_progress,
@@ -45,13 +43,12 @@ from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
 from neobert.training.loop.source_text import source_evaluation
 from neobert.training.loop.task import Task
+from neobert.training.prepare_model import ReadyModel, prepare_model
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import ALWAYS, BREAKDOWN, Stopwatch
 
 log = logging.getLogger(__name__)
-
-_DROPOUT_STREAM = 0x64726F70
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +109,12 @@ def _refuse_used(run_dir: Path) -> None:
 
 
 def build_trainer(
-    config: RunConfig, run_dir: Path, world: World, task: Task, signals: Signals, start: Start | None
+    config: RunConfig, run_dir: Path, world: World, ready: ReadyModel, signals: Signals, start: Start | None
 ) -> Trainer:
-    """Build the trainer of a task with optimizer and scheduler, and restore `start` if it is given."""
+    """Build the trainer of a model with its scheduler, and restore `start` if it is given."""
+    task, module, optimizer = ready
     if start is not None:
         refuse_other_data(start.folder, start.state, task.identity, is_other_text=start.is_other_text)
-    module = world.prepare(task.objective, overlaps_exchange=task.backbone.overlaps_exchange)
-    optimizer = build_optimizer(config.optimizer, task.model, task.backbone.layouts)
     limits, in_epochs = config.trainer, steps_of_epochs(config, task, world)
     max_steps = limits.max_steps if in_epochs is None else min(limits.max_steps, in_epochs)
     progress = _progress(start, run_dir, world.device)
@@ -201,17 +197,6 @@ def make_reproducible(config: RunConfig, world: World) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
-    """Seed the dropout of each rank differently; rank 0 keeps its generator, as in a single-rank run.
-
-    With one seed, all ranks would drop the same units, and averaging gradients over ranks would not average
-    that noise. Call it after the initial weights were drawn, which are equal on all ranks, and before the
-    generators are restored from a checkpoint.
-    """
-    if world.dp_rank:
-        torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.dp_rank))
-
-
 def log_text(report: Mapping[str, Any]) -> None:
     """Log the source, the documents and the tokens of each split."""
     for split, name in (("train", "training"), ("eval", "evaluation")):
@@ -229,7 +214,7 @@ def assemble(
     start: Start | None,
     phases: PhaseTracker | None = None,
 ) -> Trainer:
-    """Prepare the data, on rank 0 first, then build the task and the trainer.
+    """Prepare the data, on rank 0 first, then the model, and build the trainer.
 
     Raises `StopRequested` if a stop is requested while data is prepared.
     """
@@ -237,9 +222,8 @@ def assemble(
     with signals.interrupting(), world.main_first(), reported_to(phases.describe):
         prepared = prepare(config, phases.tick)
     log_text(prepared.report)
-    task = build_task(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
-    vary_dropout_by_rank(config, world)
-    trainer = build_trainer(config, run_dir, world, task, signals, start)
+    ready = prepare_model(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
+    trainer = build_trainer(config, run_dir, world, ready, signals, start)
     trainer.phases = phases
     if trainer.source is not None and config.trainer.eval_source_text:
         with signals.interrupting(), world.main_first(), reported_to(phases.describe):

@@ -1,0 +1,107 @@
+"""A run's model, ready to train."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from neobert.adapters.lora import add_adapter, with_adapter
+from neobert.config.schema import RunConfig
+from neobert.data.batches.stateless_random import stream_key
+from neobert.data.store.prepare import PreparedData
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.families.backbone import Backbone, build_backbone
+from neobert.objectives.compile import compile_objective
+from neobert.optim import build_optimizer
+from neobert.parallel import World
+from neobert.tasks.specs import spec_of
+from neobert.tasks.weights import load_initial_weights, vocabulary_rows
+from neobert.training.loop.task import Task
+
+log = logging.getLogger(__name__)
+
+_DROPOUT_STREAM = 0x64726F70
+
+
+class ReadyModel(NamedTuple):
+    """A model that can train.
+
+    Attributes:
+        task: the task over the model.
+        module: the task's objective, wrapped for its parallelism by `World.prepare`.
+    """
+
+    task: Task
+    module: nn.Module
+    optimizer: Optimizer
+
+
+def prepare_model(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    *,
+    is_fresh: bool,
+    on_sign: Callable[[], None] = lambda: None,
+) -> ReadyModel:
+    """Build a model and its task, load, convert, compile and shard it, and build its optimizer.
+
+    Each step needs the result of the one before: weights are loaded into the modules of their checkpoint; a
+    recipe may replace those modules and their parameters, so it comes before everything that holds one of
+    them: compiled code, shards, an optimizer.
+
+    Args:
+        is_fresh: load `model.pretrained_checkpoint`, or keep random weights; False for a resumed run, which
+            loads its checkpoint afterwards.
+        on_sign: called on progress while waiting for text.
+
+    Raises `ProjectError` if tokenizer, weights or kernels are incompatible with the config.
+    """
+    backbone = build_model(config, prepared.tokenizer, world)
+    if is_fresh:
+        load_initial_weights(config, prepared.tokenizer, backbone)
+    if config.adapter.type is not None:
+        add_adapter(backbone, config)
+    world.recipe.convert(backbone.model)
+    task = build_task(config, prepared, world, backbone, on_sign)
+    compile_objective(config, task.objective, num_ranks=world.size)
+    vary_dropout_by_rank(config, world)
+    module = world.prepare(task.objective, overlaps_exchange=backbone.overlaps_exchange)
+    return ReadyModel(task, module, build_optimizer(config.optimizer, backbone.model, backbone.layouts))
+
+
+def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> Backbone:
+    """Build the model of a run with random weights, with the head of its task."""
+    spec, vocab_size = spec_of(config), vocabulary_rows(config, tokenizer)
+    settings = spec.model_settings(config)
+    backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)
+    num_parameters = sum(parameter.numel() for parameter in backbone.model.parameters())
+    outputs = "" if backbone.head is None else f", {backbone.head.linear.out_features:,} outputs"
+    log.info("model: %s parameters, %s tokens%s", f"{num_parameters:,}", f"{vocab_size:,}", outputs)
+    return backbone
+
+
+def build_task(
+    config: RunConfig, prepared: PreparedData, world: World, backbone: Backbone, on_sign: Callable[[], None]
+) -> Task:
+    """Build the task of a run over its model."""
+    module = import_module(f"{spec_of(config).keys.package}.task")
+    task: Task = module.build(config, prepared, world, backbone, on_sign=on_sign)
+    return task if config.adapter.type is None else with_adapter(task, config)
+
+
+def vary_dropout_by_rank(config: RunConfig, world: World) -> None:
+    """Seed the dropout of each rank differently; rank 0 keeps its generator, as in a single-rank run.
+
+    With one seed, all ranks would drop the same units, and averaging gradients over ranks would not average
+    that noise. Call it after the initial weights were drawn, which are equal on all ranks, and before the
+    generators are restored from a checkpoint.
+    """
+    if world.dp_rank:
+        torch.manual_seed(stream_key(_DROPOUT_STREAM, config.seed, world.dp_rank))
