@@ -17,11 +17,12 @@ from transformers import PreTrainedModel
 from neobert.errors import ProjectError
 from neobert.export.card import model_card
 from neobert.export.modeling_code import modeling_code
-from neobert.export.weights import WEIGHTS, own_weights
+from neobert.export.weights import own_weights
 from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.plan.vocabulary import INERT, TOKENIZER
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
+from neobert.runfiles.weights_header import WEIGHTS
 
 SETTINGS = "tokenizer_config.json"
 METADATA = {"format": "pt"}

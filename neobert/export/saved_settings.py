@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from neobert.errors import ProjectError
-from neobert.export.weights import Shape, tensor_shapes
 from neobert.families.hf.settings import Settings
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import CONFIG
+from neobert.runfiles.weights_header import Shape, tensor_shapes
 from neobert.schema_fields import LONGEST_SEQUENCE
 
 BLOCK = re.compile(r"(?:^|\.)(?:layer|layers|transformer_encoder)\.(\d+)\.")

@@ -18,7 +18,7 @@ from neobert.data.tokenize.tokenizers import open_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
-from neobert.export.weights import load_weights, own_weights, weight_files
+from neobert.export.weights import load_weights, own_weights
 from neobert.families.hf.settings import reason_of
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
@@ -27,6 +27,7 @@ from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
+from neobert.runfiles.weights_header import weight_files
 
 SPECIAL_TOKENS = "special_tokens_map.json"
 EXPORTED = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -20,12 +19,7 @@ from neobert.export.layouts import DECODER, DECODER_BIAS, EMBEDDING, GATE, State
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
-from neobert.printable import printable
-
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-Shape = tuple[int, ...]
-ANOTHER = "use another checkpoint, or save this checkpoint again"
+from neobert.runfiles.weights_header import ANOTHER, weight_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +106,6 @@ def read_weights(path: Path) -> StateDict:
     return state
 
 
-def tensor_shapes(folder: Path) -> dict[str, Shape]:
-    """Return the shapes of all tensors of a folder, from the headers. Raises like `read_weights`."""
-    shapes: dict[str, Shape] = {}
-    for file in weight_files(folder):
-        with _refusing_damage(file), safe_open(file, "pt") as opened:
-            names: list[str] = opened.keys()
-            shapes |= {name: tuple(opened.get_slice(name).get_shape()) for name in names}
-    return shapes
-
-
 @contextmanager
 def _refusing_damage(file: Path) -> Iterator[None]:
     """Convert an error of reading a safetensors file in the `with` block to `ProjectError` EXP004."""
@@ -130,36 +114,6 @@ def _refusing_damage(file: Path) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         message = f"not a readable safetensors file: {error}"
         raise ProjectError("EXP004", message, ANOTHER, place=str(file)) from error
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Return the path of model.safetensors, or the paths of the shards in its index.
-
-    Raises `ProjectError` EXP004 if the folder has neither, or the index is invalid.
-    """
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        return _shards(folder / INDEX)
-    raise ProjectError(
-        "EXP004",
-        f"no {WEIGHTS} in this folder",
-        "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read",
-        place=str(folder),
-    )
-
-
-def _shards(index: Path) -> list[Path]:
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        outside = sorted(name for name in names if Path(name).name != name or name == "..")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"invalid index of shards: {error!r}"
-        raise ProjectError("EXP004", message, ANOTHER, place=str(index)) from error
-    if outside:
-        message = f"the index names a file outside its folder: {printable(outside[0])}"
-        raise ProjectError("EXP004", message, ANOTHER, place=str(index))
-    return [index.parent / name for name in sorted(names)]
 
 
 def _without_tied_copy(state: StateDict, path: Path) -> StateDict:

@@ -8,10 +8,10 @@ from typing import Any
 
 from neobert.errors import ProjectError
 from neobert.printable import printable
-from neobert.runfiles.model_folder import read_json
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 CODE = "EXP004"
+ANOTHER = "use another checkpoint, or save this checkpoint again"
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
 """An encoder's header has some hundred kilobytes."""
@@ -25,19 +25,35 @@ def tensor_shapes(path: Path) -> dict[str, Shape]:
     Raises `ProjectError` EXP004 for a header that cannot be read.
     """
     shapes: dict[str, Shape] = {}
-    for file in [path] if path.is_file() else _files(path):
+    for file in [path] if path.is_file() else weight_files(path):
         shapes |= _shapes_in(file)
     return shapes
 
 
-def _files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).is_file() or not (folder / INDEX).is_file():
+def weight_files(folder: Path) -> list[Path]:
+    """Return the path of model.safetensors, or the paths of the shards in its index.
+
+    Raises `ProjectError` EXP004 if the folder has neither, or the index is invalid.
+    """
+    if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    listed = read_json(folder / INDEX, code=CODE).get("weight_map")
-    names = set(map(str, listed.values())) if isinstance(listed, dict) else {""}
-    if any(Path(name).name != name or name in ("", "..") for name in names):
-        raise ProjectError(CODE, "is not an index of weights in this folder", place=str(folder / INDEX))
-    return [folder / name for name in sorted(names)]
+    if not (folder / INDEX).is_file():
+        hint = "use a checkpoint folder with safetensors; pickled weights (.bin, .pt) are not read"
+        raise ProjectError(CODE, f"no {WEIGHTS} in this folder", hint, place=str(folder))
+    return _shards(folder / INDEX)
+
+
+def _shards(index: Path) -> list[Path]:
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        outside = sorted(name for name in names if Path(name).name != name or name in ("", ".."))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        message = f"invalid index of shards: {error!r}"
+        raise ProjectError(CODE, message, ANOTHER, place=str(index)) from error
+    if outside:
+        message = f"the index names a file outside its folder: {printable(outside[0])}"
+        raise ProjectError(CODE, message, ANOTHER, place=str(index))
+    return [index.parent / name for name in sorted(names)]
 
 
 def _shapes_in(file: Path) -> dict[str, Shape]:

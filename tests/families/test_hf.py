@@ -237,7 +237,7 @@ def test_an_index_names_files_of_its_folder(tmp_path):
     index.parent.mkdir()
     index.write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}), encoding="utf-8")
     assert tensor_shapes(tmp_path / "other.safetensors") == {"a": (1,)}
-    with pytest.raises(ProjectError, match="is not an index of weights in this folder"):
+    with pytest.raises(ProjectError, match="outside its folder"):
         tensor_shapes(index.parent)
 
 

@@ -18,8 +18,9 @@ from neobert.export.formats.sentence_transformers import write_json
 from neobert.export.formats.writer import ROWS, Writer, departures, outputs
 from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
 from neobert.export.source import Source
-from neobert.export.weights import WEIGHTS, own_weights
+from neobert.export.weights import own_weights
 from neobert.model.configuration_neobert import DEFAULT_ROPE_THETA
+from neobert.runfiles.weights_header import WEIGHTS
 
 KEYS = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size",

@@ -17,7 +17,6 @@ from neobert.config.removed_keys import way_out
 from neobert.config.schema import RunConfig
 from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
-from neobert.export.weights import WEIGHTS
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
 from neobert.plurals import listed
@@ -28,6 +27,7 @@ from neobert.runfiles.checkpoint.refusal import CODE, broken
 from neobert.runfiles.checkpoint.state import DATA_FINGERPRINT, STATE_DIR, TOKENIZER_DIGEST, read_config
 from neobert.runfiles.continuation import continuation_differences
 from neobert.runfiles.resume_policy import Difference, runtime_differences, structural_differences
+from neobert.runfiles.weights_header import WEIGHTS
 from neobert.training.checkpoint.content import OPTIMIZER_FILE, SHARDS, rng_file
 from neobert.training.checkpoint.shards import ShardReader, read_shards
 from neobert.training.checkpoint.tensors import (
