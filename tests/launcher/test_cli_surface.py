@@ -44,10 +44,6 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
-def test_a_receipt_is_a_file_or_its_folder() -> None:
-    assert "--receipt PATH" in CliRunner().invoke(app, ["train", "-h"]).output
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from launcher.rundir.run_history import PARSED_BYTES, RunHistory, Series, common_positions
 from launcher.terminal import console
-from launcher.terminal.cells import shown_width
 
 CONFIG = {"task": "pretrain", "optimizer": {"lr": 0.1}, "trainer": {"output_dir": "a", "max_steps": 9}}
 
@@ -64,20 +63,6 @@ def test_keys_are_named_with_values_and_origins(
     assert [each["value"] for each in found["config"]["optimizer.lr"]] == [0.1, 0.2]
     assert found["config"]["optimizer.lr"][1]["origin"]["line"] == 4
     assert [each["is_set"] for each in found["config"]["extra"]] == [False, True]
-
-
-def test_positions_of_arguments_are_no_difference(
-    make: Callable[..., Path], command: Callable[..., Any]
-) -> None:
-    runs = make("a", FALLING), make("b", FALLING, task="other")
-    for folder, position in zip(runs, (7, 8), strict=True):
-        origin = {"kind": "override", "file": "<command line>", "line": position, "column": 0}
-        (folder / "provenance.json").write_text(json.dumps({"task": origin}), "utf-8")
-    shown = command("runs", "compare", *runs).out.splitlines()
-    assert shown[2].split(maxsplit=1) == ["task", "pretrain (command line)  other (command line)"]
-    first, second = command("runs", "compare", *runs, "--json").json["config"]["task"]
-    assert first["origin"] == second["origin"]
-    assert (first["origin"]["kind"], first["origin"]["line"]) == ("override", 0)
 
 
 def test_metrics_stand_side_by_side_at_equal_steps(
@@ -147,22 +132,6 @@ def test_a_narrow_terminal_gets_a_block_for_each_key(
     config = shown.partition("\n\n")[0]
     assert max(map(len, config.splitlines())) <= columns
     assert ("  optimizer.lr\n" in config) == (columns == 80)
-
-
-@pytest.mark.parametrize("columns", [0, 60, 80])
-def test_long_names_are_shortened_on_a_terminal(
-    columns: int, make: Callable[..., Path], command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    points = [f"sweep,optimizer.lr=0.0003,scheduler.warmup_steps=2000,seed={seed}" for seed in (1, 2)]
-    monkeypatch.setattr(console, "width", lambda: columns)
-    shown = command("runs", "compare", *(make(name, FALLING) for name in points)).out
-    (head, *_) = shown.partition("eval loss at equal steps\n")[2].splitlines()
-    first, second = head.split()[1:3]
-    if columns:
-        assert shown_width(head) <= columns
-        assert (first.endswith("seed=1"), second.endswith("seed=2")) == (True, True)
-    else:
-        assert [first, second] == points
 
 
 def test_a_run_that_failed_at_once_leaves_the_others_comparable(

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from launcher.cli import app
-from neobert.errors import ProjectError
 
 pytestmark = pytest.mark.e2e
 
@@ -82,13 +81,6 @@ def test_a_fault_of_ours_is_a_line_and_a_file(
     monkeypatch.setenv("NEOBERT_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         app.run(["schema"])
-
-
-def test_project_errors_say_where_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    from launcher.cli.errors import deliver_error
-
-    assert deliver_error(ProjectError("X", "it is wrong", "mend it", "here", 2), "text") == 2
-    assert capsys.readouterr().err == "error: here: it is wrong [X]\n  = hint: mend it\n"
 
 
 @pytest.mark.parametrize(("choice", "is_coloured"), [("always", True), ("never", False), ("auto", False)])

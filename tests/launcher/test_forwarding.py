@@ -115,17 +115,6 @@ def test_who_asks_a_run_to_stop_is_answered_once(capsys: pytest.CaptureFixture[s
     assert effect_text([signal.SIGTERM]) == "SIGTERM: finishing this step, saving a checkpoint, then exiting"
 
 
-def test_the_answer_comes_while_the_run_is_watched(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    forwarder = Forwarder()
-    forwarder.seen.append(signal.SIGTERM)
-    monkeypatch.setattr(train, "supervise", lambda _launch, _forwarder, on_tick: on_tick())
-    unseen: Any = SimpleNamespace(refresh=lambda: None, close=lambda: None, stages=None)
-    train._follow(unseen, forwarder, unseen)
-    assert capsys.readouterr().err == "SIGTERM: finishing this step, saving a checkpoint, then exiting\n"
-
-
 def test_a_scheduler_s_warning_asks_to_save_and_stop(tmp_path: Path) -> None:
     child = sleeper(tmp_path, SLEEPS)
     with in_charge(child):

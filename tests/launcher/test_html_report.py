@@ -12,7 +12,6 @@ import socket
 import subprocess
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,9 @@ from launcher.htmlreport import decimation
 from launcher.htmlreport.decimation import Decimator
 from launcher.htmlreport.overview import heading, launches, results
 from launcher.htmlreport.page import write_page
-from launcher.htmlreport.panels import panels_of
 from launcher.htmlreport.reader import ONE_RANK, read_history
 from launcher.htmlreport.run_record import read_run
 from launcher.rundir.directory import after_boot_s
-from neobert.tasks.metric import Metric
-from neobert.tasks.specs import SPECS
 
 BREAKOUT = '</script><script>document.title="broken"</script><img src=x onerror=alert(1)>'
 CONTROLS = "a\x1b[31mb\x00c\u202ed\ud800"
@@ -320,20 +316,6 @@ def test_the_folder_of_a_sweep_is_compared(command: Callable[..., Any], run_dir:
     assert "optimizer.lr" in page.text.partition("Config differences")[2]
     points = [sweep / "lr=1", sweep / "lr=2", sweep / "lr=3", sweep / "sweep.json"]
     assert command("report", *points).out.strip() == str(sweep / "lr=1" / "compare.html")
-
-
-def test_a_task_brings_its_panels(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    added = Metric("eval/ndcg", is_higher_better=True, is_share=True)
-    keys = SPECS["classification"].keys
-    spec = replace(SPECS["classification"], keys=replace(keys, metrics=(*keys.metrics, added)))
-    monkeypatch.setitem(SPECS, "classification", spec)
-    write_rows(
-        run_dir,
-        [{"step": step, "eval/loss": 1.0, "eval/ndcg": step / 9, "own/name": step} for step in range(9)],
-    )
-    panels = {panel.title: panel for panel in panels_of([read_run(run_dir)])}
-    assert panels["Evaluation: ndcg"].unit == "%"
-    assert "own/name" in panels
 
 
 @pytest.mark.parametrize("name", ["constructor", "__proto__", "memory/gpu_rankX", "data/share/", ""])

@@ -44,13 +44,6 @@ def test_every_file_lints_clean(device: str, size: str, text: Path, command: Cal
     assert run.device == ("cpu" if device == "cpu" else "cuda")
 
 
-def test_a_data_set_takes_the_place_of_a_path(text: Path, command: Callable[..., Any]) -> None:
-    assert command("init", "--dataset", "builtin:python-docs", "--device", "cpu").code == 0
-    dataset = resolve_run(None, ["run.yaml"]).config.dataset
-    assert (dataset.name, dataset.path) == ("builtin:python-docs", None)
-    assert command("lint", "run.yaml", "--strict").code == 0
-
-
 def test_paths_are_relative_to_the_file(text: Path, command: Callable[..., Any]) -> None:
     assert command("init", "configs/new/mine.yml", "--text", "text.txt").code == 0
     config = resolve_run(None, ["configs/new/mine.yml"]).config

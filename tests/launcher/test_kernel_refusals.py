@@ -32,16 +32,6 @@ def test_a_kernel_of_gpus_is_refused_on_a_cpu(command: Callable[..., Any], name:
     assert not Path("run/checkpoints").exists()
 
 
-@pytest.mark.parametrize(
-    ("profile", "basis"),
-    [("h200-prod", "(measured)"), ("a100-prod", "(an estimate)"), ("h100-prod", "(measured)")],
-)
-def test_a_profile_says_whether_its_rate_was_measured(
-    command: Callable[..., Any], profile: str, basis: str
-) -> None:
-    assert f"tokens/s {basis}" in command("profiles", "show", profile).out
-
-
 def test_the_plan_says_which_kernels_and_why(command: Callable[..., Any]) -> None:
     shown = command("plan", "--profile", "h200-prod", "--set", "model.kernel_backend=auto", "--verbose").out
     assert "kernels: fused, attention triton_packed" in shown

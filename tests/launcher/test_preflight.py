@@ -14,7 +14,6 @@ import pytest
 from launcher.commands import preflight
 from launcher.preflight import levels
 from launcher.preflight.examination import examine
-from launcher.preflight.preflight_view import _unjudged
 from launcher.preflight.receipts import make_receipt, measured_in
 from launcher.probes.gpus import NO_GPU
 from launcher.probes.probe import Probe, Subject, UnsupportedError
@@ -25,7 +24,7 @@ from profiles.registry import resolve_run
 from validators.facts_gpu import GpuFacts
 from validators.facts_host import DataFacts, DiskFacts, SoftwareFacts
 from validators.facts_io import facts_from_json
-from validators.finding import CheckResult, Level, Status
+from validators.finding import Level
 
 pytestmark = pytest.mark.child
 
@@ -149,17 +148,6 @@ def test_a_development_run_without_a_gpu_is_told_the_other_profile(command: Run,
     assert "profile to cpu" not in command("preflight", "-p", "a100-prod").out
 
 
-def test_epochs_are_told_where_the_text_was_looked_at(command: Run) -> None:
-    recorded = Path(__file__).parents[1] / "facts" / "cpu-2-cores.json"
-    judge = ["preflight", "-p", "cpu-demo", "--level", "data", "--facts", recorded]
-    recorded_for = json.loads(recorded.read_text(encoding="utf-8"))["overrides"]
-    overrides = [word for each in recorded_for for word in ("--set", each)]
-    told = command(*judge, *overrides).out
-    assert "epochs: 2.53" in told
-    assert "564k of prepared text" in command(*judge, *overrides, "--verbose").out
-    assert "epochs" not in command(*judge).out
-
-
 def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: Any) -> None:
     slow = replace(RECORDED.rehearsal.speed, step_time_s=60.0, tokens_per_second=4_200.0)
     machine((A100,), rehearsal=lambda _: replace(RECORDED.rehearsal, speed=slow))
@@ -171,21 +159,6 @@ def test_what_was_measured_replaces_what_was_estimated(command: Run, machine: An
     assert "measured speed" in text
     assert "predicted speed" in text
     assert "headroom" in text
-
-
-def test_the_exit_code_is_that_of_the_text(command: Run, machine: Any) -> None:
-    machine(None)
-    text = command("preflight", "-p", "a100-prod")
-    assert text.code == 3
-    assert text.out.startswith("UNKNOWN: a required check could not run (exit 3)")
-    assert NO_GPU in text.out
-    for decision in (
-        "time to the end",
-        "work at risk",
-        "memory per device",
-        "predicted speed",
-    ):
-        assert decision in text.out
 
 
 def test_facts_are_kept_and_judged_again(command: Run, machine: Any, tmp_path: Path) -> None:
@@ -327,20 +300,6 @@ def test_a_folder_of_results_that_can_no_longer_be_written_to(
     assert (answer.code, "Is a directory" in answer.err) == (1, True)
 
 
-def test_a_missing_gpu_is_one_line_for_all_checks_that_need_one() -> None:
-    reasons = (
-        f"gpus: unsupported: {NO_GPU} (no driver)",
-        f"rehearsal: unsupported: {NO_GPU}",
-        "data: timeout",
-    )
-    checks = [
-        CheckResult(f"GPU00{number}", "name", Level.GPU, Status.UNKNOWN, True, reason)
-        for number, reason in enumerate(reasons)
-    ]
-    lines = list(_unjudged(checks, verbose=False))
-    assert lines == [f"unknown {NO_GPU}: 2 checks not run", "unknown GPU002 name: data: timeout"]
-
-
 @pytest.mark.parametrize("columns", [80, 120])
 def test_a_machine_without_a_gpu_gets_twelve_lines(
     columns: int, command: Run, machine: Any, monkeypatch: pytest.MonkeyPatch
@@ -352,4 +311,6 @@ def test_a_machine_without_a_gpu_gets_twelve_lines(
     assert shown[0] == "UNKNOWN: a required check could not run (exit 3)"
     assert len(shown) <= 12, shown
     assert all(len(line) <= columns for line in shown[:-1])
-    assert "hours x GPUs" in command("preflight", "-p", "a100-prod", "--verbose").out
+    told = command("preflight", "-p", "a100-prod", "--verbose").out
+    for decision in ("hours x GPUs", "time to the end", "work at risk", "memory per device", NO_GPU):
+        assert decision in told

@@ -185,10 +185,6 @@ def test_every_value_has_its_origin(written: Path) -> None:
     assert origins["wandb.project"]["kind"] == "default"
 
 
-def test_an_earlier_outcome_says_nothing_of_this_launch(written: Path) -> None:
-    assert not (written / "outcome.json").exists()
-
-
 def test_earlier_launches_are_kept(tmp_path: Path) -> None:
     for number in range(3):
         write_manifest(tmp_path, {"number": number}, {"step": number - 1})

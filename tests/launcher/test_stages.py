@@ -45,7 +45,6 @@ SOUND = Seen(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0,
         ),
         ({"lines": trend(5.0, 5.0, 5.0, 5.51), "must_fall": False}, "the loss rises: 5.0000 at first"),
         ({"beat": GPU | {"warnings": {"allocator_retries": 2}}}, "the trainer warned: allocator_retries 2"),
-        ({"beat": GPU | {"warnings": {"zero_gradient": 1}}}, "the trainer warned: zero_gradient 1"),
         ({"beat": GPU | {"recompiles": 3}}, "still being compiled: 3 recompiles, 0 in the previous stages"),
         (
             {"beat": GPU | {"recompiles": 5}, "recompiles": 4},
@@ -64,10 +63,8 @@ def test_a_stage_that_fails(change: dict[str, Any], problem: str) -> None:
     [
         {"lines": trend(9.0, 9.0, 9.5)},  # too few lines for a trend
         {"lines": trend(9.0, 8.0, 9.5, 9.0, every=33)},  # too few steps
-        {"lines": trend(9.0, 8.9, 8.8, 8.7)},
         {"lines": trend(5.0, 5.0, 5.0, 5.49), "must_fall": False},
         {"beat": GPU | {"warnings": {"slow_tokens": 1}}},  # the band judges the pace
-        {"beat": GPU | {"recompiles": 2}},
         {"beat": GPU | {"recompiles": 4}, "recompiles": 4},
         {"pace": 1111.0},
         {"pace": None},

@@ -208,17 +208,6 @@ def test_the_hint_of_an_error_is_kept(launched: Callable[..., Summary], tmp_path
     assert (outcome["code"], outcome["hint"]) == ("SPK001", "lower optimizer.lr")
 
 
-def test_what_a_child_refuses_is_not_tried_again(launched: Callable[..., Summary]) -> None:
-    ending = launched("beat(5)\nend('failed', 1, 5, 'another run is here')")
-    assert (ending.exit_code, ending.restarts) == (1, 0)
-
-
-def test_a_failure_before_the_first_step_is_not_tried_again(launched: Callable[..., Summary]) -> None:
-    ending = launched("beat(0, 'start')\nend('failed', 4, 0, 'out of memory')")
-    assert (ending.exit_code, ending.restarts) == (4, 0)
-    assert "out of memory" in ending.message
-
-
 @pytest.mark.parametrize("code", ["CKP004", "DGR001"])
 def test_what_somebody_has_to_change_is_not_restarted(launched: Callable[..., Summary], code: str) -> None:
     ending = launched(

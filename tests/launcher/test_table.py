@@ -55,33 +55,6 @@ def test_the_last_column_is_broken_in_its_place(terminal):
     ]
 
 
-def test_it_goes_under_the_one_before_where_there_is_no_room(terminal):
-    terminal(46)
-    assert columns(ROWS, indent="  ").splitlines() == [
-        "  time    41 h",
-        "          50,000 steps of 3 s each, as a",
-        "          rehearsal measured",
-        "  memory  24 of 79 GiB  measured",
-    ]
-
-
-def test_it_goes_under_an_earlier_column_with_more_room(terminal):
-    terminal(70)
-    rows = [
-        [
-            "CKP001",
-            "no-save-cadence",
-            "fail",
-            "static",
-            "A run that writes no checkpoint before its last step.",
-        ]
-    ]
-    assert columns(rows).splitlines() == [
-        "CKP001  no-save-cadence  fail  static",
-        "        A run that writes no checkpoint before its last step.",
-    ]
-
-
 def test_it_goes_below_its_row_where_there_is_no_room_at_all(terminal):
     terminal(32)
     rows = [["time", "unknown (no price is set)", "50,000 steps of 3 s each"], *ROWS[1:]]
@@ -106,12 +79,6 @@ def test_sentences_are_not_squeezed_and_values_stay_beside_their_names(terminal)
         "      is not set)",
         "      why",
     ]
-
-
-def test_a_value_stands_deeper_than_its_name(terminal):
-    terminal(42)
-    rows = [["memory per device", "24 of 79 GiB (30%, headroom 55 GiB)"]]
-    assert columns(rows, indent="  ") == "  memory per device\n      24 of 79 GiB (30%, headroom 55 GiB)"
 
 
 def test_what_cannot_be_broken_stays_whole(terminal):

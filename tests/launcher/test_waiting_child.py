@@ -158,15 +158,6 @@ def test_a_process_that_does_not_warm_up_is_replaced(
     assert child.process.wait(PATIENCE_S) != 0
 
 
-@pytest.mark.usefixtures("warming")
-def test_a_process_that_was_closed_while_it_warms_up_is_replaced(child: WaitingChild, tmp_path: Path) -> None:
-    child.warm_up("warming", ["hangs"])
-    child.close()
-    started = start_trainer(launch_with(child, tmp_path), is_again=False)
-    assert started is not child.process
-    assert started.wait(PATIENCE_S) == 0
-
-
 def test_it_ends_with_the_block_that_waits(modules: None, tmp_path: Path) -> None:
     with waiting("reporting", ("needed",)) as child:
         pass
@@ -191,15 +182,6 @@ def test_a_trainer_that_died_while_it_waited_is_started_as_ever(child: WaitingCh
     assert started is not child.process
     assert started.wait(PATIENCE_S) == 0
     assert json.loads((tmp_path / "logs" / "rank_0.log").read_text())["arguments"] == ["resolved.json"]
-
-
-def test_a_package_that_cannot_be_imported_fails_where_it_is_logged(modules: None, tmp_path: Path) -> None:
-    (tmp_path / "needed.py").write_text("raise ImportError('libfoo.so is missing')", encoding="utf-8")
-    with waiting("reporting", ("needed",)) as child:
-        assert child.process.wait(PATIENCE_S) == 1
-        started = start_trainer(launch_with(child, tmp_path), is_again=False)
-        assert started.wait(PATIENCE_S) == 1
-    assert "libfoo.so is missing" in (tmp_path / "logs" / "rank_0.log").read_text()
 
 
 def test_a_restart_is_a_new_process(child: WaitingChild, tmp_path: Path) -> None:

@@ -87,11 +87,6 @@ def test_the_page_shows_what_a_person_asks(run_dir: Path) -> None:
     assert "no heartbeat for" not in text
 
 
-def test_the_loss_on_the_text_of_a_continued_run_needs_no_chart(run_dir: Path) -> None:
-    append(run_dir / "metrics.jsonl", {"step": 12, **SCORES, "eval/source_loss": 1.75})
-    assert "75.0%" in shown(run_dir)
-
-
 def test_the_newest_guesses_at_a_masked_word_take_one_line(run_dir: Path) -> None:
     texts = [{"before": "a \x1b[31m" + 60 * "long ", "word": "word", "after": 60 * "end "}]
     guesses = [[["the", 0.5], ["word", 0.31], ["\n", 0.02]]]
@@ -167,21 +162,6 @@ def test_the_page_fits_every_terminal(size: tuple[int, int, bool], big_run: RunR
     assert len(lines) <= height
     assert max(map(shown_width, lines)) <= width
     assert is_unicode or all(line.isascii() for line in lines)
-
-
-def test_wide_characters_take_two_columns(run_dir: Path) -> None:
-    folder = run_dir.rename(run_dir.with_name("実験" * 30))
-    lines = page(RunReader(folder).read(), Terminal(80, 24, is_unicode=True))
-    assert (shown_width(lines[0]), lines[0][0]) == (80, "…")
-    assert lines[0].removesuffix("running: train").rstrip().endswith("実験")
-
-
-def test_a_narrow_terminal_leaves_out_what_matters_least(run_dir: Path) -> None:
-    text = "\n".join(page(RunReader(run_dir).read(), Terminal(50, 24, is_unicode=True)))
-    assert "rank 0   train       step 10" in text
-    assert re.search(r"heartbeat \d s ago", text)
-    assert "memory" not in text
-    assert "1.25 to 2" not in text
 
 
 def test_many_ranks_are_summed_up_and_the_late_ones_are_named(big_run: RunReader) -> None:
