@@ -86,16 +86,6 @@ def test_what_is_written_late_is_what_was_there_when_it_was_saved(make_run, run,
         assert not all(torch.equal(late[key], moved_on[key]) for key in late)
 
 
-def test_only_what_verified_counts_as_saved(make_run, run, monkeypatch, gate, beats):
-    run_dir = make_run(trainer={"logging_steps": 1})
-    at_step(monkeypatch, 8, lambda trainer: gate.set())
-    run(run_dir)
-    by_step = {beat["step"]: beat for beat in beats(run_dir) if beat["phase"] == "train"}
-    assert [by_step[step]["last_checkpoint_step"] for step in (5, 6, 7)] == [None, None, None]
-    assert beats(run_dir)[-1]["last_checkpoint_step"] == 12
-    assert by_step[7]["work_at_risk_min"] > by_step[5]["work_at_risk_min"]
-
-
 def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch, savers, caplog):
     real, at_once, most = built_task.write_hf_folder, [0], [0]
 
@@ -120,26 +110,6 @@ def test_one_save_is_in_flight_and_the_next_one_waits(make_run, run, monkeypatch
 def test_a_training_that_waits_for_each_never_waits_for_the_one_before(make_run, run, savers):
     run(make_run(trainer={**EVERY_STEP, "async_save": False}))
     assert (savers[0].num_saves, savers[0].num_waits) == (12, 0)
-
-
-def test_a_failed_write_ends_the_run_at_the_next_boundary(make_run, run, monkeypatch, outcome):
-    run_dir = make_run()
-    real, ended = publish.seal, threading.Event()
-
-    def failing(folder, step, *rest):
-        if step == 10:
-            ended.set()
-            raise OSError(28, "No space left on device")
-        real(folder, step, *rest)
-
-    monkeypatch.setattr(publish, "seal", failing)
-    at_step(monkeypatch, 11, lambda trainer: (ended.wait(60), time.sleep(1.0)))
-    with pytest.raises(ProjectError, match="the checkpoint of step 10 could not be written") as error:
-        run(run_dir)
-    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
-    assert outcome(run_dir)["step"] == 11
-    assert {path.name for path in (run_dir / "checkpoints").iterdir()} == {"5", "latest"}
-    assert verify(run_dir / "checkpoints" / "5").step == 5
 
 
 @pytest.fixture

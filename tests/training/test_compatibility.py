@@ -116,10 +116,6 @@ def test_the_length_of_pieces_counts_in_a_run_that_has_some():
     assert (difference.key, difference.saved, difference.current) == (length, 64, 32)
 
 
-def test_equal_configs_differ_in_nothing():
-    assert structural_differences(SAVED, SAVED) == runtime_differences(SAVED, SAVED) == ()
-
-
 def test_probes_may_import_what_is_light():
     code = (
         "import sys; from neobert.runfiles import resume_policy;"

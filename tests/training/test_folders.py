@@ -13,8 +13,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from neobert.errors import ProjectError
 from neobert.runfiles.checkpoint import folders, manifest
@@ -38,22 +36,6 @@ def save(root: Path, *steps: int) -> None:
 
 def names(root: Path) -> set[str]:
     return {path.name for path in root.iterdir()}
-
-
-def test_a_saved_checkpoint_verifies_and_latest_points_at_it(tmp_path):
-    save(tmp_path, 5, 10)
-    assert names(tmp_path) == {"5", "10", "latest"}
-    assert os.readlink(tmp_path / "latest") == "10"
-    manifest = verify(tmp_path / "10")
-    assert (manifest.step, manifest.config_digest, manifest.size_bytes) == (10, "digest", 352)
-
-
-def test_auto_takes_the_newest_that_verifies(tmp_path):
-    save(tmp_path, 5, 10, 100)
-    (tmp_path / "100" / "model.safetensors").write_bytes(b"")
-    (tmp_path / "10" / "checkpoint.json").unlink()
-    folder, manifest = folders.find(tmp_path, "auto")
-    assert (folder.name, manifest.step) == ("5", 5)
 
 
 def test_auto_starts_afresh_only_where_nothing_was_ever_saved(tmp_path):
@@ -102,18 +84,6 @@ def test_only_a_step_as_it_is_written_names_a_checkpoint(tmp_path, name):
     assert retention.retain(tmp_path, 2, 0, frozenset()) == [5]
     assert verify(tmp_path / name).step == 100
     assert folders.find(tmp_path, str(tmp_path / name))[1].step == 100
-
-
-@pytest.mark.parametrize("selector", ["latest", "{root}/latest", "{root}/10"])
-def test_a_path_or_latest_names_a_checkpoint(tmp_path, selector):
-    save(tmp_path, 5, 10)
-    folder, manifest = folders.find(tmp_path, selector.format(root=tmp_path))
-    assert (folder.name, manifest.step) == ("10", 10)
-
-
-def test_never_looks_at_nothing(tmp_path):
-    save(tmp_path, 5)
-    assert folders.find(tmp_path, "never") is None
 
 
 @pytest.mark.parametrize(
@@ -205,39 +175,6 @@ def test_what_this_user_may_not_read_is_refused_and_not_passed_by(tmp_path, monk
         folders.search(tmp_path, "auto" if selector == "auto" else str(tmp_path / "10"))
     assert error.value.place == str(closed)
     assert names(tmp_path) == {"5", "10", "latest"}
-
-
-@given(
-    steps=st.sets(st.integers(0, 50), min_size=1, max_size=8),
-    limit=st.integers(0, 5),
-    protected=st.sets(st.integers(0, 50), max_size=2),
-)
-@settings(max_examples=40)
-def test_retention_keeps_the_newest_and_the_protected(tmp_path, steps, limit, protected):
-    shutil.rmtree(tmp_path, ignore_errors=True)
-    for step in steps:
-        (tmp_path / str(step)).mkdir(parents=True)
-    removed = retention.retain(tmp_path, limit, 0, frozenset(protected))
-    kept = set(folders.checkpoint_steps(tmp_path))
-    assert kept | set(removed) == steps
-    assert kept >= set(sorted(steps)[-max(limit, 2) :] if limit else steps) | (protected & steps)
-    assert max(steps) in kept
-    if limit:
-        assert len(kept) <= max(limit, 2) + len(protected)
-    assert names(tmp_path) == {str(step) for step in kept}
-
-
-def test_a_full_disk_leaves_the_old_checkpoints_and_no_part_of_the_new(tmp_path):
-    def fill_until_full(folder: Path) -> None:
-        fill(folder)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    save(tmp_path, 5)
-    with pytest.raises(ProjectError, match="step 10 could not be written: No space left") as error:
-        publish.publish(tmp_path, 10, "digest", NOW, fill_until_full)
-    assert (error.value.code, error.value.exit_code) == ("CKP004", 4)
-    assert names(tmp_path) == {"5", "latest"}
-    assert folders.find(tmp_path, "auto")[1].step == 5
 
 
 def refuse_syncs(monkeypatch, number, *, of_folders):

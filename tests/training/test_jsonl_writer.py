@@ -99,12 +99,6 @@ def test_nan_is_never_written(tmp_path):
     assert read_rows(tmp_path / "metrics.jsonl") == []
 
 
-def test_a_missing_history_is_empty(tmp_path):
-    assert read_rows(tmp_path / "none.jsonl") == []
-    keep_rows(tmp_path / "none.jsonl", lambda row: True)
-    assert not (tmp_path / "none.jsonl").exists()
-
-
 def test_a_file_that_cannot_make_way_now_does_so_later(tmp_path):
     path = tmp_path / "beat.jsonl"
     in_the_way = rotated(path)

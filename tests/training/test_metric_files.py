@@ -71,11 +71,6 @@ def test_what_is_no_line_and_no_number_is_left_out(tmp_path):
     assert not (tmp_path / SUMMARY).exists()
 
 
-def test_a_run_that_wrote_no_line_gets_no_files(tmp_path):
-    write_metric_files(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_long_history_takes_little_memory(tmp_path):
     with (tmp_path / "metrics.jsonl").open("w", encoding="utf-8") as file:
         file.writelines(

@@ -25,7 +25,7 @@ from neobert.runfiles.checkpoint import folders
 from neobert.runfiles.checkpoint.manifest import verify
 from neobert.training.checkpoint import publish, retention
 from neobert.training.checkpoint.writer import Writer
-from neobert.training.loop import assembly, session, steps
+from neobert.training.loop import session, steps
 from neobert.training.loop import task as built_task
 
 
@@ -180,12 +180,6 @@ def test_an_interrupt_from_the_keyboard_has_its_own_exit_code(make_run, struck_r
     assert outcome(run_dir)["status"] == "interrupted"
 
 
-def test_a_stop_before_there_is_anything_to_save(make_run, struck_run, outcome):
-    run_dir = make_run()
-    assert struck_run(run_dir, assembly, "prepare", 0, terminate) == 75
-    assert outcome(run_dir)["step"] == 0
-
-
 def test_a_stop_while_text_is_read_is_no_fault_of_the_text(make_run, struck_run, outcome, tmp_path):
     run_dir = make_run(dataset={"cache_dir": str(tmp_path / "cache")})
     assert struck_run(run_dir, text_files, "_encodable", 20, terminate) == 75
@@ -292,13 +286,6 @@ def test_a_checkpoint_of_another_directory_is_gone_on_from(make_run, run, struck
     assert folders.checkpoint_steps(source / "checkpoints") == [5, 6]
 
 
-def test_the_checkpoint_resumed_from_outlives_the_limit(make_run, run, struck_run):
-    run_dir = make_run(trainer={"save_steps": 1, "save_total_limit": 1})
-    struck_run(run_dir, *STEP, 4, kill)
-    run(run_dir)
-    assert folders.checkpoint_steps(run_dir / "checkpoints") == [4, 11, 12]
-
-
 @pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints"])
 def test_never_refuses_what_another_run_left(make_run, run, left):
     run_dir = make_run(trainer={"resume_from_checkpoint": "never"})
@@ -311,25 +298,6 @@ def test_never_refuses_what_another_run_left(make_run, run, left):
         run(run_dir)
     assert (error.value.code, error.value.exit_code) == ("CKP008", 1)
     assert (run_dir / "outcome.json").read_bytes() == outcome
-
-
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"model": {"hidden_size": 32}}, "model.hidden_size: 16 in the checkpoint, 32 in this run"),
-        ({"trainer": {"gradient_accumulation_steps": 1}}, "trainer.gradient_accumulation_steps x"),
-    ],
-)
-def test_another_run_is_refused_by_name(make_run, run, struck_run, changes, named):
-    run_dir = make_run()
-    struck_run(run_dir, *STEP, 6, terminate)
-    before = (run_dir / "metrics.jsonl").read_bytes()
-    make_run(**changes)
-    with pytest.raises(ProjectError, match="belongs to another run") as error:
-        run(run_dir)
-    assert named in error.value.message
-    assert error.value.code == "CKP007"
-    assert (run_dir / "metrics.jsonl").read_bytes() == before
 
 
 def test_other_text_under_the_same_name_is_refused(make_run, run, struck_run, corpus, tmp_path):
@@ -360,15 +328,6 @@ def test_sums_that_may_round_differently_are_said(make_run, run, struck_run, cap
         torch.set_num_threads(threads)
     assert f"num_threads was {threads} and is now {threads + 1}" in caplog.text
     assert "but not bit-exact" in caplog.text
-
-
-def test_a_runtime_key_may_change_and_is_logged(make_run, run, struck_run, caplog):
-    run_dir = make_run()
-    struck_run(run_dir, *STEP, 6, terminate)
-    make_run(optimizer={"lr": 2e-2}, trainer={"logging_steps": 2})
-    with caplog.at_level("INFO", logger="neobert"):
-        assert run(run_dir) == 0
-    assert "optimizer.lr: 0.01 in the checkpoint, 0.02 in this run" in caplog.text
 
 
 def test_a_missing_history_does_not_stop_a_resume(make_run, run, struck_run, exact, uninterrupted):

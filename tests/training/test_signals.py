@@ -26,13 +26,6 @@ def test_the_first_request_counts_and_later_ones_change_nothing():
     assert (signals.status, signals.exit_code, signals.votes) == ("preempted", 75, [1, 0])
 
 
-def test_an_interrupt_has_its_own_status():
-    signals = Signals()
-    with signals.installed():
-        send(signal.SIGINT)
-    assert (signals.status, signals.exit_code, signals.votes) == ("interrupted", 130, [0, 1])
-
-
 def wait_for_ever(signals):
     later = threading.Timer(0.05, send, [signal.SIGTERM])
     later.start()

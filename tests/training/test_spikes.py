@@ -48,10 +48,6 @@ def test_the_first_leap_is_told_once_with_what_was_before():
     assert spikes.take() == (None, 5.0)
 
 
-def test_before_the_first_loss_there_is_no_mean():
-    assert LossSpikeDetector(CPU, 10.0).take() == (None, None)
-
-
 def test_a_mean_of_nothing_that_an_earlier_session_left_is_none():
     spikes = LossSpikeDetector(CPU, 10.0)
     spikes.resume(0.0)

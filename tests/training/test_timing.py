@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from neobert.training.loop.hooks import Collector, collecting_between_steps
 from neobert.training.telemetry.metrics import TIMED_PAUSES
 from neobert.training.telemetry.stopwatch import (
-    ALWAYS,
     BREAKDOWN,
     COLLATE,
     PARTS,
@@ -85,21 +84,6 @@ def test_the_stopwatch_tells_each_step_and_starts_anew(clock):
     )
     assert times.mean_ms("forward") == pytest.approx(15)
     assert stopwatch.read() == type(times)(0.0, (), ({},))
-
-
-def test_microbatches_of_a_step_add_up(clock):
-    stopwatch = Stopwatch(CPU, BREAKDOWN)
-    with stopwatch.step():
-        for _ in range(3):
-            with stopwatch.section("backward"):
-                clock.pass_ms(5)
-    assert stopwatch.read().steps[0]["backward"] == pytest.approx(15)
-
-
-def test_a_section_that_nobody_asked_for_is_not_timed(clock):
-    stopwatch = Stopwatch(CPU, ALWAYS)
-    do_step(stopwatch, clock, {"data_wait": 2, "forward": 10})
-    assert stopwatch.read().steps == (pytest.approx({"data_wait": 2}),)
 
 
 class Device:
@@ -190,14 +174,6 @@ def test_what_a_reading_waited_for_was_the_work_of_the_steps(clock):
             clock.pass_ms(3)
         assert times.elapsed_s == pytest.approx(0.041)
     assert times.pauses_ms == pytest.approx({"logging": 3})
-
-
-def test_time_outside_every_section_is_told_as_other(clock):
-    stopwatch = Stopwatch(CPU, BREAKDOWN)
-    do_step(stopwatch, clock, dict.fromkeys(SECTIONS, 10), unnamed_ms=15)
-    fields = Breakdown().fields(stopwatch.read().steps)
-    assert fields["time/other_ms"] == pytest.approx(15)
-    assert fields["time/step_p50_ms"] == pytest.approx(75)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(SECTIONS), milliseconds), min_size=1, max_size=30))
