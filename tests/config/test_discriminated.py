@@ -146,34 +146,10 @@ def test_arguments_may_choose_the_type_after_they_set_its_keys() -> None:
             ),
         ),
         (
-            {"others": [{}, {"radius": 1}]},
-            (
-                "others.1.radius",
-                "others.1.radius is a key of type circle, and others.1.type is square by default",
-                "write others.1.type: circle, or remove others.1.radius",
-            ),
-        ),
-        (
             {"shape": {"type": "circel", "side": 1}},
             (
                 "shape.type",
                 'shape.type expects one of square, circle, got the text "circel"',
-                "did you mean circle?",
-            ),
-        ),
-        (
-            {"frame": {"type": None}},
-            (
-                "frame.type",
-                "frame.type expects one of square, circle, got no value (null)",
-                'remove the line to use the value of the profile, or the default (the text "square")',
-            ),
-        ),
-        (
-            {"shape": {"type": ["circle"]}},
-            (
-                "shape.type",
-                "shape.type expects one of square, circle, got a list of 1",
                 "did you mean circle?",
             ),
         ),

@@ -18,19 +18,16 @@ ONE_ISSUE = [
     ("exp: {trainer: {max_steps: 5}}\n", "CFG001", "exp", 1, 1, "is not a key", "of exp to the top level"),
     ("trainer: {'': 5}\n", "CFG001", "trainer.", 1, 11, 'trainer."" is not a key', ""),
     ("seed: 1\nseed: 2\n", "CFG002", "seed", 2, 1, "set twice; first in line 1", "keep one"),
-    ("trainer: {max_steps: 5, max_steps: 5}", "CFG002", "trainer.max_steps", 1, 25, "set twice", ""),
     ("trainer:\n  max_steps: often\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0", ""),
     ("trainer:\n  max_steps: 5.0\n", "CFG003", "trainer.max_steps", 2, 14, "got 5.0", "write 5"),
     ("trainer:\n  max_steps: '5'\n", "CFG003", "trainer.max_steps", 2, 14, 'the text "5"', "the quotes: 5"),
     ("trainer:\n  max_steps: 1_000\n", "CFG003", "trainer.max_steps", 2, 14, "1_000", "separators: 1000"),
     ("optimizer:\n  lr: 0,001\n", "CFG003", "optimizer.lr", 2, 7, '"0,001"', "not a comma: 0.001"),
-    ("optimizer:\n  lr: 1,5\n", "CFG003", "optimizer.lr", 2, 7, '"1,5"', "not a comma: 1.5"),
     ("trainer:\n  max_steps: 1,000\n", "CFG003", "trainer.max_steps", 2, 14, "1,000", "separators: 1000"),
     ("optimizer: {lr: 0,001}\n", "CFG003", "optimizer", 1, 19, "not text", "with a point, not a comma"),
     ("optimizer:\n  lr:0.001\n", "CFG003", "optimizer", 2, 3, "", "after the colon: lr: 0.001"),
     ("optimizer: {lr:0.001}\n", "CFG001", "optimizer.lr:0.001", 1, 13, "", "after the colon: lr: 0.001"),
     ("optimizer.lr: 1\n", "CFG001", "optimizer.lr", 1, 1, "", "write lr in the section optimizer"),
-    ("trainer: {optimizer.lr: 1}\n", "CFG001", "trainer.optimizer.lr", 1, 11, "", "in the section optimizer"),
     ("seed: None\n", "CFG003", "seed", 1, 7, "", "not None: remove the line to use"),
     ("trainer: {max_epochs: None}\n", "CFG003", "trainer.max_epochs", 1, 23, "", "not None: write null"),
     ("trainer: &t {}\nmodel: {<<: *t}\n", "CFG001", "model.<<", 2, 9, "", "YAML 1.2 has no merge key"),
@@ -45,15 +42,6 @@ ONE_ISSUE = [
         "write eval/f1",
     ),
     ("trainer:\n  max_steps: 10 steps\n", "CFG003", "trainer.max_steps", 2, 14, "10 steps", "without a unit"),
-    (
-        "guard: {walltime_limit_hours: 24h}",
-        "CFG003",
-        "guard.walltime_limit_hours",
-        1,
-        31,
-        "24h",
-        "without a unit",
-    ),
     ("trainer:\n  max_steps: 0\n", "CFG003", "trainer.max_steps", 2, 14, "an integer above 0, got 0", ""),
     ("trainer:\n  max_steps: true\n", "CFG003", "trainer.max_steps", 2, 14, "got true", ""),
     ("trainer:\n  max_steps: 9223372036854775808\n", "CFG003", "trainer.max_steps", 2, 14, "64 bits", ""),
@@ -79,12 +67,8 @@ ONE_ISSUE = [
     ("trainer: [1]\n", "CFG003", "trainer", 1, 10, "got a list of 1", ""),
     ("optimizer:\n  lr: '6e-4'\n", "CFG003", "optimizer.lr", 2, 7, "a number above 0", "the quotes: 6e-4"),
     ("optimizer:\n  lr: .nan\n", "CFG003", "optimizer.lr", 2, 7, "nan is not a finite number", ""),
-    ("optimizer:\n  lr: -.inf\n", "CFG003", "optimizer.lr", 2, 7, "-inf is not a finite number", ""),
-    ("optimizer:\n  lr: 1e999\n", "CFG003", "optimizer.lr", 2, 7, "inf is not a finite number", ""),
     ("optimizer:\n  betas: [0.9]\n", "CFG003", "optimizer.betas", 2, 10, "a list of 2", ""),
     ("optimizer:\n  betas: [0.9, 1]\n", "CFG003", "optimizer.betas.1", 2, 16, "below 1, got 1", ""),
-    ("optimizer:\n  betas: [0, 0, 0]\n", "CFG003", "optimizer.betas", 2, 10, "got a list of 3", ""),
-    ("optimizer:\n  betas: 0.9\n", "CFG003", "optimizer.betas", 2, 10, "got 0.9", ""),
     ("optimizer:\n  betas: 0.9, 0.95\n", "CFG003", "optimizer.betas", 2, 10, "", "write a list: [0.9, 0.95]"),
     (
         "trainer: {resume_from_checkpoint: false}\n",
@@ -95,19 +79,9 @@ ONE_ISSUE = [
         "",
         "write never",
     ),
-    (
-        "trainer: {resume_from_checkpoint: true}\n",
-        "CFG003",
-        "trainer.resume_from_checkpoint",
-        1,
-        35,
-        "",
-        "write auto",
-    ),
     ("scheduler: {name: wsd}\n", "CFG003", "scheduler.name", 1, 19, "", "scheduler.decay_percent"),
     ("optimizer: {name: adamw_8bit}\n", "CFG003", "optimizer.name", 1, 19, "", "write adamw"),
     ("datacollator:\n  mask_all: no\n", "CFG003", "datacollator.mask_all", 2, 13, '"no"', "write false"),
-    ("datacollator:\n  mask_all: ON\n", "CFG003", "datacollator.mask_all", 2, 13, '"ON"', "write true"),
     ("datacollator:\n  mask_all: 'true'\n", "CFG003", "datacollator.mask_all", 2, 13, "", "the quotes: true"),
     ("datacollator:\n  mask_all: 1\n", "CFG003", "datacollator.mask_all", 2, 13, "got 1", "write true"),
     ("wandb:\n  name: 12\n", "CFG003", "wandb.name", 2, 9, "expects text, or null", 'in quotes: "12"'),
@@ -154,11 +128,6 @@ def test_each_fault_has_its_code_place_and_way_out(
 def waiver(**changes: object) -> str:
     values = {"code": "BUD001", "reason": "agreed in the review", "expires": "2026-12-31"} | changes
     return "waivers:\n  - {" + ", ".join(f"{name}: {value}" for name, value in values.items()) + "}\n"
-
-
-def test_a_waiver_carries_a_day(resolve_text) -> None:
-    (found,) = resolve_text(waiver()).config.waivers
-    assert found.expires.isoformat() == "2026-12-31"
 
 
 @pytest.mark.parametrize(
@@ -267,14 +236,7 @@ def test_the_same_problem_is_said_once() -> None:
         ("guard.max_lost_minutes", "240", "240.1", "requires a waiver of CKP002"),
         ("guard.receipt_ttl_hours", "168", "1e300", "at most a week"),
         ("model.max_position_embeddings", "16777216", "2000000000", "Maximum sequence length"),
-        ("dataset.max_seq_length", "16777216", "2000000000", "Maximum sequence length"),
         ("watchdog.step_limit_s", "604800", "604801", "at most a week"),
-        ("watchdog.start_limit_s", "604800", "1e300", "at most a week"),
-        ("watchdog.compile_limit_s", "604800", "1e300", "at most a week"),
-        ("watchdog.data_wait_limit_s", "604800", "1e300", "at most a week"),
-        ("watchdog.evaluation_limit_s", "604800", "1e300", "at most a week"),
-        ("watchdog.save_limit_s", "604800", "1e300", "at most a week"),
-        ("watchdog.learned_floor_s", "604800", "1e300", "at most a week"),
         ("watchdog.grace_s", "3600", "3601", "Grace period"),
         ("watchdog.max_restarts", "100", "101", "Restarts from the newest checkpoint"),
         ("watchdog.heartbeat_interval_s", "600", "601", "hangs are not detected sooner"),
@@ -288,8 +250,3 @@ def test_values_above_the_largest_are_refused_with_the_reason(
     assert (issue.code, issue.path) == ("CFG003", key)
     assert f"of at most {most}" in issue.message
     assert reason in issue.hint
-
-
-def test_what_is_too_small_needs_no_more_words(issues_of) -> None:
-    (issue,) = issues_of("guard: {max_lost_minutes: 0}\n")
-    assert issue.hint == ""

@@ -74,13 +74,6 @@ def test_the_prepared_text_is_the_text(configure: Configure):
     assert counts["column"] == "text (in a.jsonl)"
 
 
-def test_text_without_columns_names_none(configure: Configure, tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("ba go fi lula\n\n" * 20, encoding="utf-8")
-    report = prepare(configure(dataset__path=str(path), trainer__per_device_train_batch_size=1)).report
-    assert "column" not in report["train"]
-
-
 def test_the_manifest_describes_what_is_there(configure: Configure):
     data = prepare(configure(dataset__eval_samples=20))
     manifest = json.loads((data.folder / MANIFEST).read_text(encoding="utf-8"))
@@ -126,23 +119,6 @@ def test_every_option_that_changes_the_text_changes_folder_and_fingerprint(confi
     plain, changed = prepare(configure()), prepare(configure(**change))
     assert changed.folder != plain.folder
     assert changed.fingerprint != plain.fingerprint
-
-
-@pytest.mark.parametrize("find", [bytes.find, bytes.rfind])
-def test_texts_of_one_name_size_and_time_are_two(configure: Configure, tmp_path, find):
-    """As archives that are made reproducibly leave them."""
-    parts = [write_jsonl(tmp_path / f"{name}.jsonl", sentences(4000)) for name in ("one", "two")]
-    content = parts[1].read_bytes()
-    place = find(content, b"a")
-    parts[1].write_bytes(content[:place] + b"e" + content[place + 1 :])
-    assert len(content) > 2 * 2**16
-    folders = []
-    for part in parts:
-        home = tmp_path / part.stem / "part.jsonl"
-        home.parent.mkdir()
-        os.utime(part.rename(home), (1, 1))
-        folders.append(prepare(configure(dataset__path=str(home.parent))).folder)
-    assert folders[0] != folders[1]
 
 
 def edit_in_place(path: Path) -> None:

@@ -234,16 +234,6 @@ def test_a_stream_must_know_what_it_evaluates(
     assert data.report["eval"]["documents"] in (9, 500)
 
 
-def test_a_stream_reads_no_more_evaluation_text_than_it_needs(configure: Configure, tmp_path, monkeypatch):
-    monkeypatch.setattr("neobert.data.tokenize.encoding_pool.BATCH_DOCUMENTS", 10)
-    write_jsonl(tmp_path / "data" / "train.jsonl", sentences(60))
-    write_jsonl(tmp_path / "data" / "valid.jsonl", sentences(500, seed=5))
-    config = configure(
-        dataset__streaming=True, dataset__path=str(tmp_path / "data"), trainer__eval_max_batches=3
-    )
-    assert prepare(config).report["eval"]["documents"] == 10
-
-
 def test_how_much_a_stream_evaluates_makes_no_other_data_of_it(configure: Configure, tmp_path, monkeypatch):
     """A run whose evaluation was too large for the memory goes on with a smaller one."""
     monkeypatch.setattr("neobert.data.tokenize.encoding_pool.BATCH_DOCUMENTS", 10)

@@ -195,12 +195,6 @@ def test_a_warm_start_of_a_warm_start_names_both(trained, evaluate, glue_data):
     assert names(trained)[3:] == [("snli", 0), ("mnli", 0), ("rte", 0)]
 
 
-def test_a_task_without_its_source_starts_from_the_encoder(trained, evaluate):
-    report = evaluate("--tasks", "cola,mnli,rte", "--seeds", "1", "--transfer")
-    starts = {name: task["starts_from"] for name, task in report["tasks"].items()}
-    assert starts == {"cola": ["pretrained"], "mnli": ["pretrained"], "rte": ["mnli (warm start)"]}
-
-
 def test_a_run_whose_source_failed_is_left_out(trained, evaluate, monkeypatch):
     monkeypatch.setattr(evaluate_glue.train, "run", lambda *_: EXIT_TRAINING_FAILED)
     report = evaluate("--tasks", "mnli,rte", "--seeds", "1", "--transfer", code=EXIT_TRAINING_FAILED)

@@ -147,11 +147,6 @@ def test_the_ideal_order_is_the_best(ranking, relevance):
     assert ideal == {name: pytest.approx(1.0) for name in ideal}
 
 
-def test_means_are_over_queries():
-    found = mean_metrics({"q1": ["a"], "q2": ["x"]}, {"q1": {"a": 1}, "q2": {"b": 1}})
-    assert found == dict.fromkeys(("ndcg@10", "mrr@10", "map@100", "recall@100"), 0.5)
-
-
 def test_search_is_exact(monkeypatch):
     monkeypatch.setattr(ranking, "QUERIES_AT_ONCE", 3)
     draw = np.random.default_rng(0)

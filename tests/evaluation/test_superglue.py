@@ -183,14 +183,6 @@ def test_allnli_is_snli_and_mnli(tmp_path):
     assert TASKS["allnli"].dev_rows == TASKS["snli"].dev_rows + TASKS["mnli"].dev_rows
 
 
-def test_a_folder_with_one_split_is_not_completed_from_other_tasks(tmp_path):
-    for name in ("SNLI", "MNLI", "AllNLI"):
-        written(tmp_path / name, {**NLI, "label": "neutral"})
-    (tmp_path / "AllNLI" / "val.jsonl").unlink()
-    with pytest.raises(ProjectError, match="task allnli has no dev file"):
-        parts_of(TASKS["allnli"], str(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("card", "is_copy"),
     [

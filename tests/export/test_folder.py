@@ -238,14 +238,6 @@ def test_the_card_shows_labels_as_they_are(make_model, tmp_path):
     assert "\nLabels: \\*ok\\* &lt;b&gt;, r\u00e9 \\#1, B-PER.\n" in card
 
 
-def test_the_card_names_the_size(make_model, tmp_path):
-    model = make_model()
-    write_hf_folder(model, None, tmp_path)
-    card = (tmp_path / "README.md").read_text()
-    assert f"{sum(p.numel() for p in model.parameters()):,} parameters" in card
-    assert "trust_remote_code=True" in card
-
-
 @pytest.mark.parametrize(("pooling", "words"), [("avg", "the mean of"), ("cls", "of the first token")])
 def test_the_card_states_the_pooling_of_the_configuration(make_model, tmp_path, pooling, words):
     write_hf_folder(make_model(pooling=pooling), None, tmp_path)

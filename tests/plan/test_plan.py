@@ -282,12 +282,6 @@ def test_the_longest_sequence_is_the_collators_or_the_data_sets():
     assert plan_with(dataset=dataset, datacollator=DataCollatorConfig(max_length=256)).max_length.value == 256
 
 
-def test_one_step_is_no_plural():
-    plan = plan_with(**trainer(max_steps=1, save_steps=1))
-    assert plan.minutes_at_risk.reason.startswith("1 step between saves")
-    assert plan.eta_s.reason.startswith("1 step x")
-
-
 def test_cost_needs_a_price():
     assert plan_with().cost.value is None
     priced = plan_with(guard=GuardConfig(price_per_gpu_hour=2.0))

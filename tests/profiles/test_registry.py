@@ -99,16 +99,6 @@ def test_an_unknown_profile_in_a_run_file_is_placed(run_file) -> None:
     assert caught.value.hint == "did you mean a100-prod?"
 
 
-def test_a_circle_of_profiles_is_listed(write: Write) -> None:
-    for name, base in (("a", "b"), ("b", "c"), ("c", "b")):
-        write(f"{name}.yaml", f"about: {{name: {name}, kind: smoke, intent: x}}\nextends: {base}\n")
-    with pytest.raises(ProjectError, match="circular inheritance of profiles: b -> c -> b") as caught:
-        load_profile("a")
-    assert caught.value.exit_code == 2
-    assert Path(caught.value.place).name == "c.yaml:2:10"
-    assert "`extends:`" in caught.value.hint
-
-
 def test_a_base_that_does_not_exist_is_placed(write: Write) -> None:
     path = write("mine.yaml", MINE.replace("cpu-demo", "cpu-dmo"))
     with pytest.raises(ProjectError) as caught:
@@ -221,12 +211,6 @@ def test_a_finding_points_at_the_value_then_its_section_then_the_file(run_file) 
     assert resolve_run(None).place("optimizer.lr") == Origin("default")
 
 
-def test_a_run_without_a_profile_is_judged_as_production() -> None:
-    assert resolve_run(None).is_production
-    assert resolve_run("a100-prod").is_production
-    assert not resolve_run("cpu-demo").is_production
-
-
 def test_a_profile_file_resolves_to_the_profile(write: Write) -> None:
     path = write("mine.yaml", MINE)
     run = resolve_run(None, [path], ["seed=4"])
@@ -236,12 +220,6 @@ def test_a_profile_file_resolves_to_the_profile(write: Write) -> None:
     with pytest.raises(ProjectError, match="cannot be combined") as caught:
         resolve_run("cpu-demo", [path])
     assert caught.value.hint == "write profile: mine in a run file"
-
-
-def test_a_profile_file_needs_no_search_path(tmp_path: Path) -> None:
-    path = tmp_path / "mine.yaml"
-    path.write_text(MINE)
-    assert resolve_run(None, [path]).config.trainer.max_steps == 7
 
 
 def test_a_base_cannot_be_run() -> None:
