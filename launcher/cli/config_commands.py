@@ -20,7 +20,10 @@ app.add_typer(tokenizer_app, rich_help_panel="Data")
 
 
 @app.command(
-    "init", rich_help_panel="Config", epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small"
+    "init",
+    rich_help_panel="Config",
+    epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small. To fine-tune: {PROGRAM} init "
+    "run.yaml --from my-bert --task classification --text reviews.csv",
 )
 def _init(
     file: config_options.NewRunFile = Path("run.yaml"),
@@ -28,15 +31,19 @@ def _init(
     dataset: config_options.DataSet = None,
     size: config_options.ModelSize = None,
     device: config_options.DeviceChoice = None,
+    weights: options.StartingWeights = None,
+    task: config_options.TaskChoice = "pretrain",
     output_format: options.Format = "text",
 ) -> None:
     """Write a first run file for your own text.
 
-    On a terminal, prompts for options that are not given. Comments explain the values to change first.
+    With --from, the run continues a model or fine-tunes it: rates, lengths and padding are those of its
+    weights and your text. For a task with labels, columns and labels are inferred from the file. On a
+    terminal, prompts for options that are not given. Comments explain the values to change first.
     """
     from launcher.commands import init
 
-    end(init.run(init.Request(file, text, dataset, size, device), output_format))
+    end(init.run(init.Request(file, text, dataset, size, device, weights, task), output_format))
 
 
 @app.command(

@@ -27,6 +27,10 @@ ModelSize = Annotated[
     Literal["tiny", "small", "base"] | None,
     Option("--size", help="Size of the model. Default: tiny on a CPU, small on a GPU."),
 ]
+TaskChoice = Annotated[
+    Literal["pretrain", "classification", "token_classification"],
+    Option("--task", help="What to train. Columns and labels are inferred from --text."),
+]
 DeviceChoice = Annotated[
     Literal["cpu", "gpu"] | None,
     Option("--device", help="Device to train on. Default: a GPU if there is one."),

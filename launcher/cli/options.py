@@ -39,6 +39,17 @@ Overrides = Annotated[
     ),
 ]
 
+StartingWeights = Annotated[
+    str | None,
+    Option(
+        "--from",
+        "--model-name",
+        metavar="FOLDER|NAME",
+        help="Start from the weights of a model: a transformers folder, or a run directory of this program. "
+        "Optimizer and schedule are new.",
+    ),
+]
+
 # Output format and strictness.
 Format = Annotated[TextOrJson, Option("--output-format", help="Output format; --json for short.")]
 LintFormat = Annotated[

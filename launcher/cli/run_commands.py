@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from launcher.cli import options, run_options
+from launcher.cli import config_options, options, run_options
 from launcher.cli.arguments import ConfigCommand, TrainCommand
 from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
@@ -112,6 +112,8 @@ def _train(
     stages: run_options.Stages = None,
     sweep: run_options.Sweep = None,
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
+    weights: options.StartingWeights = None,
+    text: config_options.Text = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
     verbose: options.Verbose = False,
@@ -119,6 +121,7 @@ def _train(
 ) -> None:
     """Run preflight, then train under supervision.
 
+    --from MODEL --text PATH writes a run file as `init` does, and trains it; --task sets what to train.
     Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep trains several runs, one after another.
     """
@@ -134,6 +137,10 @@ def _train(
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(context.obj),
     )
+    if weights is not None or text is not None:
+        from launcher.commands.from_weights import run_file_of
+
+        config = [*(config or ()), run_file_of(weights, text, overrides or ())]
     Selection.of(profile, config, overrides).check_named()  # --resume alone names no run
     all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
     chosen = Selection.of(profile, config, all_overrides)

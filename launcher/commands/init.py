@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeVar
 
+from launcher.commands.from_weights import Request as WeightsRequest
+from launcher.commands.from_weights import default_device, write_from_weights, write_run_file
+from launcher.commands.previewed_text import preview_text, warn_of_one_document, warn_of_text
 from launcher.commands.starter_file import DEVICES, SIZES, Device, SizeName, Starter, content_of
-from launcher.io.files import make_folder, writing
 from launcher.terminal import console
 from launcher.terminal.values import result_json, show_count, show_duration
-from neobert.config.corpora import LINES_TO_DOCUMENTS
-from neobert.config.schema import DatasetConfig
-from neobert.data.sources.preview import Preview, preview_of
-from neobert.data.sources.rows import text_rows
+from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.families.neobert.spec import NEOBERT
+from neobert.families.table import family_of
 from neobert.printable import printable
+from neobert.tasks.pretraining.spec import PRETRAINING
+from neobert.tasks.table import spec_of
 from profiles.registry import resolve_run
 from validators.planning import plan_run
 
-NVIDIA_DEVICE = Path("/dev/nvidiactl")
 YAML_SUFFIXES = (".yaml", ".yml")
 BUILTIN = "builtin:python-docs"
-BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
-HEAD_BYTES = 2**20
-SET_COLUMN = "set dataset.text_column"
-UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 T = TypeVar("T", bound=str)
 Answer = TypeVar("Answer")
@@ -46,21 +42,24 @@ class Request:
     dataset: str | None
     size: SizeName | None
     device: Device | None
+    weights: str | None = None
+    task: str = PRETRAINING.name
 
 
 def run(request: Request, output_format: str) -> int:
     """Write the run file and print the next commands."""
     _check_file(request.file)
-    starter = _starter(request, asks=sys.stdin.isatty() and output_format == "text")
-    _write(request.file, content_of(starter, request.file.name))
+    notes = _write(request, asks=sys.stdin.isatty() and output_format == "text")
     resolved = resolve_run(None, [request.file])
-    _warn_of_one_document(str(resolved.config.dataset.path or ""))
+    warn_of_one_document(str(resolved.config.dataset.path or ""))
     plan = plan_run(resolved)
     result = {
         "file": str(request.file),
-        "profile": starter.device,
+        "inferred": list(notes),
+        "profile": resolved.profile.name if resolved.profile else None,
         "next": [f"neobert-launch {verb} {quote(str(request.file))}" for verb in ("lint", "plan", "train")],
         "checkpoint": os.path.join(resolved.config.trainer.output_dir, "checkpoints", "latest"),
+        "use": _use(resolved.config),
         "parameters": plan.num_parameters.value,
         "eta_s": plan.eta_s.value,
     }
@@ -68,11 +67,13 @@ def run(request: Request, output_format: str) -> int:
     return EXIT_OK
 
 
-def _write(file: Path, content: str) -> None:
-    encoded = content.encode("utf-8")
-    make_folder(file.parent)
-    with writing(file, "choose another folder"), file.open("xb") as new:
-        new.write(encoded)
+def _use(config: RunConfig) -> str:
+    """Return the Python expression that loads a checkpoint of the run."""
+    checkpoint = os.path.join(config.trainer.output_dir, "checkpoints", "latest")
+    trust = ", trust_remote_code=True" if family_of(config) is NEOBERT else ""
+    spec = spec_of(config)
+    call = "pipeline('fill-mask', " if spec.predicts == "masked" else f"{spec.auto_class}.from_pretrained("
+    return f"{call}{checkpoint!r}{trust})"
 
 
 def _report(result: dict[str, Any]) -> str:
@@ -81,32 +82,11 @@ def _report(result: dict[str, Any]) -> str:
     width = max(map(len, commands)) + 2
     size, eta = show_count(result["parameters"]), show_duration(result["eta_s"])
     file = console.paint(printable(result["file"]), "bold")
-    lines = [f"wrote {file}: {size} parameters, about {eta} of training", "", "next:"]
+    lines = [f"wrote {file}: {size} parameters, about {eta} of training", *result["inferred"], "", "next:"]
     for command, gloss in zip(commands, glosses, strict=True):
         lines.append(f"  {printable(command):{width}}{console.paint(gloss, 'dim')}")
-    lines += [
-        "",
-        "then, in Python:",
-        f"  pipeline('fill-mask', {result['checkpoint']!r}, trust_remote_code=True)",
-    ]
+    lines += ["", "then, in Python:", f"  {result['use']}"]
     return "\n".join(lines)
-
-
-def _warn_of_one_document(path: str) -> None:
-    """Warn if a .txt file has no blank line in its first MiB.
-
-    It is then a single document, and none is left for evaluation. UTF-16 is left to the reader of the data,
-    which names the conversion.
-    """
-    if not path.lower().endswith(".txt") or not os.path.isfile(path):
-        return
-    with open(path, "rb") as file:
-        head = file.read(HEAD_BYTES)
-    # As the reader of the data does: without any LF, lines end with CR.
-    lines = head if b"\n" in head else head.replace(b"\r", b"\n")
-    if head.startswith(UTF_16) or BLANK_LINE.search(lines):
-        return
-    _warn(f"{path} has no blank line, so it is one document", LINES_TO_DOCUMENTS.format(quote(path)))
 
 
 def _check_file(file: Path) -> None:
@@ -122,7 +102,23 @@ def _check_file(file: Path) -> None:
         )
 
 
-def _starter(request: Request, *, asks: bool) -> Starter:
+def _write(request: Request, *, asks: bool) -> Sequence[str]:
+    """Write the run file. Returns what was inferred from labelled texts, one line each."""
+    if request.weights is None and request.task == PRETRAINING.name:
+        write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
+        return ()
+    if request.size is not None:
+        message = "--size is of a new model: with --from and --task, weights or profile have the sizes"
+        raise _usage("usage", message, "leave out --size")
+    text, dataset = _text(request, asks=asks)
+    device = request.device or default_device()
+    return write_from_weights(
+        WeightsRequest(request.file, request.weights, request.task, text, dataset, device)
+    )
+
+
+def _text(request: Request, *, asks: bool) -> tuple[Path | None, str | None]:
+    """Return the path of the text or the name of a dataset, of which one is None."""
     text, dataset = request.text, request.dataset
     if text is not None and dataset is not None:
         raise _usage("usage", "--text and --dataset are both given", "keep one of --text and --dataset")
@@ -132,17 +128,21 @@ def _starter(request: Request, *, asks: bool) -> Starter:
             raise _usage(
                 "usage", "neither --text nor --dataset is given, and standard input is not a terminal", hint
             )
-        text, dataset = _ask_text()
-    found = None if text is None else _preview(text)
-    default_device: Device = "gpu" if NVIDIA_DEVICE.exists() else "cpu"
-    device = request.device or _choose("device", DEVICES, default_device, asks=asks)
+        return _ask_text()
+    return text, dataset
+
+
+def _starter(request: Request, *, asks: bool) -> Starter:
+    text, dataset = _text(request, asks=asks)
+    found = None if text is None else preview_text(text)
+    device = request.device or _choose("device", DEVICES, default_device(), asks=asks)
     sizes = {
         name: f"{size.num_hidden_layers} x {size.hidden_size}, {size.gloss}" for name, size in SIZES.items()
     }
     default_size: SizeName = "tiny" if device == "cpu" else "small"
     size = request.size or _choose("size", sizes, default_size, asks=asks)
     if found is not None:
-        _warn_of_text(found, request.file)
+        warn_of_text(found, request.file)
     return Starter(
         text=_relative(text, request.file) if text is not None else "",
         dataset=dataset or "",
@@ -152,32 +152,6 @@ def _starter(request: Request, *, asks: bool) -> Starter:
         is_plain=found is not None and found.is_plain,
         stem=request.file.stem,
     )
-
-
-def _preview(text: Path) -> Preview:
-    """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
-    dataset = DatasetConfig(path=str(text))
-    found = preview_of(dataset, text_rows(dataset))
-    error = found.error
-    if error is not None and SET_COLUMN not in error.hint:
-        hint = error.hint.replace("set dataset.path to", "set --text to")
-        raise _usage("unusable-path", error.message, hint, error.place)
-    return found
-
-
-def _warn_of_text(found: Preview, file: Path) -> None:
-    """Warn of a text column that the run file has to name, and of files that are not read."""
-    if found.error is not None:
-        hint = found.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
-        _warn(f"{found.error.place}: {found.error.message}", hint)
-    for each in found.left_out:
-        if each.reason:
-            _warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)
-
-
-def _warn(message: str, hint: str) -> None:
-    console.tell(printable(f"warning: {message}"))
-    console.tell(printable(f"  = hint: {hint}"))
 
 
 def _relative(text: Path, file: Path) -> str:

@@ -157,12 +157,12 @@ def _steps(starter: Starter, size: Size, pace: Pace) -> tuple[int, str]:
     tokens_per_step = pace.rows * pace.accumulation * size.max_seq_length
     per_pass = starter.num_bytes * TRAINED_SHARE / BYTES_PER_TOKEN / tokens_per_step
     steps = min(pace.max_steps, max(LEAST_STEPS, round(MOST_PASSES * per_pass)))
-    one_pass = _rounded(max(1.0, per_pass))
+    one_pass = rounded(max(1.0, per_pass))
     if steps <= per_pass:
         return steps, f"a pass over this text takes about {one_pass}"
-    return steps, f"about {_rounded(steps / per_pass)} passes over this text, each of about {one_pass}"
+    return steps, f"about {rounded(steps / per_pass)} passes over this text, each of about {one_pass}"
 
 
-def _rounded(number: float) -> str:
+def rounded(number: float) -> str:
     """Return two digits of a number, without decimals from 10."""
     return f"{float(f'{number:.2g}'):,.0f}" if number >= 10 else f"{number:.2g}"

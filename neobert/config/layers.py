@@ -20,6 +20,8 @@ from neobert.config.nodes import Flaw, Node, Path, children, find, join, plain, 
 from neobert.config.schema import RunConfig
 
 TASK = ("task",)
+WEIGHTS = ("model", "pretrained_checkpoint")
+TOKENIZER_PATH, TOKENIZER_NAME = ("tokenizer", "path"), ("tokenizer", "name")
 GIVEN = ("file", "override")
 
 
@@ -92,6 +94,26 @@ def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
         else:
             root = put(root, path, Node(moved, node.origin, node.key))
     return root, tuple(outdated)
+
+
+def with_tokenizer_of_weights(root: Node) -> Node:
+    """Set `tokenizer.path` to the folder of the initial weights if no layer names a tokenizer.
+
+    Their embeddings belong to the tokens of the tokenizer that is next to them. A resolved config names its
+    tokenizer, so only weights that a file or an argument names count.
+    """
+    weights = find(root, WEIGHTS)
+    if weights is None or weights.origin.kind not in GIVEN or not isinstance(weights.value, str):
+        return root
+    if _sets(root, TOKENIZER_PATH) or _sets(root, TOKENIZER_NAME) or not isinstance(root.value, dict):
+        return root
+    place = os.path.expanduser(weights.value)
+    folder = weights.value if os.path.isdir(place) else os.path.dirname(weights.value)
+    if not os.path.isfile(os.path.join(os.path.expanduser(folder), "tokenizer.json")):
+        return root
+    section, name = TOKENIZER_PATH
+    path = Node(folder, weights.origin, weights.key)
+    return merge(root, Node({section: Node({name: path}, path.origin, path.key)}, path.origin, path.key))
 
 
 def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:

@@ -12,7 +12,13 @@ from neobert.config.document import Document, Sources
 from neobert.config.errors import ConfigError
 from neobert.config.hydrate import HydrationError, hydrate
 from neobert.config.keys import all_keys
-from neobert.config.layers import SectionsRead, lay_over, relative_to_their_files, unread_sections
+from neobert.config.layers import (
+    SectionsRead,
+    lay_over,
+    relative_to_their_files,
+    unread_sections,
+    with_tokenizer_of_weights,
+)
 from neobert.config.nodes import COMMAND_LINE, DEFAULT, Flaw, Node, Origin, Path, join, plain, walk
 from neobert.config.overrides import Override, as_layer
 from neobert.config.schema import RunConfig
@@ -78,6 +84,7 @@ def resolve(
     references = references_in(root)
     root, unresolved = substitute(root)
     root, outdated_paths = relative_to_their_files(root)
+    root = with_tokenizer_of_weights(root)
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
     flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)

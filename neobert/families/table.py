@@ -19,6 +19,11 @@ def family_of(config: RunConfig) -> Family:
     return FAMILIES[config.model.type]
 
 
+def family_of_type(model_type: str) -> Family:
+    """Return the family of a config.json by its model_type: of transformers, unless it is of this project."""
+    return FAMILIES.get(model_type, HF)
+
+
 def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
     """Return the shape of the run's model, with `vocab_size` embedding rows.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from neobert.config import Resolution, load_document, parse_overrides, resolve
+from neobert.config import Resolution, from_dict, load_document, parse_overrides, resolve
 from neobert.config.keys import all_keys, path_keys
 
 
@@ -100,3 +100,32 @@ def test_an_empty_mixture_replaces_nothing() -> None:
     Path("near.yaml").write_text("dataset: {mixture: []}\n", encoding="utf-8")
     layers = [load_document("far.yaml", "profile"), load_document("near.yaml", "file")]
     assert resolve(layers, parse_overrides([])).config.dataset.path == "text"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("", ("configs/weights", None)),
+        ("tokenizer: {vocab_size: 512}", ("configs/weights", None)),
+        ("tokenizer: {path: other}", ("configs/other", None)),
+        ("tokenizer: {name: owner/name}", (None, "owner/name")),
+    ],
+)
+@pytest.mark.parametrize("weights", ["weights", "weights/model.safetensors"])
+def test_the_tokenizer_is_that_of_the_weights(
+    weights: str, given: str, expected: tuple[str | None, str | None]
+) -> None:
+    text = f"model: {{pretrained_checkpoint: {weights}}}\n{given}\n"
+    if "path" not in given:
+        assert resolved(text).config.tokenizer.path is None, "the folder has no tokenizer"
+    Path("configs", "weights").mkdir()
+    Path("configs", "weights", "tokenizer.json").touch()
+    run = resolved(text)
+    assert (run.config.tokenizer.path, run.config.tokenizer.name) == expected
+    if expected[0] == "configs/weights":
+        assert (run.origins["tokenizer.path"].file, run.origins["tokenizer.path"].line) == (
+            "configs/run.yaml",
+            1,
+        )
+    stored = {"model": {"pretrained_checkpoint": f"configs/{weights}"}}
+    assert from_dict(stored).tokenizer.path is None, "a stored config names its tokenizer"

@@ -124,10 +124,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["plan", "-p", "cpu-demo", "--max_steps", "5"], "did you mean --trainer.max_steps? see `"),
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
-        (
-            ["train", "--model-name", "gpt2"],
-            "checkpoint folder; only encoders are trained here (neobert, bert",
-        ),
+        (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
         (["train", "-p", "cpu-demo", "--task", "sft"], "not supported yet: only encoders are trained here"),
         (
             ["train", "-p", "cpu-demo", "--unguarded", "x"],

@@ -132,13 +132,12 @@ def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> 
     ## Example
     ```yaml
     model: {pretrained_checkpoint: runs/first/checkpoints/latest}
-    tokenizer: {vocab_size: 30000}   # trained on the new text
+    tokenizer: {name: bert-base-uncased}
     ```
 
     ## Use instead
     ```yaml
-    model: {pretrained_checkpoint: runs/first/checkpoints/latest}
-    tokenizer: {path: runs/first/checkpoints/latest}
+    model: {pretrained_checkpoint: runs/first/checkpoints/latest}   # and its tokenizer
     ```
     """
     data, prepared = needed(facts.data), None if facts.inspection is None else facts.inspection.prepared

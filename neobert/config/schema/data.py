@@ -21,12 +21,21 @@ from neobert.schema_fields import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerConfig:
-    """Tokenizer source. `path` takes precedence over `name`; without both, the run trains a tokenizer."""
+    """Tokenizer source. `path` takes precedence over `name`.
+
+    Without both, the tokenizer is that of `model.pretrained_checkpoint`, or else one is trained on the text.
+    """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     name: str | None = key(None, "Tokenizer on the Hugging Face Hub.", by_content=True)
-    path: str | None = key(None, "Local folder or tokenizer.json.", is_path=True, by_content=True)
+    path: str | None = key(
+        None,
+        "Local folder or tokenizer.json; null: name, else that of model.pretrained_checkpoint, else one is "
+        "trained on the text.",
+        is_path=True,
+        by_content=True,
+    )
     revision: str | None = key(None, "Hub revision; required in production.", by_content=True)
     trust_remote_code: bool = key(False, "Run code from the tokenizer's hub repository.", by_content=True)
     vocab_size: PositiveInt | None = key(

@@ -35,6 +35,7 @@ from neobert.plurals import listed
 MAX_RUN_CHARACTERS = 1 << 20
 _SEARCHED_CHARACTERS = 1 << 16
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+ALL_COLUMNS = RowFormat(())
 LABELLED_ROWS, _LISTED_LABELS, _LABEL_CHARACTERS = 10_000, 10, 40
 """Rows that are searched for labels after an unknown one, and bounds of the list in its message."""
 
@@ -77,11 +78,11 @@ def _rows(path: Path, rows: RowFormat) -> Iterator[Row]:
             yield from _table_rows(handle, path, kind, rows)
 
 
-def read_table(path: Path) -> table_rows.Rows:
+def read_table(path: Path, rows: RowFormat = ALL_COLUMNS) -> table_rows.Rows:
     """Yield (location for messages, all values of a row by column). Raises DAT001 for a malformed table."""
     kind = str(kind_of(path))
     with opened(path, seekable=kind == PARQUET) as handle:
-        yield from table_rows.rows_of(handle, path, kind, RowFormat(()))
+        yield from table_rows.rows_of(handle, path, kind, rows)
 
 
 def column_of(path: Path, rows: RowFormat) -> str | None:

@@ -179,6 +179,13 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     return "torch", "sdpa" if settings.number(name, default) > 0 else "auto"
 
 
+def poolings_of(config: RunConfig) -> tuple[str, ...]:
+    """Return the poolings of the classifier of texts; empty for other models and tasks."""
+    if not isinstance(config.model, HfModelConfig) or "pooling" not in spec_of(config).model_settings(config):
+        return ()
+    return _architecture_of(read_settings(config.model)).poolings
+
+
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     """Yield the config keys that this project does not support for transformers models."""
     section, settings = section_of(config), read_settings(section_of(config))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -42,8 +43,7 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
     own = config.model.type
     if (kind := trained.get("model_type", own)) != own:
         raise _other_family(str(kind), file.parent)
-    values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
-    values = {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
+    values = settings_of(trained)
     if config.model.embedding_multiplier is None:
         del values["embedding_multiplier"]
     other = {name: each for name, each in values.items() if each != getattr(config.model, name)}
@@ -57,6 +57,12 @@ def refuse_other_model(config: RunConfig, weights: Path) -> None:
             f"set {edits}",
             f"model.{next(iter(other))}",
         )
+
+
+def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a NeoBERT's config.json by the keys of the section `model`."""
+    values = {name: trained.get(name, default) for name, default in PUBLISHED.items()}
+    return {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
 
 
 def embedding_multiplier(model: ModelConfig) -> float:

@@ -1,0 +1,159 @@
+"""Run files that start from weights (`--from`) or from labelled texts, for `init` and `train`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from launcher.commands.labelled_table import LabelledTable, classified, tagged
+from launcher.commands.previewed_text import about_text, preview_text, warn_of_text
+from launcher.commands.starter_file import Device
+from launcher.commands.starting_weights import OPTION, about_option, find_weights
+from launcher.commands.weights_run_file import Content, content_of
+from launcher.io.files import make_folder, open_regular, writing
+from launcher.terminal import console
+from neobert.config.text_formats import without_suffixes
+from neobert.data.sources.preview import Preview
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.tasks.pretraining.spec import PRETRAINING
+
+LONGEST_COMMAND = 2**16
+NVIDIA_DEVICE = Path("/dev/nvidiactl")
+TABLES = {"classification": classified, "token_classification": tagged}
+"""For each task with labels, the function that infers the columns of a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Arguments of `init` and `train` for a run that starts from weights.
+
+    Attributes:
+        file: the run file to write.
+        weights: folder or Hub name; None: random weights.
+        text: file or folder; None: `dataset`, a Hub dataset or builtin text.
+    """
+
+    file: Path
+    weights: str | None
+    task: str
+    text: Path | None
+    dataset: str | None
+    device: Device
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Key and value of the text."""
+        return ("dataset.path", str(self.text)) if self.text else ("dataset.name", str(self.dataset))
+
+    @property
+    def command(self) -> str:
+        """The command that writes the same file."""
+        parts: list[str] = ["neobert-launch", "init"]
+        options = {OPTION: self.weights, "--task": self.task, "--text": self.text, "--dataset": self.dataset}
+        for name, value in options.items():
+            parts += [] if value is None else [name, str(value)]
+        return shlex.join([*parts, "--device", self.device, str(self.file)])
+
+
+def write_from_weights(request: Request) -> Sequence[str]:
+    """Write the run file. Returns what was inferred from labelled texts, one line each.
+
+    Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
+    """
+    try:
+        weights = None if request.weights is None else find_weights(request.weights)
+        found, table = _read(request)
+        content = content_of(
+            Content(
+                command=request.command,
+                file=request.file,
+                weights=weights,
+                task=request.task,
+                text=request.source,
+                lengths=table.lengths if table else _lengths(found),
+                num_bytes=found.size_bytes if found is not None and found.is_plain else None,
+                table=table,
+                device=request.device,
+            )
+        )
+    except ProjectError as error:
+        raise about_option(error) from None
+    if found is not None:
+        warn_of_text(found, request.file)
+    write_run_file(request.file, content)
+    return table.notes if table else ()
+
+
+def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]) -> Path:
+    """Return the run file of `train --from`, in the working directory; the same command finds it again.
+
+    Raises `ProjectError` for a file of that name that another command wrote.
+    """
+    if weights is None or text is None:
+        given, missing = ("--text", OPTION) if weights is None else (OPTION, "--text")
+        hint = f"add {missing}, or write a run file first: neobert-launch init"
+        raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
+    tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
+    file = Path(f"{_stem(weights)}-{_stem(str(text))}.yaml")
+    request = Request(file, weights, (tasks or [PRETRAINING.name])[-1], text, None, default_device())
+    if os.path.lexists(file):
+        _require_same(request)
+        console.tell(f"using {file}, which this command wrote")
+        return file
+    notes = write_from_weights(request)
+    for line in (f"wrote {file}", *notes):
+        console.tell(printable(line))
+    return file
+
+
+def _stem(path: str) -> str:
+    """Return the name of a file without its suffixes, or of a folder."""
+    place = Path(path).expanduser().absolute()
+    return place.name if place.is_dir() else without_suffixes(place).name
+
+
+def _require_same(request: Request) -> None:
+    """Raise `ProjectError` unless the file starts with the command of the request."""
+    with suppress(OSError, UnicodeDecodeError), open_regular(request.file) as file:
+        if file.readline(LONGEST_COMMAND).decode().rstrip() == f"# {printable(request.command)}":
+            return
+    again = shlex.quote(str(request.file))
+    message = "the file exists, and another command wrote it"
+    hint = f"train it: neobert-launch train {again}; or rename it, and run the same command again"
+    raise ProjectError("occupied-file", message, hint, str(request.file), EXIT_USAGE)
+
+
+def write_run_file(file: Path, content: str) -> None:
+    """Write a new file in UTF-8."""
+    encoded = content.encode("utf-8")
+    make_folder(file.parent)
+    with writing(file, "choose another folder"), file.open("xb") as new:
+        new.write(encoded)
+
+
+def _read(request: Request) -> tuple[Preview | None, LabelledTable | None]:
+    """Read the first texts, or the labelled rows."""
+    if request.task not in TABLES:
+        return None if request.text is None else preview_text(request.text), None
+    if request.text is None:
+        message = f"columns and labels of task {request.task} are read from local files"
+        hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
+        raise ProjectError("usage", message, hint, "", EXIT_USAGE)
+    try:
+        return None, TABLES[request.task](request.text)
+    except ProjectError as error:
+        raise about_text(error) from None
+
+
+def _lengths(found: Preview | None) -> tuple[int, ...]:
+    return tuple(len(text.encode("utf-8", "replace")) for text in found.sample) if found else ()
+
+
+def default_device() -> Device:
+    """Return the device of this machine to train on."""
+    return "gpu" if NVIDIA_DEVICE.exists() else "cpu"

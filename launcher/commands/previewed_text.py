@@ -1,0 +1,71 @@
+"""Preview of the text that a new run file names, and warnings about it."""
+
+from __future__ import annotations
+
+import os
+import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from pathlib import Path
+from shlex import quote
+
+from launcher.terminal import console
+from neobert.config.corpora import LINES_TO_DOCUMENTS
+from neobert.config.schema import DatasetConfig
+from neobert.data.sources.preview import Preview, preview_of
+from neobert.data.sources.rows import text_rows
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+HEAD_BYTES = 2**20
+SET_COLUMN = "set dataset.text_column"
+UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
+
+
+def preview_text(text: Path) -> Preview:
+    """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
+    dataset = DatasetConfig(path=str(text))
+    found = preview_of(dataset, text_rows(dataset))
+    error = found.error
+    if error is not None and SET_COLUMN not in error.hint:
+        raise about_text(error)
+    return found
+
+
+def about_text(error: ProjectError) -> ProjectError:
+    """Return an error of reading `dataset.path` as one about the option `--text`."""
+    hint = error.hint.replace("set dataset.path to", "set --text to")
+    return ProjectError("unusable-path", error.message, hint, error.place, EXIT_USAGE)
+
+
+def warn_of_text(found: Preview, file: Path) -> None:
+    """Warn of a text column that the run file has to name, and of files that are not read."""
+    if found.error is not None:
+        hint = found.error.hint.replace(SET_COLUMN, f"in {file}, {SET_COLUMN}")
+        warn(f"{found.error.place}: {found.error.message}", hint)
+    for each in found.left_out:
+        if each.reason:
+            warn(f"not read: {each.num_files:,} x {each.kind} ({each.example}: {each.reason})", each.hint)
+
+
+def warn_of_one_document(path: str) -> None:
+    """Warn if a .txt file has no blank line in its first MiB.
+
+    It is then a single document, and none is left for evaluation. UTF-16 is left to the reader of the data,
+    which names the conversion.
+    """
+    if not path.lower().endswith(".txt") or not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+    # As the reader of the data does: without any LF, lines end with CR.
+    lines = head if b"\n" in head else head.replace(b"\r", b"\n")
+    if head.startswith(UTF_16) or BLANK_LINE.search(lines):
+        return
+    warn(f"{path} has no blank line, so it is one document", LINES_TO_DOCUMENTS.format(quote(path)))
+
+
+def warn(message: str, hint: str) -> None:
+    """Print a warning with its hint."""
+    console.tell(printable(f"warning: {message}"))
+    console.tell(printable(f"  = hint: {hint}"))

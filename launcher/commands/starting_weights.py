@@ -1,0 +1,82 @@
+"""Weights that `--from` names: where they are, and the model that they are of."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from neobert.config.schema import HfModelConfig
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.hf.settings import Settings, read_settings
+from neobert.families.neobert.spec import NEOBERT
+from neobert.families.neobert.trained_settings import settings_of
+from neobert.families.table import family_of_type
+from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
+from neobert.runfiles.model_folder import model_folder
+
+OPTION = "--from"
+WEIGHTS = "model.pretrained_checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights to start from.
+
+    Attributes:
+        name: what the user named, for messages and comments.
+        place: value of model.pretrained_checkpoint.
+        folder: folder on this machine with config.json, weights and tokenizer.
+        keys: values of further keys of the section `model`.
+    """
+
+    name: str
+    place: str
+    folder: Path
+    keys: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def stem(self) -> str:
+        """Last part of the name, for names of files."""
+        return os.path.basename(os.path.normpath(self.name))
+
+
+def find_weights(requested: str) -> Weights:
+    """Return the weights in a folder, or those of the newest checkpoint of a run directory.
+
+    Only config.json is read. Raises `ProjectError` for a folder without a model or a tokenizer.
+    """
+    path = Path(os.path.expanduser(requested))
+    folder = model_folder(path)
+    settings = _settings(folder)
+    kind = settings.text("model_type", "")
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        hint = f"save the tokenizer of the model to {folder}, or use another folder"
+        raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
+    return Weights(requested, str(folder), folder, _model_keys(kind, settings))
+
+
+def _settings(folder: Path) -> Settings:
+    return read_settings(HfModelConfig(pretrained_checkpoint=str(folder)))
+
+
+def _model_keys(kind: str, settings: Settings) -> dict[str, Any]:
+    """Return the type of the model; for a NeoBERT also its sizes, which a profile sets otherwise."""
+    family = family_of_type(kind)
+    if family is not NEOBERT:
+        return {"type": family.name}
+    is_tied = settings.flag("tie_word_embeddings", False)
+    return {**settings_of(settings.values), "tie_word_embeddings": is_tied, "embedding_multiplier": None}
+
+
+def about_option(error: ProjectError) -> ProjectError:
+    """Return an error about the weights' key as one about `--from`."""
+    hint = error.hint.replace(f"set {WEIGHTS} to", f"pass as {OPTION}")
+    return replace(
+        error,
+        message=error.message.replace(WEIGHTS, OPTION),
+        hint=hint or f"pass another model as {OPTION}",
+        place=error.place.replace(WEIGHTS, OPTION),
+        exit_code=EXIT_USAGE,
+    )

@@ -1,0 +1,227 @@
+"""Content of the run file of a run that starts from weights, or from labelled texts."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from launcher.commands.labelled_table import LabelledTable
+from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
+from launcher.commands.starting_weights import WEIGHTS, Weights
+from neobert.config import ConfigError
+from neobert.config.canonical import to_dict
+from neobert.config.keys import path_keys
+from neobert.config.migrated_files import yaml_text
+from neobert.config.schema import RunConfig
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.hf.initial_weights import refuse_other_weights
+from neobert.families.hf.spec import poolings_of
+from neobert.families.neobert.trained_settings import refuse_other_model
+from neobert.families.shape import ModelShape
+from neobert.families.table import family_of, shape_of
+from neobert.plurals import percent
+from neobert.printable import printable
+from neobert.tasks.table import metrics_of
+from profiles.registry import resolve_run
+
+PASSES = 3
+MOST_STEPS = {"cpu": 2000, "gpu": 20_000}
+MOST_TOKENS = {"cpu": 256, "gpu": 512}
+LEAST_TOKENS = 32
+LEAST_BYTES_PER_TOKEN = 3
+"""Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
+COVERED = 0.99
+"""Share of the texts that the length covers."""
+FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
+FINE_TUNING_RATE = 0.03
+"""Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
+CONTINUED_RATE, CONTINUED_ROWS = 5e-4 * 768, 2048
+"""Product for continued pretraining, and its rows per step (arXiv:2004.10964): falls with their root."""
+
+
+LONG_LINE = 50
+SMALL = 0.01
+
+
+class Entry(NamedTuple):
+    """A key of the run file."""
+
+    key: str
+    value: Any
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Inputs of the run file.
+
+    Attributes:
+        command: command that writes the file, for its first line.
+        file: the run file; its name is also that of the run directory.
+        weights: None for random weights.
+        text: key and value of the text: dataset.path or dataset.name.
+        lengths: size of documents, or of labelled texts, in bytes; of the first ones of a large text.
+        num_bytes: size of the whole text; None if unknown.
+        table: what the labelled rows show; None for other tasks.
+    """
+
+    command: str
+    file: Path
+    weights: Weights | None
+    task: str
+    text: tuple[str, str]
+    lengths: Sequence[int]
+    num_bytes: int | None
+    table: LabelledTable | None
+    device: Device
+
+
+def content_of(request: Content) -> str:
+    """Return the YAML text of the run file: only keys without which the run would be another one.
+
+    Raises `ProjectError` for a model that the task does not support.
+    """
+    entries = [*_entries(request)]
+    config = _resolved(entries, request.device)
+    for key, problem, hint in family_of(config).unsupported(config):
+        raise ProjectError("unsupported-model", problem, hint, key, EXIT_USAGE)
+    if request.weights is not None:
+        refuse_other_weights(config, request.weights.folder)
+        refuse_other_model(config, request.weights.folder)
+    kept = [each for each in entries if _matters(each, entries, request.device)]
+    return f"# {printable(request.command)}\n{_yaml(kept, request.file.parent)}"
+
+
+def _entries(request: Content) -> Iterator[Entry]:
+    yield Entry("profile", request.device, f"other values: neobert-launch profiles show {request.device}")
+    yield from (first := [Entry("task", request.task), *_of_model(request), *_of_table(request)])
+    config = _resolved(first, request.device)
+    shape, poolings = shape_of(config, 1), poolings_of(config)
+    if poolings and config.classification.pooling not in poolings:
+        yield Entry("classification.pooling", poolings[0], "as the classifier of this architecture")
+    yield Entry(*request.text)
+    length = _length(request, shape)
+    yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
+    is_packed = shape.positions == "rotary" and request.table is None
+    if request.table is not None:
+        yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
+        if len(request.lengths) < FEW_TEXTS:
+            yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
+    yield Entry("datacollator.pack_sequences", is_packed)
+    rows = config.trainer.per_device_train_batch_size * (config.trainer.gradient_accumulation_steps or 1)
+    if request.weights is not None:
+        yield Entry("optimizer.lr", _rate(request, shape, rows), f"for a width of {shape.hidden_size:,}")
+    per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
+    yield from _of_trainer(request, config, per_pass)
+
+
+def _of_table(request: Content) -> Iterator[Entry]:
+    for key, value in (request.table.keys if request.table else {}).items():
+        yield Entry(key, value)
+
+
+def _of_model(request: Content) -> Iterator[Entry]:
+    weights = request.weights
+    if weights is None:
+        return
+    for name, value in weights.keys.items():
+        yield Entry(f"model.{name}", value)
+    yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
+
+
+def _length(request: Content, shape: ModelShape) -> int:
+    """Return the smallest power of two that covers the texts, within the model's positions."""
+    lengths = sorted(request.lengths)
+    covered = lengths[int(COVERED * (len(lengths) - 1))] if lengths else BYTES_PER_TOKEN * MOST_TOKENS["gpu"]
+    needed: int = 2 ** math.ceil(math.log2(max(LEAST_TOKENS, _tokens(covered))))
+    positions = shape.max_positions if request.weights is not None else needed
+    return min(needed, MOST_TOKENS[request.device], positions)
+
+
+def _tokens(num_bytes: int) -> int:
+    return math.ceil(num_bytes / LEAST_BYTES_PER_TOKEN)
+
+
+def _rate(request: Content, shape: ModelShape, rows: int) -> float:
+    product = FINE_TUNING_RATE
+    if request.table is None:
+        product = CONTINUED_RATE * math.sqrt(rows / CONTINUED_ROWS)
+    return float(f"{product / shape.hidden_size:.0e}")
+
+
+def _of_trainer(request: Content, config: RunConfig, per_pass: float) -> Iterator[Entry]:
+    runs = request.file.parent / "runs"
+    yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
+    steps, comment = config.trainer.max_steps, ""
+    if per_pass:
+        steps = math.ceil(min(MOST_STEPS[request.device], max(LEAST_STEPS, PASSES * per_pass)))
+        comment = f"about {rounded(steps / per_pass)} passes over this text"
+    yield Entry("trainer.max_steps", steps, comment)
+    if steps < 2 * config.trainer.eval_steps:
+        yield Entry("trainer.eval_steps", math.ceil(steps / 4))
+    elif request.table is not None:
+        yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
+
+
+def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
+    """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
+    if request.table is not None:
+        return len(request.lengths)
+    if request.num_bytes is None or not request.lengths:
+        return 0.0
+    tokens = [num_bytes / BYTES_PER_TOKEN for num_bytes in request.lengths]
+    rows = sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
+    return rows * request.num_bytes / sum(request.lengths)
+
+
+def _length_comment(request: Content, length: int) -> str:
+    if request.table is None:
+        return "tokens; longer documents are split"
+    num_longer = sum(_tokens(each) > length for each in request.lengths)
+    return f"tokens; about {percent(num_longer / len(request.lengths))} of the texts are longer"
+
+
+def _matters(entry: Entry, entries: Sequence[Entry], device: str) -> bool:
+    """Return whether the run without the entry would be another one, or none."""
+    others = [each for each in entries if each is not entry]
+    if entry.key == "profile":
+        return True
+    try:
+        return to_dict(_resolved(others, device)) != to_dict(_resolved(entries, device))
+    except ConfigError:
+        return True
+
+
+def _resolved(entries: Sequence[Entry], device: str) -> RunConfig:
+    given = [f"{each.key}={yaml_text(each.value)}" for each in entries if each.key != "profile"]
+    return resolve_run(device, (), given).config
+
+
+def _number_text(value: object) -> str:
+    """Return a small number as 5e-5; empty for other values."""
+    is_small = isinstance(value, float) and value < SMALL
+    return f"{value:.0e}".replace("e-0", "e-") if is_small else ""
+
+
+def _yaml(entries: Sequence[Entry], folder: Path) -> str:
+    """Return the lines of a file in `folder`, with sections in the order of their first key."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for key, value, comment in entries:
+        section, _, name = key.rpartition(".")
+        if (section, name) in path_keys() and not os.path.isabs(value):
+            value = os.path.relpath(value, folder)
+        line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
+        sections.setdefault(section or key, []).append((line, comment))
+    lines = [(section, row) for section, rows in sections.items() for row in rows]
+    width = max(len(text) for _, (text, comment) in lines if comment and len(text) < LONG_LINE)
+    written, text = set[str](), ""
+    for section, (line, comment) in lines:
+        if section not in written and line.startswith(" "):
+            text += f"\n{section}:\n"
+        written.add(section)
+        text += f"{line:{width}}  # {comment}\n" if comment else f"{line}\n"
+    return text

@@ -1,0 +1,207 @@
+"""`init --from` and `train --from`: a run file of few keys for a model and a text, or a refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.commands.from_weights import TABLES
+from neobert.config import ConfigError, to_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
+from neobert.runfiles.weights_header import tensor_shapes
+from profiles.registry import resolve_run
+from tests.launcher.model_folders import SIZES, write_header, write_model
+
+MOST_KEYS = 15
+TASKS = {"notes": "pretrain", "reviews.csv": "classification", "tagged.jsonl": "token_classification"}
+REVIEWS = [("a fine film", "positive"), ("dull and far too long", "negative")]
+
+
+@pytest.fixture(autouse=True)
+def _text() -> None:
+    Path("notes").mkdir()
+    Path("notes", "a.txt").write_text("A document of some words.\n\n" * 4000, encoding="utf-8")
+    rows = [f"{number},{text},{label}" for number in range(1500) for text, label in REVIEWS]
+    Path("reviews.csv").write_text("\n".join(["id,review,label", *rows]), encoding="utf-8")
+    tagged = {"tokens": ["Anna", "is", "in", "Paris"], "ner_tags": ["B-PER", "O", "O", "B-LOC"]}
+    Path("tagged.jsonl").write_text(f"{json.dumps(tagged)}\n" * 500, encoding="utf-8")
+
+
+def leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, (*path, name))
+        else:
+            yield (*path, name)
+
+
+def without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    name, *rest = path
+    if rest:
+        return tree | {name: without(tree[name], tuple(rest))}
+    return {key: value for key, value in tree.items() if key != name}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+@pytest.mark.parametrize("text", ["notes", "reviews.csv", "tagged.jsonl"])
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_file_lints_clean_and_needs_each_of_its_keys(
+    kind: str, text: str, device: str, command: Callable[..., Any]
+) -> None:
+    write_model(Path("model"), kind)
+    task = TASKS[text]
+    answer = command("init", "--from", "model", "--task", task, "--text", text, "--device", device)
+    assert answer.code == 0, answer.err
+    linted = command("lint", "run.yaml", "--strict")
+    assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
+    config = resolve_run(None, ["run.yaml"]).config
+    assert (config.task, config.model.type, config.tokenizer.path) == (task, "hf", "model")
+    assert config.dataset.max_seq_length <= SIZES["max_position_embeddings"]
+    assert config.datacollator.pack_sequences == (kind == "modernbert" and task == "pretrain")
+
+    tree = yaml.safe_load(Path("run.yaml").read_text(encoding="utf-8"))
+    keys = [*leaves(tree)]
+    assert len(keys) <= MOST_KEYS
+    for path in keys:
+        Path("less.yaml").write_text(yaml.safe_dump(without(tree, path)), encoding="utf-8")
+        try:
+            assert to_dict(resolve_run(None, ["less.yaml"]).config) != to_dict(config), path
+        except (ConfigError, ProjectError):
+            continue
+
+    first = Path("run.yaml").read_text(encoding="utf-8").partition("\n")[0]
+    Path("run.yaml").rename("before.yaml")
+    assert command(*shlex.split(first.removeprefix("# neobert-launch"))).code == 0
+    assert Path("run.yaml").read_bytes() == Path("before.yaml").read_bytes()
+
+
+def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> None:
+    rates = {}
+    for width in (64, 256):
+        write_model(Path(f"w{width}"), "modernbert", hidden_size=width)
+        for task, text in (("pretrain", "notes"), ("classification", "reviews.csv")):
+            file = f"{task}-{width}.yaml"
+            command("init", file, "--from", f"w{width}", "--task", task, "--text", text, "--device", "cpu")
+            rates[task, width] = resolve_run(None, [file]).config.optimizer.lr
+    for task in ("pretrain", "classification"):
+        assert rates[task, 64] > 3 * rates[task, 256]
+
+
+def test_paths_are_relative_to_the_file(command: Callable[..., Any]) -> None:
+    write_model(Path("model"))
+    assert command("init", "configs/mine.yaml", "--from", "model", "--text", "notes").code == 0
+    config = resolve_run(None, ["configs/mine.yaml"]).config
+    assert Path(config.model.pretrained_checkpoint or "").resolve() == Path("model").resolve()
+    assert Path(str(config.dataset.path)).resolve() == Path("notes").resolve()
+    assert Path(config.trainer.output_dir).resolve() == Path("configs/runs/mine").resolve()
+
+
+def test_labels_without_weights_are_trained_from_random_ones(command: Callable[..., Any]) -> None:
+    answer = command("init", "--task", "classification", "--text", "reviews.csv", "--device", "cpu", "--json")
+    assert answer.json["inferred"] == [
+        "text: column 'review'",
+        "label: column 'label', 2 classes: negative, positive",
+    ]
+    config = resolve_run(None, ["run.yaml"]).config
+    assert (config.model.pretrained_checkpoint, config.tokenizer.path) == (None, None)
+    assert config.classification.label_names == ("negative", "positive")
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            ["--from", "qwen"],
+            "architecture qwen2 is not supported: model.type hf trains encoders of type bert",
+        ),
+        (["--from", "list"], "model_type is"),
+        (["--from", "nested"], "cannot be read as JSON"),
+        (["--from", "large"], "is larger than 1 MiB"),
+        (["--from", "bare"], "bare: has no tokenizer"),
+        (["--from", "no-head"], "lacks weights of the model: cls.predictions.transform.dense.weight"),
+        (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
+        (["--from", "header"], "model.safetensors: is not a readable safetensors file: a header of"),
+        (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
+        (["--from", "missing"], "missing: no such folder"),
+        (["--from", "notes"], "notes: is not a model folder: it has no config.json"),
+        (["--from", "bert", "--task", "classification", "--text", "notes"], "found 1 x .txt"),
+        (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
+        (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(
+    arguments: list[str], problem: str, command: Callable[..., Any]
+) -> None:
+    write_model(Path("bert"))
+    write_model(Path("qwen"), "qwen2")
+    write_model(Path("list"))
+    Path("list", "config.json").write_text('{"model_type": ["bert"]}', encoding="utf-8")
+    write_model(Path("nested"))
+    Path("nested", "config.json").write_text(f'{{"model_type": {NESTED}}}', encoding="utf-8")
+    write_model(Path("large"))
+    Path("large", "config.json").write_text(f'{{"a": "{"x" * 2**20}"}}', encoding="utf-8")
+    write_model(Path("bare"))
+    Path("bare", "tokenizer.json").unlink()
+    _without_weights(Path("no-head"), "cls.")
+    _without_weights(Path("no-blocks"), "bert.encoder.")
+    write_model(Path("header"))
+    Path("header", "model.safetensors").write_bytes((2**62).to_bytes(8, "little") + b"{}")
+    write_model(Path("header-nested"))
+    encoded = f'{{"a": {NESTED}}}'.encode()
+    Path("header-nested", "model.safetensors").write_bytes(len(encoded).to_bytes(8, "little") + encoded)
+    before = sorted(os.listdir())
+    if "--text" not in arguments and "--dataset" not in arguments:
+        arguments = [*arguments, "--text", "reviews.csv" if "classification" in arguments else "notes"]
+    answer = command("init", *arguments)
+    assert answer.code == 2, answer.out
+    assert problem in answer.err
+    assert "hint: " in answer.err
+    assert sorted(os.listdir()) == before
+
+
+def _without_weights(folder: Path, start: str) -> None:
+    write_model(folder)
+    kept = {name: shape for name, shape in tensor_shapes(folder).items() if not name.startswith(start)}
+    write_header(folder / "model.safetensors", kept)
+
+
+def test_train_writes_the_file_once_and_trains_it(
+    launch: Callable[..., Any], command: Callable[..., Any]
+) -> None:
+    write_model(Path("model"))
+    train = ("train", "--from", "model", "--text", "notes/", "--trainer.max_steps", "200", "--resume", "auto")
+    first = launch(*train, fake="finish")
+    assert (first.code, "wrote model-notes.yaml" in first.err) == (0, True), first.err
+    written = Path("model-notes.yaml").read_bytes()
+    assert Path("runs/model-notes/resolved.json").exists()
+    again = launch(*train, fake="finish")
+    assert (again.code, "using model-notes.yaml, which this command wrote" in again.err) == (0, True)
+    assert "this run is already finished" in again.out
+    assert Path("model-notes.yaml").read_bytes() == written
+
+    labelled = ("train", "--model-name", "model", "--text", "reviews.csv", "--task", "classification")
+    assert command(*labelled, "--dry-run").code == 0
+    assert resolve_run(None, ["model-reviews.yaml"]).config.classification.label_names
+    other = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
+    assert (other.code, "the file exists, and another command wrote it" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(("given", "missing"), [("--from", "--text"), ("--text", "--from")])
+def test_weights_and_text_go_together(given: str, missing: str, command: Callable[..., Any]) -> None:
+    answer = command("train", given, "notes")
+    assert (answer.code, f"{given} is given without {missing}" in answer.err) == (2, True)
+
+
+def test_the_choices_of_tasks_are_those_that_can_be_inferred() -> None:
+    assert {RunConfig().task, *TABLES} == {*TASKS.values()}

@@ -1,0 +1,135 @@
+"""Columns, classes and scores inferred from tables, as people have them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from launcher.commands.labelled_table import classified, tagged
+from neobert.errors import ProjectError
+
+TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
+
+
+def write(name: str, columns: Mapping[str, Sequence[Any]]) -> Path:
+    path = Path(name)
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.table({name: list(values) for name, values in columns.items()}), path)
+    else:
+        mark = {".csv": ",", ".tsv": "\t"}[path.suffix]
+        quote = '"' if path.suffix == ".csv" else ""
+        lines = [[*columns], *([f"{quote}{row[each]}{quote}" for each in columns] for row in rows)]
+        path.write_text("\n".join(mark.join(line) for line in lines), encoding="utf-8")
+    return path
+
+
+def of(values: Sequence[Any]) -> list[Any]:
+    return [values[number % len(values)] for number in range(len(TEXTS))]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.parquet"])
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"text": TEXTS, "label": of([0, 1])}, {"num_labels": 2}),
+        ({"text": TEXTS, "label": of([0, 1, 2])}, {"num_labels": 3}),
+        ({"text": TEXTS, "label": of([1, 2, 10])}, {"label_names": ["1", "2", "10"]}),
+        ({"text": TEXTS, "label": of(["b", "a"])}, {"label_names": ["a", "b"]}),
+        ({"text": TEXTS, "score": of([0.5, 4.25])}, {"label_column": "score", "problem": "regression"}),
+        (
+            {"id": range(40), "Body": TEXTS, "Sentiment": of(["bad", "good"])},
+            {"text_column": "Body", "label_column": "Sentiment", "label_names": ["bad", "good"]},
+        ),
+        (
+            {"id": range(40), "q": TEXTS, "kind": of(["x", "y", "z"])},
+            {"text_column": "q", "label_column": "kind", "label_names": ["x", "y", "z"]},
+        ),
+        (
+            {"sentence1": TEXTS, "sentence2": TEXTS[::-1], "label": of([0, 1])},
+            {"pair_column": "sentence2", "num_labels": 2},
+        ),
+        (
+            {"#1 ID": range(40), "#1 String": TEXTS, "#2 String": TEXTS[::-1], "Quality": of([1, 0])},
+            {
+                "text_column": "#1 String",
+                "pair_column": "#2 String",
+                "label_column": "Quality",
+                "num_labels": 2,
+            },
+        ),
+        (
+            {"premise": TEXTS, "hypothesis": TEXTS, "label": of(["yes", "no", "maybe"])},
+            {
+                "text_column": "premise",
+                "pair_column": "hypothesis",
+                "label_names": ["maybe", "no", "yes"],
+            },
+        ),
+    ],
+)
+def test_columns_and_labels_of_texts(name: str, columns: dict[str, Any], expected: dict[str, Any]) -> None:
+    table = classified(write(name, columns))
+    keys = {key.rpartition(".")[2]: value for key, value in table.keys.items()}
+    assert keys == {"label_column": "label", **expected}
+    assert len(table.lengths) == len(TEXTS)
+    assert table.notes[-1].startswith(f"label: column '{keys['label_column']}', ")
+
+
+def test_quotes_of_a_tsv_file_may_be_characters() -> None:
+    texts = [f'"quoted text {number}' for number in range(40)]
+    table = classified(write("a.tsv", {"sentence": texts, "label": of([0, 1])}))
+    assert table.keys["dataset.tsv_quotes"] is False
+    lines = [f'"a text\twith a tab {number}"\t{number % 2}' for number in range(40)]
+    Path("b.tsv").write_text("\n".join(["sentence\tlabel", *lines]), encoding="utf-8")
+    assert "dataset.tsv_quotes" not in classified(Path("b.tsv")).keys
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (["B-PER", "O", "I-PER", "B-LOC"], ["O", "B-LOC", "B-PER", "I-PER"]),
+        (["NOUN", "VERB"], ["NOUN", "VERB"]),
+        ([0, 2], ["0", "1", "2"]),
+    ],
+)
+def test_columns_and_labels_of_words(values: list[Any], names: list[str]) -> None:
+    rows = {"id": range(40), "words": [["a"] * len(values)] * 40, "ner_tags": [values] * 40}
+    table = tagged(write("a.jsonl", rows))
+    assert table.keys == {"token_classification.label_names": names}
+    lines = [f"a {value}" for value in values]
+    Path("b.conll").write_text("\n".join([*lines, "", *lines]), encoding="utf-8")
+    assert [*map(str, tagged(Path("b.conll")).keys["token_classification.label_names"])] == sorted(
+        {*map(str, values)}, key=names.index
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"text": TEXTS, "a": of([0, 1]), "b": of([1, 0])}, "several columns may hold the label: 'a', 'b'"),
+        ({"text": TEXTS, "id": range(40, 80)}, "no column holds the label: 'text', 'id'"),
+        ({"text": TEXTS, "name": TEXTS}, "no column holds the label: 'text', 'name'"),
+        ({"it was fine": TEXTS, "0": of([0, 1])}, "the names of the columns look like values"),
+        ({"label": of([0, 1]), "other": of(["", ""])}, "no column holds the text"),
+    ],
+)
+def test_an_unclear_table_is_refused(columns: dict[str, Any], problem: str) -> None:
+    path = write("a.csv", columns)
+    with pytest.raises(ProjectError) as refusal:
+        classified(path)
+    assert problem in str(refusal.value)
+    assert refusal.value.hint
+
+
+def test_words_without_lists_are_refused() -> None:
+    with pytest.raises(ProjectError, match="one column with lists of words is expected, found no lists"):
+        tagged(write("a.csv", {"tokens": TEXTS, "tags": TEXTS}))
