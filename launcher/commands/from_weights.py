@@ -20,7 +20,7 @@ from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.tasks.pretraining.spec import PRETRAINING
+from neobert.tasks.pretraining.section import PRETRAINING
 
 LONGEST_COMMAND = 2**16
 NVIDIA_DEVICE = Path("/dev/nvidiactl")

@@ -21,8 +21,8 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import family_of
 from neobert.printable import printable
-from neobert.tasks.pretraining.spec import PRETRAINING
-from neobert.tasks.table import spec_of
+from neobert.tasks.pretraining.section import PRETRAINING
+from neobert.tasks.specs import spec_of
 from profiles.registry import resolve_run
 from validators.planning import plan_run
 

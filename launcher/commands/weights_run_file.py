@@ -19,13 +19,13 @@ from neobert.config.migrated_files import yaml_text
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
-from neobert.families.hf.spec import poolings_of
+from neobert.families.hf.spec import other_pooling
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
-from neobert.families.table import family_of, shape_of
+from neobert.families.table import family_of, requested_kernels, shape_of
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks.table import metrics_of
+from neobert.tasks.specs import metrics_of
 from profiles.registry import resolve_run
 
 PASSES = 3
@@ -36,6 +36,7 @@ LEAST_BYTES_PER_TOKEN = 3
 """Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
 COVERED = 0.99
 """Share of the texts that the length covers."""
+TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
 FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
@@ -100,23 +101,29 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry("profile", request.device, f"other values: neobert-launch profiles show {request.device}")
     yield from (first := [Entry("task", request.task), *_of_model(request), *_of_table(request)])
     config = _resolved(first, request.device)
-    shape, poolings = shape_of(config, 1), poolings_of(config)
-    if poolings and config.classification.pooling not in poolings:
-        yield Entry("classification.pooling", poolings[0], "as the classifier of this architecture")
+    shape = shape_of(config, 1)
+    if pooling := other_pooling(config):
+        yield Entry(f"{request.task}.pooling", pooling, "as the classifier of this architecture")
     yield Entry(*request.text)
     length = _length(request, shape)
     yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
-    is_packed = shape.positions == "rotary" and request.table is None
+    # Packed documents go through SDPA one by one, which takes long on a GPU.
+    is_packed = request.device == "cpu" or requested_kernels(config)[1] != "sdpa"
     if request.table is not None:
         yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
         if len(request.lengths) < FEW_TEXTS:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     yield Entry("datacollator.pack_sequences", is_packed)
-    rows = config.trainer.per_device_train_batch_size * (config.trainer.gradient_accumulation_steps or 1)
+    trainer = config.trainer
+    rows = (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
+    if request.table is not None and is_packed:
+        rows = max(1, round(TEXTS_PER_STEP * _mean_tokens(request, length) / length))
     if request.weights is not None:
         yield Entry("optimizer.lr", _rate(request, shape, rows), f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     yield from _of_trainer(request, config, per_pass)
+    if request.table is not None and is_packed:
+        yield Entry("trainer.per_device_train_batch_size", rows, f"about {TEXTS_PER_STEP} texts")
 
 
 def _of_table(request: Content) -> Iterator[Entry]:
@@ -170,12 +177,19 @@ def _of_trainer(request: Content, config: RunConfig, per_pass: float) -> Iterato
 def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
     """Return the number of rows of a pass: of texts, or of their pieces of `length` tokens; 0 if unknown."""
     if request.table is not None:
-        return len(request.lengths)
+        num_texts = len(request.lengths)
+        return num_texts * _mean_tokens(request, length) / length if is_packed else num_texts
     if request.num_bytes is None or not request.lengths:
         return 0.0
     tokens = [num_bytes / BYTES_PER_TOKEN for num_bytes in request.lengths]
     rows = sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
     return rows * request.num_bytes / sum(request.lengths)
+
+
+def _mean_tokens(request: Content, length: int) -> float:
+    """Return the mean length of a labelled text in tokens, of which at most `length` are kept."""
+    tokens = [min(length, num_bytes / BYTES_PER_TOKEN + SPECIAL_TOKENS) for num_bytes in request.lengths]
+    return sum(tokens) / len(tokens)
 
 
 def _length_comment(request: Content, length: int) -> str:

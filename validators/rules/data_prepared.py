@@ -246,8 +246,7 @@ def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple
     """Return key and hint for microbatches that are partly padding."""
     config, packing, rows = run.config, "datacollator.pack_sequences", "trainer.per_device_train_batch_size"
     if not config.datacollator.pack_sequences:
-        proven = "; run neobert-launch preflight --level full, which tests their isolation"
-        return packing, f"set {packing} to true{proven * (plan.shape.positions == 'learned')}"
+        return packing, f"set {packing} to true"
     few = FEW_MICROBATCHES * plan.tokens_per_microbatch.value
     if prepared.num_tokens is not None and prepared.num_tokens < few:
         return rows, f"use more text, or lower {rows}: it fills fewer than {FEW_MICROBATCHES} microbatches"

@@ -179,11 +179,13 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     return "torch", "sdpa" if settings.number(name, default) > 0 else "auto"
 
 
-def poolings_of(config: RunConfig) -> tuple[str, ...]:
-    """Return the poolings of the classifier of texts; empty for other models and tasks."""
-    if not isinstance(config.model, HfModelConfig) or "pooling" not in spec_of(config).model_settings(config):
-        return ()
-    return _architecture_of(read_settings(config.model)).poolings
+def other_pooling(config: RunConfig) -> str | None:
+    """Return the pooling of the architecture's classifier of texts; None if it has the one of the config."""
+    pooling = spec_of(config).model_settings(config).get("pooling")
+    if pooling is None or not isinstance(config.model, HfModelConfig):
+        return None
+    poolings = _architecture_of(read_settings(config.model)).poolings
+    return poolings[0] if poolings and pooling not in poolings else None
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:
