@@ -22,8 +22,8 @@ app.add_typer(tokenizer_app, rich_help_panel="Data")
 @app.command(
     "init",
     rich_help_panel="Config",
-    epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small. To fine-tune: {PROGRAM} init "
-    "run.yaml --from my-bert --task classification --text reviews.csv",
+    epilog=f"Example: {PROGRAM} init run.yaml --text novels/ --size small. To continue a "
+    f"model: {PROGRAM} init run.yaml --from my-bert --text novels/",
 )
 def _init(
     file: config_options.NewRunFile = Path("run.yaml"),
@@ -32,7 +32,7 @@ def _init(
     size: config_options.ModelSize = None,
     device: config_options.DeviceChoice = None,
     weights: options.StartingWeights = None,
-    task: config_options.TaskChoice = "pretrain",
+    task: config_options.Task = None,
     output_format: options.Format = "text",
 ) -> None:
     """Write a first run file for your own text.

@@ -27,9 +27,13 @@ ModelSize = Annotated[
     Literal["tiny", "small", "base"] | None,
     Option("--size", help="Size of the model. Default: tiny on a CPU, small on a GPU."),
 ]
-TaskChoice = Annotated[
-    Literal["pretrain", "classification", "token_classification"],
-    Option("--task", help="What to train. Columns and labels are inferred from --text."),
+Task = Annotated[
+    str | None,
+    Option(
+        "--task",
+        metavar="TASK",
+        help="As the key task. Columns and labels of a task with labels are inferred from --text.",
+    ),
 ]
 DeviceChoice = Annotated[
     Literal["cpu", "gpu"] | None,

@@ -7,25 +7,27 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
-from launcher.commands.labelled_table import LabelledTable, classified, tagged
 from launcher.commands.previewed_text import about_text, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.terminal import console
+from neobert.config.overrides import text_override
 from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.tasks.pretraining.section import PRETRAINING
+from neobert.tasks.labelled_table import LabelledTable
+from neobert.tasks.spec import TaskSpec
+from neobert.tasks.specs import spec_of
+from profiles.registry import resolve_run
 
 LONGEST_COMMAND = 2**16
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
-TABLES = {"classification": classified, "token_classification": tagged}
-"""For each task with labels, the function that infers the columns of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Request:
 
     file: Path
     weights: str | None
-    task: str
+    task: str | None
     text: Path | None
     dataset: str | None
     device: Device
@@ -65,15 +67,17 @@ def write_from_weights(request: Request) -> Sequence[str]:
 
     Raises `ProjectError` for weights, text or labels that a run cannot use; nothing is written then.
     """
+    overrides = () if request.task is None else [text_override("task", request.task)]
+    spec = spec_of(resolve_run(None, (), overrides).config)
     try:
         weights = None if request.weights is None else find_weights(request.weights)
-        found, table = _read(request)
+        found, table = _read(request, spec)
         content = content_of(
             Content(
                 command=request.command,
                 file=request.file,
                 weights=weights,
-                task=request.task,
+                task=spec.keys.name,
                 text=request.source,
                 lengths=table.lengths if table else _lengths(found),
                 num_bytes=found.size_bytes if found is not None and found.is_plain else None,
@@ -100,7 +104,7 @@ def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]
         raise ProjectError("usage", f"{given} is given without {missing}", hint, "", EXIT_USAGE)
     tasks = [each.removeprefix("task=") for each in overrides if each.startswith("task=")]
     file = Path(f"{_stem(weights)}-{_stem(str(text))}.yaml")
-    request = Request(file, weights, (tasks or [PRETRAINING.name])[-1], text, None, default_device())
+    request = Request(file, weights, tasks[-1] if tasks else None, text, None, default_device())
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")
@@ -136,16 +140,16 @@ def write_run_file(file: Path, content: str) -> None:
         new.write(encoded)
 
 
-def _read(request: Request) -> tuple[Preview | None, LabelledTable | None]:
+def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
     """Read the first texts, or the labelled rows."""
-    if request.task not in TABLES:
+    if spec.labels is None:
         return None if request.text is None else preview_text(request.text), None
     if request.text is None:
         message = f"columns and labels of task {request.task} are read from local files"
         hint = "add --text FILE: CSV, TSV, JSON lines or parquet"
         raise ProjectError("usage", message, hint, "", EXIT_USAGE)
     try:
-        return None, TABLES[request.task](request.text)
+        return None, import_module(f"{spec.keys.package}.inferred").infer(request.text)
     except ProjectError as error:
         raise about_text(error) from None
 

@@ -21,7 +21,6 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import family_of
 from neobert.printable import printable
-from neobert.tasks.pretraining.section import PRETRAINING
 from neobert.tasks.specs import spec_of
 from profiles.registry import resolve_run
 from validators.planning import plan_run
@@ -43,7 +42,7 @@ class Request:
     size: SizeName | None
     device: Device | None
     weights: str | None = None
-    task: str = PRETRAINING.name
+    task: str | None = None
 
 
 def run(request: Request, output_format: str) -> int:
@@ -104,7 +103,7 @@ def _check_file(file: Path) -> None:
 
 def _write(request: Request, *, asks: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
-    if request.weights is None and request.task == PRETRAINING.name:
+    if request.weights is None and request.task in (None, RunConfig().task):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
         return ()
     if request.size is not None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launcher.commands.labelled_table import LabelledTable
 from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED_SHARE, Device, rounded
 from launcher.commands.starting_weights import WEIGHTS, Weights
 from neobert.config import ConfigError
@@ -25,6 +24,7 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, requested_kernels, shape_of
 from neobert.plurals import percent
 from neobert.printable import printable
+from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import metrics_of
 from profiles.registry import resolve_run
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from launcher.commands.labelled_table import classified, tagged
 from neobert.errors import ProjectError
+from neobert.tasks.classification.inferred import infer as classified
+from neobert.tasks.token_classification.inferred import infer as tagged
 
 TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
 

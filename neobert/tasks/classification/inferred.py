@@ -1,0 +1,116 @@
+"""Columns, classes or scores of a table of texts, inferred for a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
+from neobert.data.sources.rows import CANDIDATES
+from neobert.plurals import counted, listed
+from neobert.tasks.classification.rows import TEXT_CANDIDATES
+from neobert.tasks.labelled_table import (
+    MOST_CLASSES,
+    Column,
+    Keys,
+    LabelledTable,
+    columns_of,
+    listed_names,
+    note_on_rows,
+    quoted,
+    too_many_labels,
+    unclear,
+)
+
+LABELS = ("label", "labels", "class", "category", "target", "sentiment", "intent", "score", "rating", "stars")
+PAIRS = (
+    ("premise", "hypothesis"), ("question", "sentence"), ("question", "answer"), ("question", "passage"),
+    ("query", "passage"), ("query", "document"), ("context", "response"),
+)  # fmt: skip
+NUMBERED = (("1", "2"), ("a", "b"))
+
+
+def infer(text: Path) -> LabelledTable:
+    """Infer text, second text, label and kind of problem. Raises `ProjectError` if a column is unclear."""
+    columns, is_whole, keys = columns_of(text)
+    label = _label_column(columns, text)
+    first, second = _text_columns([each for each in columns if each is not label], text)
+    notes = [f"text: column {quoted(first.name)}"]
+    if second is not None:
+        notes = [f"texts: columns {quoted(first.name)} and {quoted(second.name)}"]
+        keys["classification.pair_column"] = second.name
+    if [each.name for each in columns if each.name in TEXT_CANDIDATES] != [first.name]:
+        keys["dataset.text_column"] = first.name
+    keys["classification.label_column"] = label.name
+    keys |= _problem(label, text)
+    notes.append(f"label: column {quoted(label.name)}, {_labels_note(label, keys)}")
+    texts = [first] if second is None else [first, second]
+    lengths = tuple(map(sum, zip(*(each.lengths for each in texts), strict=True)))
+    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+
+
+def _label_column(columns: Sequence[Column], text: Path) -> Column:
+    by_name = {each.name.lower(): each for each in reversed(columns)}
+    named = next((by_name[name] for name in LABELS if name in by_name), None)
+    if named is not None:
+        return named
+    likely = [each for each in columns if each.is_label and not each.is_text] or [
+        each for each in columns if each.is_scored
+    ]
+    if len(likely) == 1:
+        return likely[0]
+    names = listed([quoted(each.name) for each in likely or columns], 8)
+    message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
+    raise unclear(text, message, "rename the column of the label to label")
+
+
+def _text_columns(columns: Sequence[Column], text: Path) -> tuple[Column, Column | None]:
+    """Return the column of the text, and of the second text of a pair."""
+    by_name = {each.name.lower(): each for each in reversed(columns)}
+    for first, second in PAIRS:
+        if first in by_name and second in by_name:
+            return by_name[first], by_name[second]
+    texts = [each for each in columns if each.is_text]
+    for one, other in combinations(texts, 2):
+        if _is_numbered(one.name.lower(), other.name.lower()):
+            return one, other
+    usual = [by_name[name] for name in CANDIDATES if name in by_name]
+    if len(usual) == 1:
+        return usual[0], None
+    longest = max(texts or columns, key=lambda each: sum(each.lengths), default=None)
+    if longest is None or not any(longest.lengths):
+        raise unclear(text, "no column holds the text", "pass a table with a column of texts")
+    return longest, None
+
+
+def _is_numbered(one: str, other: str) -> bool:
+    """Return whether two names differ only in one number or letter, as sentence1 and sentence2."""
+    if len(one) != len(other):
+        return False
+    differing = [pair for pair in zip(one, other, strict=True) if pair[0] != pair[1]]
+    return len(differing) == 1 and differing[0] in NUMBERED
+
+
+def _problem(label: Column, text: Path) -> Keys:
+    """Return the keys of the classes, or of scores."""
+    if label.is_scored:
+        return {"classification.problem": "regression"}
+    if len(label.values) > MOST_CLASSES:
+        raise too_many_labels(label, text, LABELS[0])
+    numbers = sorted(label.numbers)
+    if numbers and numbers == list(range(len(numbers))):
+        return {"classification.num_labels": max(2, len(numbers))}
+    by_number = {float(value): value for value in label.values} if numbers else {}
+    names = [by_number[number] for number in numbers] or sorted(label.values)
+    return {"classification.label_names": names}
+
+
+def _labels_note(label: Column, keys: Keys) -> str:
+    if "classification.problem" in keys:
+        numbers = label.numbers
+        return f"scores from {min(numbers):g} to {max(numbers):g}: regression"
+    names = keys.get("classification.label_names")
+    if names is None:
+        num_classes = keys["classification.num_labels"]
+        return f"classes 0 to {num_classes - 1}"
+    return f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"

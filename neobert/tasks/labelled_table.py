@@ -1,0 +1,180 @@
+"""Columns of a table of labelled rows, read to infer what a run needs to know about them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from neobert.config.text_formats import TEXT, kind_of, suffix_of
+from neobert.data.sources.file_listing import places_of
+from neobert.data.sources.file_selection import TRAIN, select_files
+from neobert.data.sources.rows import RowFormat
+from neobert.data.sources.text_files import ALL_COLUMNS, read_table
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.plurals import counted, listed
+from neobert.printable import printable
+
+MOST_ROWS, MOST_CHARACTERS = 100_000, 1 << 26
+MOST_CLASSES, MOST_NUMBERED = 500, 20
+"""Most classes, and most classes that are whole numbers: more numbers are scores."""
+SPACE = re.compile(r"\S\s+\S")
+Keys = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTable:
+    """Columns and labels of a table.
+
+    Attributes:
+        keys: values of config keys that differ from those of a table with the columns text and label.
+        notes: the same as text, one line each.
+        lengths: size of the text or texts of each row that was read, in bytes of UTF-8.
+    """
+
+    keys: Keys
+    notes: tuple[str, ...]
+    lengths: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Column:
+    """The values of one column.
+
+    Attributes:
+        lengths: size of each value as text.
+        values: number of rows by value, up to one more than `MOST_CLASSES` values.
+        num_texts: number of strings with white space inside.
+        elements: number of elements by value, of lists; empty for other values.
+    """
+
+    name: str
+    lengths: list[int] = field(default_factory=list)
+    values: Counter[str] = field(default_factory=Counter)
+    num_texts: int = 0
+    elements: Counter[str | int] = field(default_factory=Counter)
+
+    def add(self, value: object) -> None:
+        """Count one value."""
+        if isinstance(value, list | tuple):
+            self.elements.update(each for each in value if isinstance(each, str | int))
+            text = " ".join(map(str, value))
+        else:
+            text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
+            self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
+            if text and (text in self.values or len(self.values) <= MOST_CLASSES):
+                self.values[text] += 1
+        self.lengths.append(len(text.encode("utf-8", "replace")))
+
+    @property
+    def numbers(self) -> list[float]:
+        """The different values as numbers; empty if one of them is not a number."""
+        try:
+            return [float(value) for value in self.values]
+        except ValueError:
+            return []
+
+    @property
+    def is_text(self) -> bool:
+        """True if most values are texts of several words."""
+        return 2 * self.num_texts > len(self.lengths)
+
+    @property
+    def is_scored(self) -> bool:
+        """True if the values are numbers that do not number a few classes."""
+        numbers = self.numbers
+        if all(number == int(number) for number in numbers if abs(number) < 2**53):
+            return self.is_label and len(numbers) > MOST_NUMBERED
+        return True
+
+    @property
+    def is_label(self) -> bool:
+        """True if the values repeat as those of classes do."""
+        return 2 <= len(self.values) <= MOST_CLASSES and 2 * len(self.values) <= sum(self.values.values())
+
+
+def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
+    """Read the rows. Returns the columns, whether all were read, and the keys with which they were read."""
+    found = select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
+    files = [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
+    for file in files:
+        if kind_of(file) == TEXT:
+            raise unclear(file, "is plain text without labels", "pass CSV, TSV, JSON lines or parquet")
+    if all(suffix_of(file) != ".tsv" for file in files):
+        return *_read(files, ALL_COLUMNS), {}
+    return _unquoted(files) or (*_read(files, ALL_COLUMNS), {})
+
+
+def _unquoted(files: Sequence[Path]) -> tuple[list[Column], bool, Keys] | None:
+    """Read TSV files whose quotes are characters of the text; None if their quotes enclose fields."""
+    columns: list[Column] = []
+    with suppress(ProjectError):
+        columns, is_whole = _read(files, replace(ALL_COLUMNS, tsv_quotes=False))
+        quoted, _ = _read(files, ALL_COLUMNS)
+        if len(quoted[0].lengths) == len(columns[0].lengths):  # no quote has swallowed a line end
+            return None
+    return (columns, is_whole, {"dataset.tsv_quotes": False}) if columns else None
+
+
+def _read(files: Sequence[Path], rows: RowFormat) -> tuple[list[Column], bool]:
+    """Return the columns of the first rows, and whether these are all."""
+    columns: dict[str, Column] = {}
+    num_characters = 0
+    for num_rows, (place, values) in enumerate(_rows(files, rows)):
+        if num_rows >= MOST_ROWS or num_characters > MOST_CHARACTERS:
+            return list(columns.values()), False
+        if not columns:
+            _refuse_no_header(values, place)
+            columns = {name: Column(name) for name in values}
+        for name, column in columns.items():
+            column.add(values.get(name))
+            num_characters += column.lengths[-1]
+    if not columns:
+        raise unclear(files[0], "has no rows", "pass a table with a row per text")
+    return list(columns.values()), True
+
+
+def _rows(files: Sequence[Path], rows: RowFormat) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for file in files:
+        yield from read_table(file, rows)
+
+
+def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
+    """Raise `ProjectError` if the names of columns look like values, as the first row without a header."""
+    if any(not name.strip() or len(name) > 60 or name.strip().isdigit() for name in values):
+        file = Path(place.rpartition(":")[0] or place)
+        names = listed([*map(quoted, values)], 5)
+        message = f"the names of the columns look like values: {names}"
+        hint = "write a first line with the names of the columns, such as text and label"
+        raise unclear(file, message, hint)
+
+
+def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
+    """Yield a note if not all rows were read."""
+    if not is_whole:
+        yield f"only the first {counted(len(lengths), 'row')} were read: later ones may have other labels"
+
+
+def too_many_labels(column: Column, text: Path, name: str) -> ProjectError:
+    """Return the error for a column with more than `MOST_CLASSES` labels; `name`: of a column of labels."""
+    message = f"column {quoted(column.name)} has more than {MOST_CLASSES:,} different labels"
+    return unclear(text, message, f"rename the column of the labels to {name}")
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Return the first ten names of labels as text."""
+    return printable(listed(names, 10))
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column in quotes."""
+    return repr(printable(name))
+
+
+def unclear(place: Path, message: str, hint: str) -> ProjectError:
+    """Return the error for a table whose use is not clear from its columns."""
+    return ProjectError("unclear-table", message, hint, str(place), EXIT_USAGE)

@@ -1,0 +1,60 @@
+"""Columns and labels of a table of words, inferred for a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from neobert.plurals import counted, listed
+from neobert.tasks.labelled_table import (
+    MOST_CLASSES,
+    Column,
+    LabelledTable,
+    columns_of,
+    listed_names,
+    note_on_rows,
+    quoted,
+    too_many_labels,
+    unclear,
+)
+from neobert.tasks.token_classification.rows import TAG_COLUMNS, WORD_COLUMNS
+from neobert.tasks.token_classification.spec import OUTSIDE
+
+
+def infer(text: Path) -> LabelledTable:
+    """Infer the columns of words and of their labels. Raises `ProjectError` if a column is unclear."""
+    columns, is_whole, keys = columns_of(text)
+    lists = {each.name: each for each in columns if each.elements}
+    words = _named(lists, WORD_COLUMNS, text, "lists of words")
+    others = {name: each for name, each in lists.items() if each is not words}
+    tags = _named(others, TAG_COLUMNS, text, "lists of labels")
+    if [name for name in WORD_COLUMNS if name in lists] != [words.name]:
+        keys["dataset.text_column"] = words.name
+    if [name for name in TAG_COLUMNS if name in lists] != [tags.name]:
+        keys["token_classification.label_column"] = tags.name
+    names = _tag_names(tags, text)
+    keys["token_classification.label_names"] = names
+    classes = f"{counted(len(names), 'class', 'classes')}: {listed_names(names)}"
+    notes = f"words: column {quoted(words.name)}", f"labels: column {quoted(tags.name)}, {classes}"
+    lengths = tuple(words.lengths)
+    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+
+
+def _tag_names(tags: Column, text: Path) -> list[str]:
+    """Return the labels: `O` first, else sorted by type and prefix; names of numbers if they are numbers."""
+    numbers = [each for each in tags.elements if isinstance(each, int)]
+    if max(numbers, default=0) >= MOST_CLASSES or len(tags.elements) > MOST_CLASSES:
+        raise too_many_labels(tags, text, TAG_COLUMNS[0])
+    if len(numbers) == len(tags.elements):
+        return [str(number) for number in range(max(numbers) + 1)]
+    names = map(str, tags.elements)
+    return sorted(names, key=lambda name: (name != OUTSIDE, name.partition("-")[::-1], name))
+
+
+def _named(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
+    found = [columns[name] for name in names if name in columns] or list(columns.values())
+    if len(found) != 1:
+        seen = listed([*map(quoted, columns)], 8) or "no lists"
+        hint = f"rename the column of {content} to {names[0]}"
+        raise unclear(text, f"one column with {content} is expected, found {seen}", hint)
+    return found[0]
