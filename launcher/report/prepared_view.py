@@ -81,3 +81,4 @@ def _tokenizer_values(tokenizer: Report) -> Iterator[str]:
     yield f"{tokenizer['tokens']:,} tokens"
     yield tokenizer["algorithm"]
     yield from (f"{name} {tokenizer[name]}" for name in ("case", "accents"))
+    yield f"framed as {tokenizer['framing']}"

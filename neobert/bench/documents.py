@@ -87,4 +87,4 @@ def _tokenizer(config: RunConfig) -> TokenizerBundle:
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=ROLES["unk_token"]))
     tokenizer.post_processor = marker_template(ROLES["cls_token"], ROLES["sep_token"], tokenizer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **ROLES, mask_token="[MASK]")
-    return bundle(fast, size, "synthetic documents")
+    return bundle(fast, "synthetic documents")

@@ -17,18 +17,12 @@ from neobert.runfiles.model_folder import CODE
 
 
 class TextTokenizer:
-    """Tokenizer of framed texts, truncated to `max_length` tokens.
+    """Tokenizer of framed texts, truncated to `max_length` tokens."""
 
-    `num_rows` is the number of rows of the model's embedding. If a text contains the name of an inert token
-    (vocabulary padding) without a row, that is replaced by the unknown token.
-    """
-
-    def __init__(self, bundle: TokenizerBundle, max_length: int, num_rows: int) -> None:
+    def __init__(self, bundle: TokenizerBundle, max_length: int) -> None:
         self.bundle = bundle
         self.max_length = max_length
         self._segments: SegmentEncoder = segment_encoder(bundle, max_length, 1, "truncate")
-        self._num_rows = num_rows
-        self._unknown_id = bundle.tokenizer.unk_token_id
 
     @classmethod
     def load(cls, folder: Path, max_length: int, num_rows: int, roles: Sequence[str] = ()) -> TextTokenizer:
@@ -43,7 +37,7 @@ class TextTokenizer:
             message = f"{has}, but the model has {num_rows:,} embedding rows"
             hint = "copy the tokenizer that the model was trained with into the folder"
             raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
-        return cls(bundle, max_length, num_rows)
+        return cls(bundle, max_length)
 
     def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
         """Return the tokens of each text, and the counts of texts and truncated tokens."""
@@ -51,10 +45,7 @@ class TextTokenizer:
         counts, room = TextCounts(), self.max_length - framing.size
         sequences: list[Tokens] = []
         for ids in self._segments.token_ids(texts):
-            kept = np.array(framing.frame(ids[:room]), dtype=np.int64)
-            if kept.max(initial=0) >= self._num_rows and self._unknown_id is not None:
-                kept = np.where(kept < self._num_rows, kept, self._unknown_id)
-            sequences.append(kept)
+            sequences.append(np.array(framing.frame(ids[:room]), dtype=np.int64))
             counts.truncated += len(ids) > room
             counts.tokens_lost += max(0, len(ids) - room)
             counts.empty += not len(ids)

@@ -91,7 +91,7 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
 def without_inert(files: Mapping[str, bytes], num_rows: int) -> Mapping[str, bytes]:
     """Return tokenizer files without the inert tokens for which a model of `num_rows` rows has no embedding.
 
-    Training pads every vocabulary; a tokenizer of pretrained weights goes with its own number of rows.
+    Earlier versions wrote inert tokens into every tokenizer of prepared text.
     """
     content = json.loads(files.get(TOKENIZER, b"{}"))
     added = content.get("added_tokens", [])

@@ -41,6 +41,13 @@ FRAMINGS = {
     "BERT": (Framing(start=(0,), end=(1,)), Framing(start=(0,), between=(1,), end=(1,))),
     "RoBERTa": (Framing(start=(0,), end=(1,)), Framing(start=(0,), between=(1, 1), end=(1,))),
 }
+WORDED = {
+    "nothing": "text",
+    "end of text": "text </s>",
+    "beginning": "<s> text",
+    "BERT": "<s> text </s>",
+    "RoBERTa": "<s> text </s>",
+}
 
 
 def tokenizer_of(kind, *, unknown=UNKNOWN, **roles):
@@ -65,7 +72,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def framed(kind):
-    return bundle(tokenizer_of(kind), 128, kind)
+    return bundle(tokenizer_of(kind), kind)
 
 
 def segments_of(encoded):
@@ -75,6 +82,7 @@ def segments_of(encoded):
 def test_a_framing_is_what_the_post_processor_adds(kind, framed):
     backend = framed.tokenizer.backend_tokenizer
     assert (framing_of(backend), framing_of(backend, 2)) == FRAMINGS[kind]
+    assert framed.summary()["framing"] == WORDED[kind]
     assert not framed.is_maskable[framed.framing.frame(())].any(), "markers are never masked"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize import tokenizers as loading
@@ -25,6 +25,7 @@ from neobert.data.tokenize.tokenizers import (
 )
 from neobert.data.tokenize.wordpiece import SPECIAL_TOKENS
 from neobert.errors import ProjectError
+from neobert.export.folder import read_tokenizer_files
 from neobert.plan.vocabulary import INERT_TOKEN, count_renumbered, token_ids
 
 # Of the 120 asked for, the text yields this many.
@@ -57,16 +58,31 @@ def foreign(folder: Path, vocabulary: list[str], special: list[str], name: str =
     return folder
 
 
-def test_the_vocabulary_is_padded_with_tokens_that_are_inert(tokenizer_dir):
+def test_a_tokenizer_is_not_changed_and_the_model_has_more_rows_than_tokens(tokenizer_dir, tmp_path):
+    """Earlier versions wrote inert tokens for the other rows: their text and checkpoints have the digest."""
     found = load(tokenizer_dir)
-    inert = [
-        found.tokenizer.convert_tokens_to_ids(INERT_TOKEN.format(number))
-        for number in range(128 - NUM_TOKENS)
-    ]
-    assert inert == list(range(NUM_TOKENS, 128))
-    assert len(found.tokenizer) == found.vocab_size == 128
-    assert set(range(128)) - set(found.random_ids.tolist()) == {0, 1, 2, 3, 4, *inert}
+    assert (len(found.tokenizer), found.num_tokens, found.vocab_size) == (NUM_TOKENS, NUM_TOKENS, 128)
+    assert found.random_ids.tolist() == list(range(5, NUM_TOKENS))
     assert np.array_equal(np.flatnonzero(found.is_maskable), found.random_ids)
+    assert len(found.is_maskable) == 128
+    names = [INERT_TOKEN.format(number) for number in range(128 - NUM_TOKENS)]
+    found.tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    found.save(tmp_path)
+    padded = load(tmp_path)
+    assert (len(padded.tokenizer), padded.num_tokens, padded.vocab_size) == (128, NUM_TOKENS, 128)
+    assert padded.digest == found.digest
+    assert np.array_equal(padded.random_ids, found.random_ids)
+
+
+def test_a_chat_template_is_part_of_the_tokenizer(tokenizer_dir, tmp_path):
+    found = load(tokenizer_dir)
+    digests = {found.digest}
+    for template in ("{{ messages }}", "{{ messages[0] }}"):
+        found.tokenizer.chat_template = template
+        found.save(tmp_path)
+        assert "chat_template.jinja" in read_tokenizer_files(tmp_path)
+        digests.add(load(tmp_path).digest)
+    assert len(digests) == 3
 
 
 def test_saving_and_loading_changes_nothing(tokenizer_dir, tmp_path):
@@ -240,7 +256,7 @@ def test_every_special_token_is_spared(tokenizer_dir, tmp_path):
     found.save(tmp_path)
     again = load(tmp_path)
     assert again.tokenizer.convert_tokens_to_ids("<turn>") not in again.random_ids
-    assert again.vocab_size == 256
+    assert (again.vocab_size, again.num_tokens) == (128, NUM_TOKENS + 1)
 
 
 def test_a_full_disk_under_a_tokenizer_is_an_error_of_the_system(tokenizer_dir, tmp_path, monkeypatch):
@@ -315,7 +331,7 @@ def test_a_damaged_file_has_no_ids(tmp_path, text):
 
 
 def test_a_slow_tokenizer_is_refused(monkeypatch):
-    monkeypatch.setattr(loading, "_from_hub", lambda name, config: object())
+    monkeypatch.setattr(loading, "from_hub", lambda name, config: object())
     refused("TOK003", "not a fast tokenizer", TokenizerConfig(name="slow"))
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from unicodedata import normalize
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
@@ -106,6 +106,7 @@ def test_the_text_is_kept_in_every_language(algorithm, form):
 @settings(max_examples=60, deadline=None)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=("Cs", "Cn")), max_size=300), min_size=1))
 def test_any_text_is_kept(algorithm, texts):
+    assume(not any(token in text for text in texts for token in SPECIAL_TOKENS))  # which stay what they are
     texts = [*texts, "a"]
     tokenizer = trained(texts, 30_000, algorithm=algorithm)
     for text in (normalize("NFC", text) for text in texts):

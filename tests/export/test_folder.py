@@ -34,6 +34,7 @@ from neobert.export.folder import read_tokenizer_files, without_inert
 from neobert.export.modeling_code import CONFIGURATION, MODELING, in_order_of_imports, modeling_code
 from neobert.model import NeoBERT, NeoBERTForSequenceClassification, NeoBERTLMHead
 from neobert.model.configuration_neobert import AUTO_MAP
+from neobert.plan.vocabulary import INERT_TOKEN
 
 CARRIED_IMPORTS = {
     "__future__", "collections", "contextlib", "dataclasses", "functools", "importlib", "inspect",
@@ -257,9 +258,11 @@ def test_the_card_names_all_layers_that_an_adapter_has_to_keep(make_model, tmp_p
 
 
 def test_a_tokenizer_has_no_tokens_without_a_row_in_the_model(tokenizer_dir, tmp_path):
-    """Training pads every vocabulary to a multiple of 128; pretrained weights have their own rows."""
+    """Earlier versions padded every vocabulary to a multiple of 128, and not to the rows of weights."""
     bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
-    bundle.save(tmp_path / "padded")
+    padded = AutoTokenizer.from_pretrained(tokenizer_dir)
+    padded.add_tokens([INERT_TOKEN.format(number) for number in range(bundle.vocab_size - len(padded))])
+    padded.save_pretrained(tmp_path / "padded")
     padded = read_tokenizer_files(tmp_path / "padded")
     assert without_inert(padded, bundle.vocab_size) is padded
     for name, content in without_inert(padded, bundle.num_tokens).items():

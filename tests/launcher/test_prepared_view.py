@@ -29,7 +29,13 @@ def test_only_what_happened_to_the_text_is_named() -> None:
         "corpora": {"books": {"tokens": 9000, "share": 0.75, "tokens_read": 18_000, "epochs": 2.0}},
         "microbatch": {"tokens": 1024, "fill": 0.9978, "reason": "16 documents"},
         "epochs": 2.5,
-        "tokenizer": {"tokens": 4096, "algorithm": "BPE", "case": "lowered", "accents": "kept"},
+        "tokenizer": {
+            "tokens": 4096,
+            "algorithm": "BPE",
+            "case": "lowered",
+            "accents": "kept",
+            "framing": "[CLS] text [SEP]",
+        },
         "folder": "/cache/a",
     }
     assert prepared_text(report).splitlines() == [
@@ -47,7 +53,7 @@ def test_only_what_happened_to_the_text_is_named() -> None:
         "microbatch       1,024 tokens, 99.8% of them used",
         "                 16 documents",
         "epochs           2.5: the run's tokens / tokens of the training text",
-        "tokenizer        4,096 tokens, BPE, case lowered, accents kept",
+        "tokenizer        4,096 tokens, BPE, case lowered, accents kept, framed as [CLS] text [SEP]",
         "folder           /cache/a",
     ]
 

@@ -1,4 +1,4 @@
-"""Tokenizer: loaded or trained, checked for special tokens, padded to a multiple of 128 tokens."""
+"""Tokenizer: loaded or trained, and checked for the special tokens that a task needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import AddedToken, Tokenizer
+from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
-from neobert.data.sources import hub
 from neobert.data.sources.corpus import Corpus
 from neobert.data.tokenize.framing import Framing, framing_of
+from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable
 from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
 from neobert.errors import ProjectError
 from neobert.plan.vocabulary import (
@@ -35,8 +35,6 @@ from neobert.plan.vocabulary import (
 from neobert.printable import printable
 
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-GENERAL_CLASSES = ("PreTrainedTokenizerFast", "TokenizersBackend")
-"""Names that versions of transformers write for `PreTrainedTokenizerFast`."""
 _ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]
 
 
@@ -45,10 +43,10 @@ class TokenizerBundle:
     """A tokenizer and the values derived from it.
 
     Attributes:
-        tokenizer: the fast tokenizer, padded with inert tokens; `len(tokenizer) == vocab_size`.
+        tokenizer: the fast tokenizer.
         digest: sha256 hex of the tokenizer's canonical JSON and of its special tokens' roles.
-        vocab_size: size of the vocabulary, a multiple of 128.
-        num_tokens: tokens that text can contain; the others are inert.
+        vocab_size: embedding rows for the tokenizer: its length, rounded up to a multiple of 128.
+        num_tokens: tokens that text can contain; the other rows are inert.
         framing: what the tokenizer adds to a text.
         pair_framing: what it adds to a pair of texts.
         pad_id: None without a padding token.
@@ -90,9 +88,12 @@ class TokenizerBundle:
         return {f"{role}_token_id": number for role, number in ids.items()}
 
     def summary(self) -> dict[str, Any]:
-        """Return digest, sizes and effect on the text for reports."""
+        """Return digest, sizes, framing and effect on the text for reports."""
         sizes = {"digest": self.digest, "vocab_size": self.vocab_size, "tokens": self.num_tokens}
-        return sizes | described(self.tokenizer.backend_tokenizer)
+        names = map(self.tokenizer.convert_ids_to_tokens, (self.framing.start, self.framing.end))
+        start, end = map(" ".join, names)
+        framing = {"framing": printable(f"{start} text {end}".strip())}
+        return sizes | described(self.tokenizer.backend_tokenizer) | framing
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` and its config to a folder. Raises OSError."""
@@ -108,10 +109,8 @@ class TokenizerBundle:
 def load_tokenizer(
     config: TokenizerConfig, corpus: Corpus | None = None, roles: Sequence[str] = ()
 ) -> TokenizerBundle:
-    """Load the tokenizer of a config as `open_tokenizer` does, and pad its vocabulary."""
-    tokenizer = open_tokenizer(config, corpus, roles)
-    requested = trained_size(config) if is_trained(config) else 0
-    return bundle(tokenizer, max(len(tokenizer), requested), _place_of(config))
+    """Load the tokenizer of a config as `open_tokenizer` does, with the values derived from it."""
+    return bundle(open_tokenizer(config, corpus, roles), _place_of(config))
 
 
 def open_tokenizer(
@@ -124,9 +123,9 @@ def open_tokenizer(
     """
     place = _place_of(config)
     if config.path is not None:
-        tokenizer = _from_path(Path(os.path.expanduser(config.path)), config)
+        tokenizer = from_path(Path(os.path.expanduser(config.path)), config)
     elif config.name is not None:
-        tokenizer = _from_hub(config.name, config)
+        tokenizer = from_hub(config.name, config)
     else:
         tokenizer = _trained(config, corpus)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -160,27 +159,27 @@ def is_trained(config: TokenizerConfig) -> bool:
     return config.path is None and config.name is None
 
 
-def bundle(tokenizer: PreTrainedTokenizerFast, minimum_size: int, place: str) -> TokenizerBundle:
-    """Pad the vocabulary with inert tokens to a multiple of 128, at least `minimum_size`.
+def bundle(tokenizer: PreTrainedTokenizerFast, place: str) -> TokenizerBundle:
+    """Return a tokenizer with the values derived from it.
 
     Raises TOK001 for a vocabulary without words or with gaps between its ids.
     """
-    num_tokens = _pad_vocabulary(tokenizer, minimum_size)
-    ids = set(tokenizer.get_vocab().values())
+    vocabulary = tokenizer.get_vocab()
+    ids, vocab_size = set(vocabulary.values()), round_up(len(vocabulary), VOCAB_MULTIPLE)
     added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
     framing = framing_of(tokenizer.backend_tokenizer)
     special = {*tokenizer.all_special_ids, *added, *framing.frame(())}
     if max(ids) >= len(ids) or special >= ids:
         has_gaps = max(ids) >= len(ids)
         fault = f"has ids up to {max(ids)} for {len(ids)} tokens" if has_gaps else "has only special tokens"
-        raise _unreadable(place, fault, "use a complete tokenizer whose ids have no gaps")
-    is_maskable = np.ones(len(ids), dtype=np.bool_)
+        raise unreadable(place, fault, "use a complete tokenizer whose ids have no gaps")
+    is_maskable = np.arange(vocab_size) < len(ids)
     is_maskable[list(special)] = False
     return TokenizerBundle(
         tokenizer=tokenizer,
-        digest=_digest(tokenizer),
-        vocab_size=len(ids),
-        num_tokens=num_tokens,
+        digest=_digest(tokenizer, _inert_names(vocabulary, vocab_size)),
+        vocab_size=vocab_size,
+        num_tokens=len(_words(tokenizer)),
         framing=framing,
         pair_framing=framing_of(tokenizer.backend_tokenizer, 2),
         pad_id=tokenizer.pad_token_id,
@@ -212,7 +211,7 @@ def num_renumbered(bundle: TokenizerBundle, file: Path) -> tuple[int, int]:
     Inert tokens are ignored; `count_renumbered` distinguishes renamed tokens from another vocabulary.
     Raises TOK001 for a file that is not a tokenizer.
     """
-    here, there = (_words(each) for each in (bundle.tokenizer, _from_file(file)))
+    here, there = (_words(each) for each in (bundle.tokenizer, from_file(file)))
     return count_renumbered(here, there), len(there)
 
 
@@ -220,86 +219,10 @@ def _words(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     return {token: number for token, number in tokenizer.get_vocab().items() if not INERT.fullmatch(token)}
 
 
-def _pad_vocabulary(tokenizer: PreTrainedTokenizerFast, minimum_size: int) -> int:
-    """Add inert tokens up to the next multiple of 128; return the number of tokens that are not inert."""
-    vocabulary = tokenizer.get_vocab()
+def _inert_names(vocabulary: Mapping[str, int], size: int) -> list[str]:
+    """Return the names of the inert tokens that a vocabulary lacks to be `size` tokens long."""
     num_inert = sum(1 for token in vocabulary if INERT.fullmatch(token))
-    size = round_up(max(minimum_size, len(vocabulary)), VOCAB_MULTIPLE)
-    names = [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
-    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
-    return len(vocabulary) - num_inert
-
-
-def _from_path(path: Path, config: TokenizerConfig) -> Any:
-    if not path.exists():
-        raise _unreadable(str(path), "does not exist", "set tokenizer.path to a folder or a tokenizer.json")
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if path.is_dir() and (not file.exists() or (path / "tokenizer_config.json").exists()):
-        return _from_pretrained(str(path), config, "check tokenizer.path")
-    return _from_file(file)
-
-
-def _from_file(file: Path) -> PreTrainedTokenizerFast:
-    """Read a tokenizer.json alone; special tokens are recognized by their usual spellings."""
-    try:
-        backend = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises plain Exception
-        raise _unreadable(
-            str(file), f"is not a tokenizer: {error}", "set tokenizer.path to a folder with a tokenizer.json"
-        ) from error
-    return PreTrainedTokenizerFast(tokenizer_object=backend)
-
-
-def _from_hub(name: str, config: TokenizerConfig) -> Any:
-    """Load by name; without a connection, from the local cache and without retries."""
-    is_cut_off = not Path(name).is_dir() and hub.is_out_of_reach()
-    no_connection = "no connection to the Hub: set tokenizer.path to a folder"
-    hint = no_connection if is_cut_off else "check tokenizer.name and tokenizer.revision"
-    with hub.quiet():
-        return _from_pretrained(name, config, hint, local_files_only=is_cut_off)
-
-
-def _from_pretrained(name: str, config: TokenizerConfig, hint: str, **options: bool) -> Any:
-    loader: Any = PreTrainedTokenizerFast
-    if not _is_of_general_class(Path(name)):
-        from transformers import AutoTokenizer  # imports torch, which other tokenizers do without
-
-        loader = AutoTokenizer
-    try:
-        # A config.json of a model that is not transformers' own, such as a checkpoint here, draws a warning.
-        with hub.quiet("transformers.configuration_utils"):
-            return loader.from_pretrained(
-                name, revision=config.revision, trust_remote_code=config.trust_remote_code, **options
-            )
-    except Exception as error:  # every kind: a broken file raises plain Exception
-        raise _refused_by_library(name, error, hint) from error
-
-
-def _is_of_general_class(folder: Path) -> bool:
-    """Return whether a folder without a model has a tokenizer of no model's class, as a trained one.
-
-    AutoTokenizer loads it as `PreTrainedTokenizerFast` too, after seconds of imports.
-    """
-    if (folder / "config.json").exists():
-        return False
-    try:
-        settings = json.loads((folder / "tokenizer_config.json").read_bytes())
-        return settings.get("tokenizer_class") in GENERAL_CLASSES and "auto_map" not in settings
-    except (OSError, ValueError, AttributeError):
-        return False
-
-
-def _refused_by_library(name: str, error: Exception, hint: str) -> ProjectError:
-    """Return TOK001 for a tokenizer that transformers failed to load.
-
-    For a folder without a tokenizer, the message names that; transformers reports a failed conversion.
-    """
-    folder = Path(name)
-    if folder.is_dir() and not (folder / "tokenizer.json").exists():
-        hint = "use a folder with a tokenizer.json; `neobert-launch tokenizer train` writes one"
-        return _unreadable(name, "is a folder without a tokenizer that can be loaded", hint)
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return _unreadable(name, f"cannot be loaded: {lines[0]}", hint)
+    return [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
 
 
 def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokenizerFast:
@@ -310,7 +233,14 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
             "set tokenizer.path",
             "tokenizer",
         )
-    return train_tokenizer(corpus, config)
+    tokenizer = train_tokenizer(corpus, config)
+    vocabulary = tokenizer.get_vocab()
+    # A text may have fewer words than requested. Runs that start from this one's checkpoints read the number
+    # of rows from its tokenizer, so it has the requested size.
+    size = round_up(max(len(vocabulary), trained_size(config)), VOCAB_MULTIPLE)
+    names = _inert_names(vocabulary, size)
+    tokenizer.add_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    return tokenizer
 
 
 def _recognize_roles(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -343,7 +273,11 @@ def _added_token(role: str) -> AddedToken:
     return AddedToken(name, special=True, normalized=False, lstrip=role == "mask_token")
 
 
-def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
+def _digest(tokenizer: PreTrainedTokenizerFast, inert: Sequence[str]) -> str:
+    """Return the digest of a tokenizer and its `inert` tokens.
+
+    Earlier versions added these to every tokenizer, and prepared text and checkpoints have their digests.
+    """
     content = json.loads(tokenizer.backend_tokenizer.to_str())
     content |= {"truncation": None, "padding": None}  # settings of the last call, not of the tokenizer
     words = tokenizer.backend_tokenizer.get_vocab(with_added_tokens=False)
@@ -351,10 +285,10 @@ def _digest(tokenizer: PreTrainedTokenizerFast) -> str:
         # No training text depends on this flag, and masks added by earlier versions had it unset.
         if token["content"] == tokenizer.mask_token == _ADDED_MASK and token["content"] not in words:
             token["lstrip"] = False
+    flags = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False) | {"special": True}
+    added = [{"id": number, "content": name, **flags} for number, name in enumerate(inert, len(tokenizer))]
+    content["added_tokens"] += added
     roles = {role: getattr(tokenizer, role) for role in ROLE_SPELLINGS}
-    canonical = json.dumps([content, roles], sort_keys=True, separators=(",", ":"))
+    template = [tokenizer.chat_template] if tokenizer.chat_template else []
+    canonical = json.dumps([content, roles, *template], sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode("ascii")).hexdigest()
-
-
-def _unreadable(place: str, message: str, hint: str) -> ProjectError:
-    return ProjectError("TOK001", message, hint, place)
