@@ -276,7 +276,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-KEYS = ["schema_version", "step", "config_digest", "created_utc", "metrics", "files"]
+KEYS = ["schema_version", "step", "config_digest", "created_utc", "metrics", "files", "kind"]
 
 
 @settings(max_examples=50)

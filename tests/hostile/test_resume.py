@@ -212,11 +212,21 @@ def test_a_file_that_was_not_saved_costs_no_step(folder, resume):
     assert (folder / "run" / "checkpoints" / "4").is_dir()
 
 
-def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(folder, resume, command):
+@pytest.mark.parametrize(
+    ("later", "message"),
+    [
+        ({"schema_version": 2}, "checkpoint.json has schema version 2; this version reads 1"),
+        ({"kind": "sharded"}, "checkpoint.json has kind sharded; this version reads whole"),
+    ],
+    ids=["version", "kind"],
+)
+def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(
+    folder, resume, command, later, message
+):
     """It counted as damaged: the run repeated its steps, and the checkpoint was renamed."""
     manifest = folder / "run" / "checkpoints" / "4" / FILE_NAME
     saved = manifest.read_text()
-    content = json.loads(saved) | {"schema_version": 2}
+    content = json.loads(saved) | later
     del content["sha256"]
     manifest.write_text(json.dumps(content | {"sha256": _digest_of(content)}))
     for refused in (
@@ -225,10 +235,7 @@ def test_a_checkpoint_of_a_later_version_is_refused_by_name_and_stays(folder, re
         command("encode", "run", "text.txt", "--pooling", "avg", "-o", "out.npy"),
     ):
         said = refused.out + refused.err
-        assert (refused.code, "checkpoint.json has schema version 2; this version reads 1" in said) == (
-            1,
-            True,
-        )
+        assert (refused.code, message in said) == (1, True)
         assert "use the version of neobert-launch that saved the checkpoint" in said
     assert not [*manifest.parents[1].glob(".*-4-*")], "neither set aside nor in quarantine"
     manifest.write_text(saved)

@@ -20,6 +20,7 @@ from neobert.runfiles.checkpoint.refusal import (
     entries,
     refuse_later_version,
     refuse_link_out,
+    refuse_other_kind,
     refuse_strays,
 )
 from neobert.runfiles.json_values import is_count
@@ -29,23 +30,32 @@ log = logging.getLogger(__name__)
 FILE_NAME = "checkpoint.json"
 PARTIAL_NAME = f".{FILE_NAME}"  # left by a kill during a rewrite of the manifest
 SCHEMA_VERSION = 1
+WHOLE = "whole"
+KINDS = (WHOLE,)
+"""Forms of weights. A manifest without a kind is of a checkpoint with whole weights, in one file."""
 # Errors of network and FUSE file systems that cannot sync a folder.
 UNSYNCED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Summary of a checkpoint's manifest; `size_bytes` is the sum of all files."""
+    """Summary of a checkpoint's manifest; `size_bytes` is the sum of all files, `kind` one of `KINDS`."""
 
     step: int
     config_digest: str
     created_utc: str
     size_bytes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    kind: str = WHOLE
 
 
 def seal(
-    folder: Path, step: int, config_digest: str, created_utc: str, metrics: Mapping[str, float] | None = None
+    folder: Path,
+    step: int,
+    config_digest: str,
+    created_utc: str,
+    metrics: Mapping[str, float] | None = None,
+    kind: str = WHOLE,
 ) -> None:
     """Sync all files of a checkpoint to disk, then write and sync its manifest.
 
@@ -63,6 +73,7 @@ def seal(
         "created_utc": created_utc,
         "metrics": dict(metrics or {}),
         "files": files,
+        **({} if kind == WHOLE else {"kind": kind}),
     }
     for path in folder.rglob("*"):
         if path.is_dir():
@@ -165,6 +176,7 @@ def _summary(content: Mapping[str, Any]) -> Manifest:
         created_utc=content["created_utc"],
         size_bytes=sum(each["size"] for each in content["files"].values()),
         metrics=content.get("metrics", {}),
+        kind=content.get("kind", WHOLE),
     )
 
 
@@ -202,7 +214,7 @@ def read_content(folder: Path) -> dict[str, Any]:
     """Return the content of a manifest, which may be a link out of the folder, as in the cache of the Hub.
 
     Its digest and the key `schema_version` have the same form in every version. Raises `ProjectError` CKP007
-    if it is missing, damaged or of a later version, and `PermissionError`.
+    if it is missing, damaged, or of a later version or an unknown kind, and `PermissionError`.
     """
     try:
         content = _object_in(folder / FILE_NAME)
@@ -221,6 +233,7 @@ def read_content(folder: Path) -> dict[str, Any]:
     refuse_later_version(folder, FILE_NAME, version, SCHEMA_VERSION)
     if not _is_well_formed(content):
         raise broken(folder, f"{FILE_NAME} has values of wrong types")
+    refuse_other_kind(folder, FILE_NAME, content.get("kind", WHOLE), KINDS)
     return content
 
 
@@ -244,6 +257,7 @@ def _is_well_formed(content: Mapping[str, Any]) -> bool:
         and all(isinstance(content.get(name), str) for name in ("config_digest", "created_utc"))
         and isinstance(files, dict)
         and all(map(_is_description, files.values()))
+        and isinstance(content.get("kind", WHOLE), str)
         and isinstance(metrics, dict)
         and all(type(value) in (int, float) for value in metrics.values())
     )

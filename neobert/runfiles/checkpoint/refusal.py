@@ -41,6 +41,13 @@ def refuse_later_version(folder: Path, file: str, version: int, known: int) -> N
         raise IntactCheckpointError(CODE, message, VERSION_HINT, str(folder))
 
 
+def refuse_other_kind(folder: Path, file: str, kind: str, known: Collection[str]) -> None:
+    """Raise `IntactCheckpointError` CKP007 if this version of the program cannot read a kind of weights."""
+    if kind not in known:
+        message = f"{file} has kind {printable(kind)}; this version reads {listed(sorted(known))}"
+        raise IntactCheckpointError(CODE, message, VERSION_HINT, str(folder))
+
+
 def entries(folder: Path, below: str = "") -> Iterator[str]:
     """Yield the relative POSIX paths of all files and folders in `folder`, recursively.
 

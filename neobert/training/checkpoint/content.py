@@ -19,6 +19,7 @@ from neobert.config import to_dict
 from neobert.export.results import add_sections, training_section
 from neobert.file_modes import share_like_folder
 from neobert.runfiles.checkpoint.state import CONFIG, STATE, STATE_DIR
+from neobert.training.checkpoint.kinds import Kind
 from neobert.training.state.trainer import Trainer
 
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -33,7 +34,8 @@ class Draft:
     Attributes:
         taken_at_s: monotonic time of the snapshot.
         metrics: evaluation metrics of this step; empty if it was not evaluated.
-        weights: full (not sharded) tensors by name; empty on other ranks than 0.
+        kind: form of the weights.
+        weights: this rank's copies by name, see `Kind.parts`.
         optimizer: optimizer state by `KEY/PARAMETER`; in a sharded run, this rank's shards.
         loss_sum: summed loss since the last metrics line; None on other ranks than 0.
         generators: packed RNG state of every rank, on rank 0.
@@ -43,6 +45,7 @@ class Draft:
     step: int
     taken_at_s: float
     metrics: Mapping[str, float]
+    kind: Kind
     weights: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     loss_sum: Tensor | None
@@ -82,7 +85,7 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     state = folder / STATE_DIR
     state.mkdir(exist_ok=True)
     try:
-        trainer.task.save(folder, draft.weights)
+        draft.kind.write(trainer.task, folder, draft.weights)
         add_sections(folder, training_section([{**draft.state, "metrics": draft.metrics}]))
         if not trainer.world.is_sharded:
             save_file(dict(draft.optimizer), state / OPTIMIZER_FILE)

@@ -19,7 +19,7 @@ from neobert.runfiles.checkpoint.folders import (
     Rejected,
     checkpoint_steps,
 )
-from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, seal, sync, verify
+from neobert.runfiles.checkpoint.manifest import WHOLE, Manifest, read_manifest, seal, sync, verify
 from neobert.runfiles.checkpoint.refusal import StrayEntryError
 from neobert.runfiles.run_dir import LATEST
 
@@ -33,6 +33,7 @@ def publish(
     created_utc: str,
     write: Callable[[Path], None],
     metrics: Mapping[str, float] | None = None,
+    kind: str = WHOLE,
 ) -> Manifest:
     """Write a checkpoint to a temporary folder, rename and verify it, and point `latest` at it.
 
@@ -47,7 +48,7 @@ def publish(
         root.mkdir(exist_ok=True)  # not its parents: a run directory that was moved must not be recreated
         partial.mkdir()
         write(partial)
-        seal(partial, step, config_digest, created_utc, metrics)
+        seal(partial, step, config_digest, created_utc, metrics, kind)
         # An older folder of this step is renamed, not replaced: rename() cannot replace a folder that is not
         # empty, and until the new one verifies the old one may be all that is left.
         set_aside(folder)

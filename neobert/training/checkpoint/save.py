@@ -30,17 +30,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
 from neobert.config import digest
 from neobert.errors import ProjectError
-from neobert.export.weights import own_weights
 from neobert.metric_names import EVAL
-from neobert.parallel.sharding import full_tensor, own_part
+from neobert.parallel.sharding import own_part
+from neobert.runfiles.checkpoint.manifest import WHOLE
 from neobert.runfiles.checkpoint.state import STATE_DIR
 from neobert.training.checkpoint.content import SHARDS, Draft, describe, write_content
+from neobert.training.checkpoint.kinds import KINDS
 from neobert.training.checkpoint.publish import publish, refused
 from neobert.training.checkpoint.retention import judge, tidy
 from neobert.training.checkpoint.shards import stage, write_shards
@@ -56,6 +57,8 @@ from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WEIGHTS, OPTIMIZER, LOSS_SUM = "weights/", "optimizer/", "loss_sum"
 
@@ -73,6 +76,7 @@ class Saver:
         self.num_saves = 0
         self.stalls_s: list[float] = []
         self.writes_s: list[float] = []
+        self._kind = KINDS[WHOLE]
         self._ranks = WritersGroup(trainer.world)
         self._writer = Writer()
         self._snapshot = Snapshot(trainer.world.device, trainer.optimizer)
@@ -100,7 +104,7 @@ class Saver:
         """Keep this step's evaluation for the next save, and record a completed save or raise its error."""
         self._judge(trainer, _finite_evaluations(report.metrics))
         if not self._is_reserved and trainer.optimizer.state:
-            self._snapshot.reserve(_layout(self._tensors(trainer, _as_it_is)))
+            self._snapshot.reserve(self._layout(trainer))
             self._is_reserved = True
         if self._writer.is_done:
             self._settle(trainer, may_fail=_is_to_stop(trainer))
@@ -185,34 +189,29 @@ class Saver:
 
     def _take(self, trainer: Trainer, generators: list[bytes]) -> Draft:
         """Copy the tensors and the state of this step to host memory for the writer thread."""
-        originals = self._tensors(trainer, full_tensor)
-        copies = self._snapshot.take({name: own_part(each) for name, each in originals.items()})
+        weights = self._kind.parts(trainer.task.model, is_main=trainer.world.is_main)
+        state, loss = _state(trainer), _loss(trainer)
+        parts = {name: own_part(each) for name, each in state.items()}
+        copies = self._snapshot.take(_named(WEIGHTS, weights) | _named(OPTIMIZER, parts) | loss)
         step, (judged_step, metrics) = trainer.progress.step, self._judged
-        state = _below(OPTIMIZER, copies)
         return Draft(
             step=step,
             taken_at_s=time.monotonic(),
             metrics=metrics if judged_step == step else {},
-            weights=_below(WEIGHTS, copies),
-            optimizer={name: stage(copy, originals[OPTIMIZER + name]) for name, copy in state.items()},
+            kind=self._kind,
+            weights={name: copies[WEIGHTS + name] for name in weights},
+            optimizer={name: stage(copies[OPTIMIZER + name], each) for name, each in state.items()},
             loss_sum=copies.get(LOSS_SUM),
             generators=generators,
             state=describe(trainer),
         )
 
-    def _tensors(self, trainer: Trainer, gather: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-        """Return the tensors that this rank copies: all on rank 0, else its shards of the optimizer state.
-
-        `gather` assembles full weights from shards; it is a collective call.
-        """
-        model, is_main = trainer.task.model, trainer.world.is_main
-        tensors: dict[str, Tensor] = {}
-        if is_main or trainer.world.is_sharded:
-            state = optimizer_tensors(model, trainer.optimizer)
-            tensors |= {OPTIMIZER + name: each for name, each in state.items()}
-            weights = {WEIGHTS + name: gather(each.detach()) for name, each in own_weights(model).items()}
-            tensors |= weights if is_main else {}
-        return tensors | ({LOSS_SUM: trainer.progress.loss.loss_sum} if is_main else {})
+    def _layout(self, trainer: Trainer) -> Layout:
+        """Return the layout of the copies that `_take` makes, without communication."""
+        weights = self._kind.layout(trainer.task.model, is_main=trainer.world.is_main)
+        state = {name: (own_part(each).shape, each.dtype) for name, each in _state(trainer).items()}
+        loss = {name: (each.shape, each.dtype) for name, each in _loss(trainer).items()}
+        return _named(WEIGHTS, weights) | _named(OPTIMIZER, state) | loss
 
     def _run(self, trainer: Trainer, draft: Draft) -> None:
         """Write a draft, on the writer thread."""
@@ -247,7 +246,15 @@ class Saver:
                 write_shards(folder / STATE_DIR / SHARDS, draft.optimizer, self._ranks.group)
             write_content(trainer, draft, folder)
 
-        publish(root, draft.step, digest(trainer.config), draft.created_utc, write, draft.metrics)
+        publish(
+            root,
+            draft.step,
+            digest(trainer.config),
+            draft.created_utc,
+            write,
+            draft.metrics,
+            draft.kind.name,
+        )
         tidy(root, trainer.config.trainer, trainer.progress.resumed_step)
 
     def _follow(self, draft: Draft, *, is_sharded: bool) -> None:
@@ -273,20 +280,19 @@ def _is_to_stop(trainer: Trainer) -> bool:
     return trainer.signals.requested is not None
 
 
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor
+def _state(trainer: Trainer) -> dict[str, Tensor]:
+    """Return the optimizer state that this rank copies: its shards, or all of it on rank 0."""
+    if trainer.world.is_main or trainer.world.is_sharded:
+        return optimizer_tensors(trainer.task.model, trainer.optimizer)
+    return {}
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+def _loss(trainer: Trainer) -> dict[str, Tensor]:
+    return {LOSS_SUM: trainer.progress.loss.loss_sum} if trainer.world.is_main else {}
 
 
-def _layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """Return shape and dtype of each copy: full weights, and this rank's shard of optimizer state."""
-    return {
-        name: ((each if name.startswith(WEIGHTS) else own_part(each)).shape, each.dtype)
-        for name, each in tensors.items()
-    }
+def _named(prefix: str, each: Mapping[str, T]) -> dict[str, T]:
+    return {prefix + name: value for name, value in each.items()}
 
 
 def _finite_evaluations(row: Mapping[str, Any]) -> dict[str, float]:
