@@ -22,12 +22,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from neobert.adapters.spec import INSTALL, is_installed, linear_layers, target_modules
+from neobert.adapters.spec import INSTALL, is_installed, target_modules, unknown_targets
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import METADATA, write_hf_folder
 from neobert.export.weights import own_weights, read_weights
 from neobert.families.backbone import Backbone
+from neobert.families.table import shape_of
 from neobert.parallel import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
@@ -39,13 +40,11 @@ log = logging.getLogger(__name__)
 FOLDER, ADAPTER_FILE, FROZEN_FILE = "adapter", "adapter_model.safetensors", "frozen.safetensors"
 NAME = "default"
 """Name of the adapter in peft; a model has only this one."""
-BASE, FACTOR_A, FACTOR_B = ".base_layer.weight", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
+BASE, FACTOR_A, FACTOR_B = ".base_layer.", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
 PREFIX = "base_model.model."
 """Prefix of weight names in peft's files."""
-PEFT_TASKS = {
-    "NeoBERTForSequenceClassification": "SEQ_CLS",
-    "NeoBERTForTokenClassification": "TOKEN_CLS",
-}
+PEFT_TASKS = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}
+"""Names of peft's tasks by the end of the name of the model's class."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:
@@ -57,17 +56,17 @@ def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     if not is_installed():
         message = "adapter.type lora needs peft, which is not installed"
         raise ProjectError("TSK008", message, INSTALL, "adapter")
-    unknown = sorted(set(target_modules(config)) - linear_layers(config).keys())
-    if unknown:
+    model = backbone.model
+    shape = shape_of(config, model.config.vocab_size)
+    if unknown := sorted(unknown_targets(config.adapter, shape)):
         raise ProjectError(
             "TSK008",
             f"adapter.target_modules has unknown layers: {printable(listed(unknown))}",
-            f"choose among {', '.join(linear_layers(config))}",
+            f"choose among {', '.join(shape.linear_layers)}",
             "adapter.target_modules",
         )
     from peft import inject_adapter_in_model
 
-    model = backbone.model
     inject_adapter_in_model(lora_config(model, config), model, NAME)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(is_factor(name) or name.startswith(backbone.head_parts))
@@ -78,14 +77,15 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
     """Return the `peft.LoraConfig` of a run; `more` are further arguments of `LoraConfig`."""
     from peft import LoraConfig
 
-    adapter = config.adapter
+    adapter, shape = config.adapter, shape_of(config, model.config.vocab_size)
+    kind = type(model).__name__
     return LoraConfig(
-        task_type=PEFT_TASKS[type(model).__name__],
+        task_type=next(task for ending, task in PEFT_TASKS.items() if kind.endswith(ending)),
         base_model_name_or_path=config.model.pretrained_checkpoint,
         r=adapter.r,
         lora_alpha=adapter.alpha,
         lora_dropout=adapter.dropout,
-        target_modules=list(target_modules(config)),
+        target_modules=list(target_modules(adapter, shape)),
         **more,
     )
 
@@ -105,11 +105,14 @@ def is_factor(name: str) -> bool:
 
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
     """Return the weights with the adapter merged, W + scale * B @ A in fp32, under the base names."""
-    found = {name: each for name, each in weights.items() if not is_factor(name)}
-    for name in [name for name in found if name.endswith(BASE)]:
-        layer = name.removesuffix(BASE)
-        change = weights[layer + FACTOR_B].float() @ weights[layer + FACTOR_A].float()
-        found[f"{layer}.weight"] = found.pop(name) + scale * change
+    found = {}
+    for name, each in weights.items():
+        layer, _, _ = name.partition(BASE)
+        if name.endswith(f"{BASE}weight"):
+            change = weights[layer + FACTOR_B].float() @ weights[layer + FACTOR_A].float()
+            found[f"{layer}.weight"] = each + scale * change
+        elif not is_factor(name):
+            found[name.replace(BASE, ".")] = each  # a bias of the layer, or a weight elsewhere
     return found
 
 

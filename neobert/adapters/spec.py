@@ -1,50 +1,45 @@
-"""Layers that can have an adapter, and the number of its parameters. Imports neither torch nor peft."""
+"""Layers that have an adapter, and the number of its parameters. Imports neither torch nor peft."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import NamedTuple
 
-from neobert.config.schema import ModelConfig, RunConfig
-from neobert.families.neobert.spec import feed_forward_width
+from neobert.config.schema import AdapterConfig
+from neobert.families.shape import ModelShape
 
 PACKAGE, REQUIREMENT = "peft", "peft>=0.18"
 INSTALL = f"pip install '{REQUIREMENT}'"
 
 
-class LinearSize(NamedTuple):
-    """Number of input and output features of a linear layer."""
+def target_modules(adapter: AdapterConfig, shape: ModelShape) -> tuple[str, ...]:
+    """Return the names of the layers with an adapter, as in `ModelShape.linear_layers`; by default, all.
 
-    inputs: int
-    outputs: int
-
-
-def linear_layers(config: RunConfig) -> Mapping[str, LinearSize]:
-    """Return the linear layers of a NeoBERT block by name suffix; empty for another model family."""
-    model = config.model
-    if not isinstance(model, ModelConfig):
-        return {}
-    hidden, width = model.hidden_size, feed_forward_width(model)
-    attention = {"qkv": LinearSize(hidden, 3 * hidden), "wo": LinearSize(hidden, hidden)}
-    if model.hidden_act == "swiglu":
-        return attention | {"w12": LinearSize(hidden, 2 * width), "w3": LinearSize(width, hidden)}
-    return attention | {"ffn.0": LinearSize(hidden, width), "ffn.2": LinearSize(width, hidden)}
+    A requested name is the whole name of a layer, or its end: `query` for `attention.self.query`.
+    """
+    requested = adapter.target_modules
+    if requested is None:
+        return tuple(shape.linear_layers)
+    return tuple(name for name in shape.linear_layers if any(_names(each, name) for each in requested))
 
 
-def target_modules(config: RunConfig) -> tuple[str, ...]:
-    """Return the names of the layers with an adapter; by default, all linear layers of the blocks."""
-    requested = config.adapter.target_modules
-    return tuple(linear_layers(config)) if requested is None else requested
+def unknown_targets(adapter: AdapterConfig, shape: ModelShape) -> Iterator[str]:
+    """Yield the requested names that no linear layer of the blocks has."""
+    for each in adapter.target_modules or ():
+        if not any(_names(each, name) for name in shape.linear_layers):
+            yield each
 
 
-def adapter_parameters(config: RunConfig) -> int:
+def _names(requested: str, name: str) -> bool:
+    return name == requested or name.endswith(f".{requested}")
+
+
+def adapter_parameters(adapter: AdapterConfig, shape: ModelShape) -> int:
     """Return the number of parameters of the adapter, or 0 without one: r * (inputs + outputs) per layer."""
-    sizes = linear_layers(config)
-    if config.adapter.type is None or not isinstance(config.model, ModelConfig):
+    if adapter.type is None:
         return 0
-    targets = [sizes[name] for name in target_modules(config) if name in sizes]
-    return config.model.num_hidden_layers * config.adapter.r * sum(map(sum, targets))
+    layers = (shape.linear_layers[name] for name in target_modules(adapter, shape))
+    return shape.num_layers * adapter.r * sum(each.inputs + each.outputs for each in layers)
 
 
 def is_installed() -> bool:

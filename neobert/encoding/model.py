@@ -5,8 +5,10 @@ Shapes: T tokens of a run, M rows of hidden states, D hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -26,10 +28,12 @@ from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
+from neobert.families.hf.architecture import MASKED
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
 from neobert.families.hf.build import backbone_of as transformers_backbone
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.families.hf.parts import MASKED, PARTS
+from neobert.families.hf.parts import architecture_of
 from neobert.families.hf.settings import reason_of
 from neobert.families.hf.spec import read_shape
 from neobert.families.neobert.build import backbone_of
@@ -64,7 +68,8 @@ class InferenceModel:
     ) -> None:
         settings = objective.model.config
         self.device, self.hidden_size = device, settings.hidden_size
-        self.max_length, self.num_rows = int(settings.max_position_embeddings), settings.vocab_size
+        self.max_length = int(settings.max_position_embeddings) - objective.backbone.first_position
+        self.num_rows = settings.vocab_size
         self.multiple = KERNEL_MULTIPLE if device.type == "cuda" else 1
         self.kernels = f"{kernels}, attention {objective.backbone.attention}"
         self._objective, self._dtype = objective.to(device).eval(), dtype
@@ -100,7 +105,7 @@ def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 def load_model(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
 ) -> InferenceModel:
-    """Load a NeoBERT checkpoint, or a transformers BERT or ModernBERT, without running code from the folder.
+    """Load a NeoBERT checkpoint, or a transformers encoder, without running code from the folder.
 
     Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
     """
@@ -108,8 +113,8 @@ def load_model(
     if needs_decoder:
         _refuse_other_head(settings, folder)
     kind = settings.get("model_type")
-    if kind not in (NeoBERTConfig.model_type, *PARTS):
-        known = ", ".join([NeoBERTConfig.model_type, *PARTS])
+    if kind not in (NeoBERTConfig.model_type, *ARCHITECTURES):
+        known = ", ".join([NeoBERTConfig.model_type, *ARCHITECTURES])
         message = f"model_type {printable(str(kind))} is not supported (supported: {known})"
         raise ProjectError(CODE, message, "pass a folder with a supported model_type", str(folder))
     refuse_other_settings(folder)
@@ -184,10 +189,26 @@ def _load_transformers(
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
-    spec = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1).attention
-    kernel = choose_kernel("auto", device.type, dtype, spec)
-    backbone = transformers_backbone(model, MASKED, spec, kernel)
+    shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
+    if architecture_of(model).packs:
+        kernel = choose_kernel("auto", device.type, dtype, shape.attention)
+        backbone = transformers_backbone(model, MASKED, shape, kernel)
+    else:
+        backbone = transformers_backbone(model, MASKED, shape)
+        backbone = replace(backbone, hidden=partial(_in_rows, backbone.hidden))
     return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
+
+
+def _in_rows(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:
+    """Return the hidden states [T, D] of a run by a model of padded rows; a run's lengths are similar."""
+    lengths = inputs["cu_seqlens"].diff()
+    is_token = torch.arange(inputs["max_seqlen"], device=lengths.device) < lengths[:, None]
+    ids, positions = (
+        torch.zeros(is_token.shape, dtype=torch.int64, device=lengths.device).masked_scatter(is_token, each)
+        for each in (inputs["input_ids"], inputs["position_ids"])
+    )
+    states = hidden({"input_ids": ids, "position_ids": positions, "attention_mask": is_token})
+    return states[is_token.flatten()]
 
 
 def run_config(settings: NeoBERTConfig, dtype: torch.dtype) -> RunConfig:

@@ -35,7 +35,8 @@ def refuse_other_settings(folder: Path) -> None:
     settings = Settings(read_json(file), str(file), key=CONFIG)
     _refuse_wrong_types(settings)
     shapes = tensor_shapes(folder)
-    for name, size in _sizes_of(shapes):
+    embedded = "embedding_size" if "embedding_size" in settings.values else "hidden_size"
+    for name, size in _sizes_of(shapes, embedded):
         if (found := settings.size(name, size)) != size:
             message = f"{name} is {found:,}, but the weights have {size:,}"
             raise ProjectError("EXP005", message, f"set {name} to {size} in {CONFIG}", str(file))
@@ -61,12 +62,12 @@ def _refuse_wrong_types(settings: Settings) -> None:
         raise settings.wrong(POSITIONS, f"a positive integer of at most {LONGEST_SEQUENCE}")
 
 
-def _sizes_of(shapes: Mapping[str, Shape]) -> Iterator[tuple[str, int]]:
-    """Yield the settings that the weights show, with their values."""
+def _sizes_of(shapes: Mapping[str, Shape], width: str) -> Iterator[tuple[str, int]]:
+    """Yield the settings that the weights show, with their values; `width` is that of the embeddings."""
     if blocks := {match[1] for name in shapes if (match := BLOCK.search(name))}:
         yield "num_hidden_layers", len(blocks)
     for name, shape in shapes.items():
         if EMBEDDING.search(name) and len(shape) == 2:
-            yield from zip(("vocab_size", "hidden_size"), shape, strict=True)
+            yield from zip(("vocab_size", width), shape, strict=True)
         elif name.endswith(POSITION) and len(shape) == 2:
             yield POSITIONS, shape[0]

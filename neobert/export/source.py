@@ -19,6 +19,7 @@ from neobert.errors import ProjectError
 from neobert.export.folder import read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, own_weights
+from neobert.families.hf.parts import first_position
 from neobert.families.hf.settings import reason_of
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
@@ -100,8 +101,9 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
     tokenizer = _tokenizer_of(folders[0], model)
     limit = getattr(model.config, "max_position_embeddings", None)
     if limit is not None:
+        unused = 0 if isinstance(model, NeoBERTPreTrainedModel) else first_position(model)
         # Consumers truncate at this length, and the model refuses longer rows.
-        tokenizer.model_max_length = min(int(limit), tokenizer.model_max_length)
+        tokenizer.model_max_length = min(int(limit) - unused, tokenizer.model_max_length)
     return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders])
 
 

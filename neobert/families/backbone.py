@@ -21,8 +21,8 @@ from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
+from neobert.families.linear import Layout
 from neobert.families.table import family_of
-from neobert.optim.fused_rows import Layout
 from neobert.parallel import World
 
 
@@ -66,6 +66,7 @@ class Backbone:
         matrix_layouts: layouts of a block's matrices by their names in the block, for Muon; empty: Muon is
             refused.
         head_parts: name prefixes of the weights that a checkpoint of another task may lack.
+        first_position: position id that the model receives for the first token of a document.
         token_objective: class of the objective of tokens with this family's kernels; None: `TokenObjective`.
         overlaps_exchange: ranks may exchange gradients during the backward pass.
         identity: digests of inputs of the model other than the config; they must be equal on resume.
@@ -82,6 +83,7 @@ class Backbone:
     ends: Sequence[nn.Module] = ()
     matrix_layouts: Mapping[str, Layout] = field(default_factory=dict)
     head_parts: tuple[str, ...] = ()
+    first_position: int = 0
     token_objective: Callable[..., Any] | None = None
     overlaps_exchange: bool = True
     identity: Mapping[str, str] = field(default_factory=dict)

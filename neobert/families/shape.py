@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from neobert.families.attention import AttentionSpec
+from neobert.families.linear import Linear
 
 FP32_BYTES = 4
 BF16_BYTES = 2
@@ -70,12 +71,16 @@ class ModelShape:
         feed_forward_width: width inside the feed-forward, per matrix.
         vocab_size: rows of the embedding.
         attention: direction, windows, heads and scores of the blocks' attention.
+        positions: rotary; learned, for each position; relative: learned, for each distance.
         max_positions: longest sequence in tokens that the model accepts.
+        linear_layers: linear layers of a block, by the end of their name: each can have an adapter.
         decoder_products: weights of the products between the last block and the logits, per position.
         initial_rms: root mean square of the blocks' matrices before the first step.
         embedding_multiplier: factor on the token embeddings before the first block.
         kept: activations that a block stores, by implementation: `eager` (every family), `compiled`, and
             names of this project's kernels.
+        first_position: row of a document's first token in the embedding of positions.
+        position_products: products with relative positions, per token, over all blocks.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
     """
 
@@ -86,13 +91,16 @@ class ModelShape:
     feed_forward_width: int
     vocab_size: int
     attention: AttentionSpec
-    positions: Literal["rotary", "learned"]
+    positions: Literal["rotary", "learned", "relative"]
     max_positions: int
+    linear_layers: Mapping[str, Linear]
     parameters: ParameterCount
     decoder_products: int
     initial_rms: float
     kept: Mapping[str, Kept]
     embedding_multiplier: float = 1.0
+    first_position: int = 0
+    position_products: int = 0
     adapter_parameters: int = 0
 
     @property
@@ -109,7 +117,7 @@ class ModelShape:
         6 per weight, of which 2 are for the weight gradient; frozen weights have none.
         """
         per_weight = 4 if self.adapter_parameters else 6
-        return per_weight * self.parameters.linear + 6 * self.adapter_parameters
+        return per_weight * self.parameters.linear + 6 * (self.adapter_parameters + self.position_products)
 
     def attended_pairs(self, lengths: Iterable[int]) -> int:
         """Return the number of (query, key) pairs in segments of these lengths, summed over all blocks."""

@@ -30,7 +30,7 @@ def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
     Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
     """
     shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
-    return replace(shape, adapter_parameters=adapter_parameters(config))
+    return replace(shape, adapter_parameters=adapter_parameters(config.adapter, shape))
 
 
 def longest_row(config: RunConfig) -> int:

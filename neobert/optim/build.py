@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.config.schema import OptimizerConfig, SchedulerConfig
-from neobert.optim.fused_rows import Layout
+from neobert.families.linear import Layout
 
 log = logging.getLogger(__name__)
 

@@ -9,28 +9,13 @@ Shapes: D columns, N heads, H channels of a head.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
-WHOLE, QKV, QKV_BY_HEAD, GATE_UP = "whole", "qkv", "qkv_by_head", "gate_up"
-PROJECTION, HEADS, STACKED_QKV = "projection", "heads", "stacked_qkv"
+from neobert.families.linear import GATE_UP, HEADS, PROJECTION, QKV, QKV_BY_HEAD, STACKED_QKV
+
 BY_HEAD = {QKV: QKV_BY_HEAD, STACKED_QKV: QKV_BY_HEAD, PROJECTION: HEADS}
 """Layouts with which each head is orthogonalized separately."""
-
-
-class Layout(NamedTuple):
-    """Layout of a weight.
-
-    Attributes:
-        name: of its matrices. whole; projection: q, k or v alone; qkv: the three of head 0, then of head 1;
-            stacked_qkv: the three one after the other; gate_up: two one after the other.
-        num_heads: heads of a projection, or of each of the three.
-    """
-
-    name: str
-    num_heads: int = 1
 
 
 def split_rows(weight: Tensor, layout: str, num_heads: int) -> Tensor:

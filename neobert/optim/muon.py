@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim.adamw import adamw
 
-from neobert.optim.fused_rows import WHOLE, join_rows, split_rows
+from neobert.families.linear import WHOLE
+from neobert.optim.fused_rows import join_rows, split_rows
 from neobert.optim.guarded import Group, GuardedOptimizer
 from neobert.optim.newton_schulz import iteration_dtype, orthogonalize, rate_factor
 from neobert.parallel import full_tensor, gradients_of, own_part, part_like

@@ -9,8 +9,9 @@ from torch import nn
 
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
+from neobert.families.linear import Layout
 from neobert.optim.adamw import decay_groups
-from neobert.optim.fused_rows import BY_HEAD, Layout
+from neobert.optim.fused_rows import BY_HEAD
 from neobert.optim.muon import ADAMW, MUON, MuonWithAdamW
 
 Groups = Mapping[Layout, list[nn.Parameter]]

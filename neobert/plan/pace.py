@@ -98,9 +98,11 @@ def _matrices(config: RunConfig, shape: ModelShape) -> Iterator[tuple[int, int]]
 
 
 def _products(shape: ModelShape) -> str:
+    scores = f" + 6 x {shape.position_products:,} with relative positions" if shape.position_products else ""
     if not shape.adapter_parameters:
-        return f"6 x {shape.parameters.linear:,}"
-    return f"4 x {shape.parameters.linear:,} frozen + 6 x {shape.adapter_parameters:,} in adapters"
+        return f"6 x {shape.parameters.linear:,}{scores}"
+    adapters = f"6 x {shape.adapter_parameters:,} in adapters"
+    return f"4 x {shape.parameters.linear:,} frozen + {adapters}{scores}"
 
 
 def _attainable(config: RunConfig, shape: ModelShape, assumptions: Assumptions) -> Derived[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -28,14 +28,15 @@ SHORTEST = 8
 """Mean tokens of a document, which bounds the number of documents in a packed row."""
 
 
-class Markers:
+class Markers(NamedTuple):
     """Ids of special tokens, which is all that a model's construction needs of a tokenizer."""
 
-    pad_id = 0
+    pad_id: int = 0
 
     def ids_of_roles(self) -> dict[str, int | None]:
         """Return the ids of special tokens, by their names in a model's config."""
-        return {"pad_token_id": 0, "cls_token_id": 1, "sep_token_id": 2, "bos_token_id": 1, "eos_token_id": 2}
+        others = {"cls": 1, "sep": 2, "bos": 1, "eos": 2, "mask": 3}
+        return {f"{role}_token_id": number for role, number in {"pad": self.pad_id, **others}.items()}
 
 
 def probe_attention(config: RunConfig) -> dict[str, Any]:
@@ -44,13 +45,14 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     Raises `ProjectError` as the construction of the model does.
     """
     world, vocab_size = World.of(config), vocabulary_rows(config)
-    tokenizer = cast(TokenizerBundle, Markers())
+    shape = shape_of(config, vocab_size)
+    tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
     backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
     world.recipe.convert(backbone.model)
     objective = build_objective(config, backbone, world.device.type)
     compile_objective(config, objective)
     objective.to(world.device).eval()
-    spec = shape_of(config, vocab_size).attention
+    spec = shape.attention
     batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))
     with torch.no_grad(), world.autocast():
         loss = objective(**inputs_of(batch, world.device)) / batch.num_targets

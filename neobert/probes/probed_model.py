@@ -56,7 +56,9 @@ def probed_model(
         with torch.compiler.set_stance("force_eager"), recorded_positions(backbone.model.base_model) as seen:
             hidden(batch)
         # Blocks that this project's kernels replace are called without the model around them.
-        return seen[0] if seen else given
+        if not seen or seen[0] is None:
+            return None if seen else given
+        return seen[0] - backbone.first_position
 
     return Probed(hidden=hidden, plain=plain, rounded=rounded, positions=positions, spec=spec)
 

@@ -6,7 +6,8 @@ import logging
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedModel
+from torch import nn
+from transformers import PretrainedConfig
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
@@ -50,18 +51,21 @@ def start_from(weights: Path, backbone: Backbone) -> None:
         log.info("new weights, which the checkpoint lacks: %s", listed(report.initialized))
     if report.unused:
         log.info("weights of the checkpoint that the model lacks: %s", printable(listed(report.unused)))
-    if not any(name.startswith("classifier.") for name in report.initialized):
-        _reorder_classes(backbone.model, folder_of_weights(weights) / CONFIG)
+    if backbone.head is None:
+        return
+    names = {module: name for name, module in backbone.model.named_modules()}
+    if f"{names[backbone.head.linear]}.weight" not in report.initialized:
+        _reorder_classes(backbone.head.linear, backbone.model.config, folder_of_weights(weights) / CONFIG)
 
 
-def _reorder_classes(model: PreTrainedModel, file: Path) -> None:
-    there = _label_names(file) if hasattr(model, "classifier") and file.is_file() else []
-    here = list(model.config.id2label.values())
-    if there == here or sorted(there) != sorted(here):
+def _reorder_classes(classifier: nn.Linear, settings: PretrainedConfig, file: Path) -> None:
+    there = _label_names(file) if file.is_file() else []
+    here = list(settings.id2label.values())
+    if there == here or sorted(there) != sorted(here) or len(here) != classifier.out_features:
         return
     rows = torch.tensor([there.index(name) for name in here])
     with torch.no_grad():
-        for parameter in model.get_submodule("classifier").parameters():
+        for parameter in classifier.parameters():
             parameter.copy_(parameter[rows])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
@@ -11,21 +13,24 @@ from neobert.errors import ProjectError
 from neobert.export import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.model import NeoBERT
-from tests.families.test_hf import SIZES, TOKENIZER, WORLD
+from tests.families.layouts import SMALL
+from tests.families.test_hf import TOKENIZER, WORLD, described
 from tests.training.conftest import TINY
 
-SECTIONS = {
-    "neobert": TINY["model"],
-    "bert": {"type": "hf", "architecture": "bert", "max_position_embeddings": 32, **SIZES},
-    "modernbert": {"type": "hf", "architecture": "modernbert", "max_position_embeddings": 32, **SIZES},
-}
+NAMES = ["neobert", *SMALL]
 MASKED, TEXTS = "AutoModelForMaskedLM", "AutoModelForSequenceClassification"
 IDS = torch.arange(4, 12)[None]
 
 
-def build(name, auto_class):
+@pytest.fixture
+def build(tmp_path_factory):
+    return partial(built, tmp_path_factory.mktemp("model"))
+
+
+def built(folder, name, auto_class):
     torch.manual_seed(0)
-    values = {"model": SECTIONS[name], "dataset": {"max_seq_length": 32}, "tokenizer": {"vocab_size": 128}}
+    section = TINY["model"] if name == "neobert" else described(folder, name)
+    values = {"model": section, "dataset": {"max_seq_length": 32}, "tokenizer": {"vocab_size": 128}}
     config = from_dict(values | {"datacollator": {"pack_sequences": False}})
     return build_backbone(config, TOKENIZER, 128, WORLD, auto_class, {})
 
@@ -36,19 +41,19 @@ def hidden(backbone):
     return backbone.hidden({"input_ids": IDS, "attention_mask": mask})
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_every_weight_of_a_bare_encoder_gets_a_gradient(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_every_weight_of_a_bare_encoder_gets_a_gradient(build, name):
     backbone = build(name, "AutoModel")
     assert backbone.head is None
     hidden(backbone).square().sum().backward()
     assert [name for name, each in backbone.model.named_parameters() if each.grad is None] == []
 
 
-@pytest.mark.parametrize("name", SECTIONS)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("source", "target"), [(MASKED, "AutoModel"), ("AutoModel", "AutoModel"), ("AutoModel", TEXTS)]
 )
-def test_weights_are_loaded_with_a_head_and_without(tmp_path, name, source, target):
+def test_weights_are_loaded_with_a_head_and_without(build, tmp_path, name, source, target):
     trained, fresh = build(name, source), build(name, target)
     with torch.no_grad():
         for parameter in trained.model.parameters():
@@ -60,7 +65,7 @@ def test_weights_are_loaded_with_a_head_and_without(tmp_path, name, source, targ
     assert bool(report.initialized) == (target == TEXTS)
 
 
-def test_a_bare_encoder_refuses_a_checkpoint_that_lacks_its_weights(tmp_path):
+def test_a_bare_encoder_refuses_a_checkpoint_that_lacks_its_weights(build, tmp_path):
     trained = build("bert", "AutoModel")
     trained.model.encoder.layer = trained.model.encoder.layer[:2]
     write_hf_folder(trained.model, None, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -14,31 +15,33 @@ from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import Backbone, build_backbone
+from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.attention import attending
+from neobert.families.linear import PROJECTION, STACKED_QKV, WHOLE, Layout
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.optim import build_optimizer
-from neobert.optim.fused_rows import BY_HEAD, PROJECTION, STACKED_QKV, WHOLE, Layout, join_rows, split_rows
+from neobert.optim.fused_rows import BY_HEAD, join_rows, split_rows
 from neobert.probes.attention_suite import Markers
+from neobert.tasks.weights import start_from
+from tests.families.layouts import BERT, PACKED, SMALL, WINDOW
 
-WINDOW = 16
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
-SIZES = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
-TOKENIZER = Markers()
+TOKENIZER = Markers(pad_id=1)
 WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
 HEADS = ("AutoModelForMaskedLM", "AutoModelForSequenceClassification", "AutoModelForTokenClassification")
 
 
-@pytest.fixture(params=["bert", "modernbert"])
+@pytest.fixture(params=PACKED)
 def backbone(request, tmp_path):
     return build(request.param, tmp_path)
 
 
 def build(architecture, folder, auto_class=HEADS[0], settings=None, **sections):
-    folder.joinpath("config.json").write_text(
-        f'{{"model_type": "{architecture}", "local_attention": {2 * WINDOW}, "initializer_range": 0.1}}'
-    )
-    values = {"model": {"type": "hf", "config": str(folder), "max_position_embeddings": 130, **SIZES}}
-    values |= {"dataset": {"max_seq_length": 130}, "datacollator": {"pack_sequences": True}}
+    small = {"model_type": architecture, "initializer_range": 0.1, **SMALL[architecture]}
+    folder.joinpath("config.json").write_text(json.dumps(small))
+    values = {"model": {"type": "hf", "config": str(folder), "max_position_embeddings": 130}}
+    values |= {"dataset": {"max_seq_length": 130}, "datacollator": {"pack_sequences": architecture in PACKED}}
     values |= {"trainer": {"mixed_precision": "no", "torch_compile": False}, **sections}
     torch.manual_seed(3)
     return build_backbone(from_dict(values), TOKENIZER, 128, WORLD, auto_class, settings or {})
@@ -63,10 +66,12 @@ def test_a_packed_document_is_the_document_alone(backbone):
     together = backbone.hidden(row).split(LENGTHS)
     for ids, states in zip(row["input_ids"].split(LENGTHS), together, strict=True):
         size = states.abs().max()
+        with attending(backbone.model, "eager"):  # the model's own, with its own positions and token types
+            own = backbone.model.base_model(ids[None]).last_hidden_state[0]
         alone = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
         padded = backbone.hidden(alone | {"attention_mask": torch.ones_like(alone["input_ids"])})
-        assert (states - padded).abs().max() <= 1e-6 * size
-        assert (states - backbone.plain(ids)).abs().max() <= 1e-6 * size
+        for other in (own, padded, backbone.plain(ids)):
+            assert (states - other).abs().max() <= 1e-6 * size
 
 
 @torch.no_grad()
@@ -124,13 +129,24 @@ def test_dropout_of_attention_acts_in_packed_rows(tmp_path):
     assert not torch.allclose(backbone.hidden(row), still)
 
 
-POOLED = {"pooling": "cls", "num_labels": 3, "classifier_dropout": 0.0}
-TAGGED = {"num_labels": 3, "classifier_dropout": 0.0, "id2label": {0: "O", 1: "B", 2: "I"}}
+POOLED = {"pooling": "cls", "num_labels": 3, "classifier_dropout": 0.5}
+TAGGED = {"num_labels": 3, "classifier_dropout": 0.5, "id2label": {0: "O", 1: "B", 2: "I"}}
+
+
+def in_rows(row):
+    ids = row["input_ids"].split(LENGTHS)
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    rows = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=1)
+    positions = torch.arange(max(LENGTHS)).expand(len(LENGTHS), -1)
+    return {"input_ids": rows, "position_ids": positions, "attention_mask": mask, "cu_seqlens": None}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("auto_class", "settings"), [(HEADS[1], POOLED), (HEADS[2], TAGGED)])
-@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    ("architecture", "auto_class", "settings"),
+    [(name, HEADS[1], POOLED | {"pooling": each}) for name in SMALL for each in ARCHITECTURES[name].poolings]
+    + [(name, HEADS[2], TAGGED) for name in SMALL],
+)
 def test_labelled_logits_are_those_of_the_saved_model_in_transformers(
     architecture, auto_class, settings, tmp_path
 ):
@@ -141,14 +157,16 @@ def test_labelled_logits_are_those_of_the_saved_model_in_transformers(
         tmp_path / "saved", output_loading_info=True
     )
     assert not any(report.values())
-    logits = objective.logits(row)
-    for number, ids in enumerate(row["input_ids"].split(LENGTHS)):
-        start = sum(LENGTHS[:number])
-        ours = logits[number] if auto_class == HEADS[1] else logits[start : start + len(ids)]
-        torch.testing.assert_close(ours, saved(ids[None]).logits[0], atol=1e-5, rtol=1e-5)
+    logits = objective.logits(row if architecture in PACKED else in_rows(row))
+    if auto_class == HEADS[2]:
+        logits = logits.split(LENGTHS) if architecture in PACKED else logits
+    for ours, ids in zip(logits[: len(LENGTHS)], row["input_ids"].split(LENGTHS), strict=True):
+        theirs = saved(ids[None]).logits[0]
+        torch.testing.assert_close(ours[: len(theirs)], theirs, atol=1e-5, rtol=1e-5)
+    assert not torch.equal(objective.logits(in_rows(row)), objective.train().logits(in_rows(row)))
 
 
-@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+@pytest.mark.parametrize("architecture", SMALL)
 def test_a_new_head_on_an_encoder_is_reported(architecture, tmp_path):
     source = build(architecture, tmp_path)
     source.model.base_model.save_pretrained(tmp_path / "encoder")
@@ -156,19 +174,34 @@ def test_a_new_head_on_an_encoder_is_reported(architecture, tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()
     started = build(architecture, folder, HEADS[1], POOLED)
+    of_head = {name for name, _ in started.model.named_parameters() if name.startswith(started.head_parts)}
     for name in ("encoder", "masked"):
-        report = started.load(tmp_path / name)
-        assert {"classifier.weight", "classifier.bias"} <= {*report.initialized}
-        assert not any(each.startswith(("bert.encoder", "model.layers")) for each in report.initialized)
+        initialized = {*started.load(tmp_path / name).initialized}
+        # The dense layer of a ModernBERT is also that of its head of masked words.
+        assert initialized <= of_head
+        assert {each for each in of_head if "classifier." in each} <= initialized
         same = source.model.get_input_embeddings().weight == started.model.get_input_embeddings().weight
         assert same.all()
     with pytest.raises(ProjectError, match="lacks weights of the model"):
         source.load(tmp_path / "encoder")
 
 
+@pytest.mark.parametrize("architecture", SMALL)
+def test_a_classifier_of_the_same_labels_in_another_order_is_reordered(architecture, tmp_path):
+    names = {"id2label": {0: "no", 1: "yes"}}, {"id2label": {0: "yes", 1: "no"}}
+    source, started = (
+        build(architecture, tmp_path, HEADS[1], POOLED | {"num_labels": 2} | of) for of in names
+    )
+    source.model.save_pretrained(tmp_path / "saved")
+    start_from(tmp_path / "saved", started)
+    hidden = torch.randn(3, 32)
+    logits = [each.head(hidden) for each in (source, started) if each.model.eval()]
+    torch.testing.assert_close(logits[1], logits[0].flip(-1))
+
+
 def qwen2():
     """A decoder with fewer heads of keys and values, as a family of its own would declare it."""
-    sizes = {"vocab_size": 64, "num_key_value_heads": 2, **SIZES}
+    sizes = {"vocab_size": 64, "num_key_value_heads": 2, **BERT}
     model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))
     projections = {"q_proj": 4, "k_proj": 2, "v_proj": 2}
     matrices = {f"self_attn.{name}.weight": Layout(PROJECTION, heads) for name, heads in projections.items()}
@@ -186,7 +219,7 @@ def qwen2():
 
 
 @pytest.mark.parametrize("split", ["projections", "heads"])
-@pytest.mark.parametrize("architecture", ["bert", "modernbert", "qwen2"])
+@pytest.mark.parametrize("architecture", [*SMALL, "qwen2"])
 def test_muon_trains_every_matrix_of_the_blocks(architecture, split, tmp_path):
     backbone = qwen2() if architecture == "qwen2" else build(architecture, tmp_path)
     config = OptimizerConfig(name="muon", muon_split=split, muon_adjust_lr_fn="original", weight_decay=0.0)

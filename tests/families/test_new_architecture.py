@@ -1,9 +1,14 @@
-"""A new transformers architecture: what it does not state is refused by name, or left to the trainer."""
+"""A new transformers architecture: the schema names it, and a head that it does not state is refused."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 from neobert.config import from_dict
-from neobert.families.hf import initial_weights, spec
+from neobert.config.schema.model import Architecture
+from neobert.families.hf import spec
+from neobert.families.hf.architecture import TEXTS
+from neobert.families.hf.architectures.table import ARCHITECTURES
 
 CONFIG = from_dict(
     {
@@ -14,15 +19,15 @@ CONFIG = from_dict(
 )
 
 
+def test_the_schema_has_the_names_of_the_table():
+    assert get_args(Architecture) == (*ARCHITECTURES,)
+
+
 def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
-    row = spec.ARCHITECTURES["bert"]
+    row = ARCHITECTURES["bert"]
     assert [each.key for each in spec.unsupported(CONFIG)] == []
-    monkeypatch.setitem(spec.ARCHITECTURES, "bert", row._replace(poolings=()))
+    heads = {name: head for name, head in row.heads.items() if name != TEXTS}
+    monkeypatch.setitem(ARCHITECTURES, "bert", row._replace(heads=heads))
     assert [(key, problem) for key, problem, _ in spec.unsupported(CONFIG)] == [
-        ("task", "this architecture has no classifier of texts")
+        ("task", "transformers has no head of this architecture for classification")
     ]
-
-
-def test_weights_of_an_architecture_without_expected_shapes_are_left_to_the_trainer(monkeypatch, tmp_path):
-    monkeypatch.delitem(initial_weights.WEIGHTS, "bert")
-    initial_weights.refuse_other_weights(CONFIG, tmp_path)

@@ -21,6 +21,7 @@ from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
+from tests.families.layouts import PACKED, RELEASED, SMALL
 
 torch = pytest.importorskip("torch")
 
@@ -44,33 +45,39 @@ def described(folder, **values):
 
 
 def real(attention="sdpa", **values):
-    config = AutoConfig.for_model(**{**IDS, **values, "vocab_size": VOCAB_SIZE})
+    config = AutoConfig.for_model(**{"vocab_size": VOCAB_SIZE, **IDS, **values})
     return AutoModelForMaskedLM.from_config(config, attn_implementation=attention).train()
 
 
 @pytest.mark.parametrize(
     "values",
     [
+        *(pytest.param(values, id=name) for name, values in RELEASED.items()),
         {"model_type": "bert", "max_position_embeddings": 77},
         {"model_type": "bert", "type_vocab_size": 5, "tie_word_embeddings": False, **SIZES},
-        {"model_type": "modernbert"},
+        *({"model_type": name, "tie_word_embeddings": False, **SMALL[name]} for name in SMALL),
         {"model_type": "modernbert", "tie_word_embeddings": False, "decoder_bias": False, **SIZES},
         {"model_type": "modernbert", "norm_bias": True, "attention_bias": True, "mlp_bias": True, **SIZES},
         {"model_type": "modernbert", "classifier_bias": True, "global_attn_every_n_layers": 2, **SIZES},
+        {"model_type": "eurobert", "attention_bias": True, "mlp_bias": True, "head_dim": 16, **SIZES},
+        {"model_type": "deberta-v2", **SMALL["deberta-v2"], "share_att_key": False, "position_buckets": -1},
+        {"model_type": "deberta-v2", **SIZES},
     ],
     ids=str,
 )
 def test_every_parameter_of_a_transformers_model_is_counted(tmp_path, values):
     positions = {"max_position_embeddings": 512} | values
     with torch.device("meta"):
-        parameters = {id(each): each.numel() for each in real(**positions).parameters()}
-    shape = shape_of(described(tmp_path, **positions), VOCAB_SIZE)
+        parameters = {id(each): each.numel() for each in real("eager", **positions).parameters()}
+    shape = shape_of(described(tmp_path, **positions), values.get("vocab_size", VOCAB_SIZE))
     assert shape.parameters.total == sum(parameters.values())
+    is_after_padding = values["model_type"] in ("roberta", "xlm-roberta", "camembert", "mpnet")
+    assert shape.max_positions == positions["max_position_embeddings"] - (2 if is_after_padding else 0)
 
 
-@pytest.mark.parametrize("architecture", ["bert", "modernbert"])
+@pytest.mark.parametrize("architecture", SMALL)
 def test_flops_are_those_that_torch_counts(tmp_path, architecture):
-    values = {"model_type": architecture, "max_position_embeddings": LENGTH, **SIZES}
+    values = {"model_type": architecture, "max_position_embeddings": LENGTH + 2, **SMALL[architecture]}
     values |= {"layer_types": ["full_attention"] * 3} if architecture == "modernbert" else {}
     model = real("eager", **values)  # torch does not count the SDPA of a CPU
     ids = torch.randint(VOCAB_SIZE, (ROWS, LENGTH))
@@ -79,6 +86,9 @@ def test_flops_are_those_that_torch_counts(tmp_path, architecture):
         model(input_ids=ids).logits.float().sum().backward()
     shape = shape_of(described(tmp_path, **values), VOCAB_SIZE)
     expected = shape.block_flops([LENGTH] * ROWS) + 6 * shape.decoder_products * ROWS * LENGTH
+    if architecture == "deberta-v2":
+        # Once per microbatch, and not counted: queries and keys of the 16 positions.
+        expected += 6 * 3 * 2 * 16 * shape.hidden_size**2
     assert counter.get_total_flops() == expected
 
 
@@ -134,17 +144,29 @@ def kept_bytes(config, values, attention):
     return sum(kept.values())
 
 
+def of_depth(architecture, depth):
+    """Sizes at which the vectors are no tenth of a block's activations, without dropout of attention.
+
+    With it, SDPA has no fused kernel on a CPU; a card has one. After the projection of an ELECTRA's narrow
+    embeddings, the norms of a CPU stay in bf16, and those of a card do not.
+    """
+    if architecture == "distilbert":
+        return {"dim": 64, "n_heads": 2, "hidden_dim": 96, "n_layers": depth, "attention_dropout": 0.0}
+    without = {"attention_probs_dropout_prob": 0.0, "embedding_size": 64}
+    own = {"eurobert": {"num_attention_heads": 4}, "modernbert": {}}.get(architecture, without)
+    return SIZES | {"num_hidden_layers": depth} | own
+
+
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize(
-    ("architecture", "attention"), [("bert", "sdpa"), ("modernbert", "sdpa"), ("modernbert", "eager")]
+    ("architecture", "attention"),
+    [(name, "sdpa" if name in PACKED else "eager") for name in SMALL] + [("modernbert", "eager")],
 )
 def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, attention, precision):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
     measured, predicted = {}, {}
     for depth in (2, 5):
-        values = {"model_type": architecture, **SIZES, "num_hidden_layers": depth}
-        # Dropout of attention leaves SDPA without its fused kernel on a CPU; a card has one.
-        values |= {"attention_probs_dropout_prob": 0.0} if architecture == "bert" else {}
+        values = {"model_type": architecture, **SMALL[architecture], **of_depth(architecture, depth)}
         config = described(tmp_path, **values)
         config = replace(
             config,
@@ -155,7 +177,7 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         copies = 2 * shape.parameters.linear if precision == "bf16" else 0
         measured[depth] = kept_bytes(config, values, attention) - copies
         predicted[depth] = activation_bytes(config, shape, "torch") * ROWS * LENGTH
-    assert predicted[5] - predicted[2] == pytest.approx(measured[5] - measured[2], rel=0.1)
+    assert predicted[5] - predicted[2] == pytest.approx(measured[5] - measured[2], rel=0.11)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +189,8 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         (" " * (2**20 + 1), "is larger than 1 MiB"),
         (
             '{"model_type": "gpt2"}',
-            "gpt2 is not supported: model.type hf trains encoders of type bert and modernbert",
+            "gpt2 is not supported: model.type hf trains encoders of type bert, modernbert, roberta, "
+            "xlm-roberta, camembert, distilbert, electra, eurobert, mpnet, deberta-v2",
         ),
         ("{}", "model_type is missing"),
         ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),
@@ -175,6 +198,17 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         ('{"model_type": "bert", "num_hidden_layers": 0}', "num_hidden_layers is 0"),
         ('{"model_type": "bert", "is_decoder": true}', "attend in both directions"),
         ('{"model_type": "modernbert", "layer_types": ["\\u001b[2J"]}', "layer_types is"),
+        (
+            '{"model_type": "roberta", "max_position_embeddings": 2}',
+            "embeddings is 2, expected more",
+        ),
+        ('{"model_type": "eurobert", "num_key_value_heads": 5}', "expected a divisor of the 12 heads"),
+        ('{"model_type": "deberta-v2", "conv_kernel_size": 3}', "the convolution of the first block"),
+        ('{"model_type": "deberta-v2", "legacy": false}', "legacy is false"),
+        (
+            '{"model_type": "deberta-v2", "relative_attention": true, "pos_att_type": "c2p|p2p"}',
+            "pos_att_type is",
+        ),
     ],
 )
 def test_a_config_json_is_data_and_is_checked(tmp_path, content, problem):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from neobert.families.linear import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
 from neobert.model.layers import SwiGLU
-from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE, head_rows, join_rows, split_rows
+from neobert.optim.fused_rows import head_rows, join_rows, split_rows
 
 
 @pytest.mark.parametrize("layout", [QKV, QKV_BY_HEAD, GATE_UP, WHOLE])

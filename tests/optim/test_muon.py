@@ -13,10 +13,11 @@ from torch.optim import AdamW, Muon
 from torch.optim.lr_scheduler import LambdaLR
 
 from neobert.config.schema import OptimizerConfig
+from neobert.families.linear import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer, muon
-from neobert.optim.fused_rows import GATE_UP, QKV, QKV_BY_HEAD, WHOLE, split_rows
+from neobert.optim.fused_rows import split_rows
 from neobert.optim.muon import MuonWithAdamW
 from neobert.optim.muon_groups import matrices
 

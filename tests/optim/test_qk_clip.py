@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neobert.config.schema import OptimizerConfig
+from neobert.families.linear import QKV
 from neobert.model.layers import rotate, rotation_at
 from neobert.optim.attention_logits import LogitMeter, attend_and_measure, chunks_of, documents_of
-from neobert.optim.fused_rows import QKV, split_rows
+from neobert.optim.fused_rows import split_rows
 from neobert.optim.qk_clip import QKClip, build_qk_clip, shrink_heads
 
 CPU = torch.device("cpu")

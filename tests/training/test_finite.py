@@ -8,8 +8,8 @@ import torch
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
+from neobert.families.linear import WHOLE, Layout
 from neobert.optim import build_optimizer, step_unless
-from neobert.optim.fused_rows import WHOLE, Layout
 from neobert.training.guards.loss_guard import FiniteGuard
 
 GOOD, BAD = torch.tensor(1.0), torch.tensor(float("nan"))

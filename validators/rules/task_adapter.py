@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.adapters.spec import linear_layers, target_modules
+from neobert.adapters.spec import target_modules, unknown_targets
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
@@ -52,18 +52,20 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     config = run.config
     if config.adapter.type is None:
         return
-    layers, targets = linear_layers(config), target_modules(config)
-    unknown = [name for name in targets if name not in layers]
+    layers = plan.shape.linear_layers
+    targets, unknown = (
+        target_modules(config.adapter, plan.shape),
+        [*unknown_targets(config.adapter, plan.shape)],
+    )
     if unknown or not targets:
         named = f"{printable(listed(unknown))}, which the blocks lack" if unknown else "no layer"
         hint = f"set adapter.target_modules to layers among {', '.join(layers)}, or to null for all"
         yield Violation("adapter.target_modules", f"target_modules names {named}", hint)
     for name in targets:
-        if name in layers and config.adapter.r >= min(layers[name]):
-            message = (
-                f"r {config.adapter.r} is not below {min(layers[name])}, the smaller dimension of {name}"
-            )
-            yield Violation("adapter.r", message, f"set adapter.r below {min(layers[name])}, such as 8 or 16")
+        smaller = min(layers[name].inputs, layers[name].outputs)
+        if config.adapter.r >= smaller:
+            message = f"r {config.adapter.r} is not below {smaller}, the smaller dimension of {name}"
+            yield Violation("adapter.r", message, f"set adapter.r below {smaller}, such as 8 or 16")
             break
     if (scale := config.adapter.alpha / config.adapter.r) > MOST_SCALE:
         message = f"alpha {config.adapter.alpha} / r {config.adapter.r} is {scale:g} (at most {MOST_SCALE})"

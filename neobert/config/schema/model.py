@@ -14,7 +14,18 @@ if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
 else:
     AttentionChoice = Literal[ATTENTION_CHOICES]
     BlockChoice = Literal[BLOCK_CHOICES]
-Architecture = Literal["bert", "modernbert"]
+Architecture = Literal[
+    "bert",
+    "modernbert",
+    "roberta",
+    "xlm-roberta",
+    "camembert",
+    "distilbert",
+    "electra",
+    "eurobert",
+    "mpnet",
+    "deberta-v2",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

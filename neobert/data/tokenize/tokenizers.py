@@ -81,7 +81,7 @@ class TokenizerBundle:
 
         An encoder's first and last tokens are also its beginning and end of a text.
         """
-        roles = ("pad", "cls", "sep", "bos", "eos")
+        roles = ("pad", "cls", "sep", "bos", "eos", "mask")
         ids = {role: getattr(self.tokenizer, f"{role}_token_id") for role in roles}
         for role, first in (("bos", "cls"), ("eos", "sep")):
             ids[role] = ids[role] if ids[first] is None else ids[first]

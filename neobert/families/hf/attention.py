@@ -23,6 +23,8 @@ from neobert.kernels.plain_attention import plain_attention
 from neobert.model.backends import Backend, BackendError, choose_backend, this_environment
 
 PACKED, PLAIN = "neobert_packed", "neobert_plain"
+WITHOUT_EFFECT = frozenset({"position_ids", "use_cache"})
+"""Arguments of a model's forward that its blocks pass on, and that change no attention of an encoder."""
 
 
 def attend_packed(
@@ -53,9 +55,17 @@ def spec_of_call(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
-    **_: Any,
+    **others: Any,
 ) -> AttentionSpec:
-    """Return the attention of a block from the arguments that it passes; q [T, N, H], k [T, K, H]."""
+    """Return the attention of a block from the arguments that it passes; q [T, N, H], k [T, K, H].
+
+    Raises `ProjectError` MOD005 for an argument that is not None and not known: it may change the scores.
+    """
+    for name, value in others.items():
+        if value is not None and value is not False and name not in WITHOUT_EFFECT:
+            message = f"{type(module).__name__} passes {name}, which packed attention does not compute"
+            hint = "set datacollator.pack_sequences to false"
+            raise ProjectError("MOD005", message, hint, "datacollator.pack_sequences")
     size = q.shape[-1]
     # transformers counts the token itself in a window.
     window = None if sliding_window is None else Window((0,), sliding_window - 1)

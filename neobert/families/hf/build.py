@@ -19,18 +19,19 @@ import transformers
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
-from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone
+from neobert.families.hf.architecture import BARE, MASKED, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
-from neobert.families.hf.parts import BARE, CLASSIFIER_POOLING, MASKED, blocks_of, head_of, layouts_of
-from neobert.families.hf.settings import CODE, read_settings, reason_of
-from neobert.families.hf.spec import max_positions, section_of, unsupported
+from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
+from neobert.families.hf.settings import CODE, POSITIONS, Settings, reason_of
+from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
+from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, requested_kernels, shape_of
 from neobert.model.attention import enter_layer, note_kernel
 from neobert.model.backends import Backend
@@ -67,25 +68,26 @@ def build(
     model = _auto(auto_class).from_config(configuration, dtype=torch.float32, **own).train()
     if config.trainer.gradient_checkpointing:
         _recompute(blocks_of(model), config.trainer.gradient_checkpointing_every_n)
-    spec = shape_of(config, vocab_size).attention
-    kernel = None
+    shape, kernel = shape_of(config, vocab_size), None
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
-        kernel = choose_kernel(requested, world.device.type, world.compute_dtype, spec)
-    backbone = backbone_of(model, auto_class, spec, kernel)
+        kernel = choose_kernel(requested, world.device.type, world.compute_dtype, shape.attention)
+    backbone = backbone_of(model, auto_class, shape, kernel)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
     return backbone
 
 
 def backbone_of(
-    model: PreTrainedModel, auto_class: str, spec: AttentionSpec, kernel: Backend | None = None
+    model: PreTrainedModel, auto_class: str, shape: ModelShape, kernel: Backend | None = None
 ) -> Backbone:
     """Return the backbone of a transformers encoder with the head of an auto class, or with none.
 
     `kernel`: of attention over packed rows; None: rows are padded.
     """
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
+    architecture = architecture_of(model)
+    first = first_position(model)
     for number, block in enumerate(blocks):
         block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
     if kernel is not None:
@@ -93,6 +95,8 @@ def backbone_of(
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
         tokens = {name: inputs[name] for name in TOKENS if inputs.get(name) is not None}
+        if first and "position_ids" in tokens:
+            tokens["position_ids"] = tokens["position_ids"] + first
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
             with attending(model, padded):
                 states: Tensor = encoder(**tokens, attention_mask=inputs["attention_mask"]).last_hidden_state
@@ -103,8 +107,13 @@ def backbone_of(
         return states[0]
 
     def plain(document: Tensor) -> Tensor:
+        # Without position ids: the model's own are those that a document alone has to have.
+        if not architecture.packs:
+            with torch.compiler.set_stance("force_eager"):
+                own: Tensor = encoder(document[None]).last_hidden_state[0]
+            return own
         with torch.compiler.set_stance("force_eager"), attending(model, PLAIN):
-            states: Tensor = encoder(document[None], spec=spec).last_hidden_state[0]
+            states: Tensor = encoder(document[None], spec=shape.attention).last_hidden_state[0]
         return states
 
     return Backbone(
@@ -116,7 +125,9 @@ def backbone_of(
         attention=padded if kernel is None else kernel.name,
         attention_reason="padded rows" if kernel is None else kernel.reason,
         load=partial(load_weights, model, auto_class),
-        matrix_layouts=layouts_of(model),
+        matrix_layouts={f"{name}.weight": each.layout for name, each in shape.linear_layers.items()},
+        head_parts=head_prefixes(model, auto_class),
+        first_position=first,
         identity={"model configuration": digest_of(model.config)},
     )
 
@@ -133,27 +144,51 @@ def build_config(
 
     Raises `ProjectError` MOD006 for a value that transformers rejects.
     """
-    requested = read_settings(section_of(config))
+    requested, architecture = settings_of(section_of(config))
     values = {name: value for name, value in requested.values.items() if name not in LEFT_OUT}
-    values |= tokenizer.ids_of_roles() | {
+    is_fresh = section_of(config).pretrained_checkpoint is None
+    _refuse_other_padding(tokenizer.pad_id, requested, architecture, is_fresh=is_fresh)
+    model_type = values.pop("model_type")
+    ids = tokenizer.ids_of_roles()
+    if not hasattr(CONFIG_MAPPING[model_type], "mask_token_id"):
+        del ids["mask_token_id"]
+    values |= ids | {
         "vocab_size": vocab_size,
-        "max_position_embeddings": max_positions(requested, longest_row(config)),
+        POSITIONS: position_rows(requested, architecture, longest_row(config)),
     }
-    architecture = values.pop("model_type")
     values = _with_head(values, architecture, head)
     try:
-        settings: PretrainedConfig = AutoConfig.for_model(architecture, **values)
+        settings: PretrainedConfig = AutoConfig.for_model(model_type, **values)
     except (TypeError, ValueError, KeyError, StrictDataclassError) as error:
         message = f"transformers rejects the configuration: {printable(str(error))}"
         raise ProjectError(CODE, message, "correct model.config", "model.config") from error
     return settings
 
 
-def _with_head(values: dict[str, Any], architecture: str, head: Mapping[str, Any]) -> dict[str, Any]:
+def _refuse_other_padding(
+    pad_id: int | None, settings: Settings, architecture: Architecture, *, is_fresh: bool
+) -> None:
+    """Raise `ProjectError` MOD006 if positions would not begin where the weights have their first one."""
+    padding, expected = architecture.padding, architecture.first_position(settings) - 1
+    if padding is None or pad_id == expected:
+        return
+    # A fresh model may begin earlier: its table of positions then has rows to spare.
+    if is_fresh and not padding.is_fixed and pad_id is not None and pad_id < expected:
+        return
+    own = "no padding token" if pad_id is None else f"the padding token {pad_id}"
+    raise ProjectError(
+        CODE,
+        f"the tokenizer has {own}, but positions of this model begin after the id {expected} of its padding",
+        "set tokenizer.path to the tokenizer of the model",
+        "tokenizer",
+    )
+
+
+def _with_head(values: dict[str, Any], architecture: Architecture, head: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with those of a head, by the names of the architecture."""
     own = {name: value for name, value in head.items() if name != "pooling"}
-    if "pooling" in head and architecture == "modernbert":
-        own["classifier_pooling"] = CLASSIFIER_POOLING[head["pooling"]]
+    if theirs := architecture.poolings.get(head.get("pooling", "")):
+        own["classifier_pooling"] = theirs
     if "num_labels" in own:  # a config.json may have the labels of another task
         values = {name: value for name, value in values.items() if name not in ("id2label", "label2id")}
     return values | own
@@ -199,9 +234,7 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
 
 
 def _may_lack(model: PreTrainedModel, auto_class: str, name: str) -> bool:
-    base = f"{model.base_model_prefix}."
-    is_head = not name.startswith(base) or name.startswith(f"{base}pooler.")
-    return is_head and auto_class not in (MASKED, BARE)
+    return auto_class != MASKED and name.startswith(head_prefixes(model, auto_class))
 
 
 def read_model(

@@ -1,98 +1,77 @@
-"""Blocks and heads of transformers encoders, by architecture. Imports torch."""
+"""Blocks and heads of transformers encoders, by the table of architectures. Imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers.activations import ACT2FN
 
 from neobert.families.backbone import Head
-from neobert.optim.fused_rows import GATE_UP, PROJECTION, STACKED_QKV, WHOLE, Layout
+from neobert.families.hf.architecture import BARE, TEXTS, Architecture, head_parts
+from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.settings import Settings
 
-BARE, MASKED, TEXTS, TOKENS = (
-    "AutoModel",
-    "AutoModelForMaskedLM",
-    "AutoModelForSequenceClassification",
-    "AutoModelForTokenClassification",
-)
+Step = Callable[[Tensor], Tensor]
 
 
-CLASSIFIER_POOLING = {"cls": "cls", "avg": "mean"}
-"""Poolings of a ModernBERT, by their names in this project."""
-OWN_POOLING = {theirs: own for own, theirs in CLASSIFIER_POOLING.items()}
+def architecture_of(model: Any) -> Architecture:
+    """Return the architecture of a model."""
+    return ARCHITECTURES[model.config.model_type]
 
 
-class Parts(NamedTuple):
-    """Functions of a model of one architecture.
-
-    Attributes:
-        blocks: returns the blocks.
-        heads: return the head, by the auto class of the model.
-        layouts: return the layouts of a block's matrices by name, given the number of heads.
-    """
-
-    blocks: Callable[[Any], nn.ModuleList]
-    heads: Mapping[str, Callable[[Any], Head]]
-    layouts: Callable[[int], dict[str, Layout]]
-
-
-def _bert_of_texts(model: Any) -> Head:
-    def transform(pooled: Tensor) -> Tensor:
-        pooler = model.bert.pooler
-        features: Tensor = model.dropout(pooler.activation(pooler.dense(pooled)))
-        return features
-
-    return Head(model.classifier, transform, "cls")
-
-
-def _modernbert_classifier(model: Any, pooling: str | None) -> Head:
-    return Head(model.classifier, lambda hidden: model.drop(model.head(hidden)), pooling)
-
-
-def _of_bert(num_heads: int) -> dict[str, Layout]:
-    projections = [f"attention.self.{name}.weight" for name in ("query", "key", "value")]
-    others = ("attention.output.dense.weight", "intermediate.dense.weight", "output.dense.weight")
-    return dict.fromkeys(projections, Layout(PROJECTION, num_heads)) | dict.fromkeys(others, Layout(WHOLE))
-
-
-def _of_modernbert(num_heads: int) -> dict[str, Layout]:
-    whole = dict.fromkeys(("attn.Wo.weight", "mlp.Wo.weight"), Layout(WHOLE))
-    return {"attn.Wqkv.weight": Layout(STACKED_QKV, num_heads), "mlp.Wi.weight": Layout(GATE_UP)} | whole
-
-
-PARTS = {
-    "bert": Parts(
-        lambda model: model.base_model.encoder.layer,
-        {
-            MASKED: lambda model: Head(model.cls.predictions.decoder, model.cls.predictions.transform),
-            TEXTS: _bert_of_texts,
-            TOKENS: lambda model: Head(model.classifier, model.dropout),
-        },
-        _of_bert,
-    ),
-    "modernbert": Parts(
-        lambda model: model.base_model.layers,
-        {
-            MASKED: lambda model: Head(model.decoder, model.head),
-            TEXTS: lambda model: _modernbert_classifier(model, OWN_POOLING[model.config.classifier_pooling]),
-            TOKENS: lambda model: _modernbert_classifier(model, None),
-        },
-        _of_modernbert,
-    ),
-}
+def first_position(model: Any) -> int:
+    """Return the position of a document's first token in the embedding of positions."""
+    known = ARCHITECTURES.get(model.config.model_type)
+    return 0 if known is None else known.first_position(Settings(model.config.to_dict(), "", ""))
 
 
 def blocks_of(model: Any) -> nn.ModuleList:
     """Return the blocks of a model."""
-    return PARTS[model.config.model_type].blocks(model)
-
-
-def layouts_of(model: Any) -> dict[str, Layout]:
-    """Return the layouts of a block's matrices by their names in the block."""
-    return PARTS[model.config.model_type].layouts(model.config.num_attention_heads)
+    blocks: nn.ModuleList = model.base_model.get_submodule(architecture_of(model).blocks)
+    return blocks
 
 
 def head_of(model: Any, auto_class: str) -> Head | None:
     """Return the head of a model that an auto class built; None without one."""
-    return None if auto_class == BARE else PARTS[model.config.model_type].heads[auto_class](model)
+    if auto_class == BARE:
+        return None
+    architecture = architecture_of(model)
+    path = architecture.heads[auto_class]
+    steps = [_step(model, each) for each in path.steps]
+
+    def transform(hidden: Tensor) -> Tensor:
+        for step in steps:
+            hidden = step(hidden)
+        return hidden
+
+    pooling = _pooling_of(model, architecture) if auto_class == TEXTS else None
+    return Head(model.get_submodule(path.linear), transform, pooling)
+
+
+def head_prefixes(model: Any, auto_class: str) -> tuple[str, ...]:
+    """Return the name prefixes of the weights of a head; none without one."""
+    if auto_class == BARE:
+        return ()
+    architecture = architecture_of(model)
+    return tuple(f"{part}." for part in head_parts(architecture.prefix, architecture.heads[auto_class]))
+
+
+def _step(model: Any, name: str) -> Step:
+    if name == "dropout":
+        # Of the task: some architectures read the probability of the blocks, or have no dropout here.
+        probability = getattr(model.config, "classifier_dropout", None) or 0.0
+        return lambda hidden: F.dropout(hidden, probability, training=model.training)
+    if name.startswith("="):
+        activation: Step = ACT2FN[getattr(model.config, name[1:], name[1:])]
+        return activation
+    module: Step = model.get_submodule(name)
+    return module
+
+
+def _pooling_of(model: Any, architecture: Architecture) -> str:
+    by_theirs = {theirs: own for own, theirs in architecture.poolings.items()}
+    first, *_ = architecture.poolings
+    return by_theirs.get(getattr(model.config, "classifier_pooling", ""), first)

@@ -17,6 +17,7 @@ from neobert.printable import printable
 from neobert.runfiles.run_dir import CONFIG
 
 CODE = "MOD006"
+POSITIONS = "max_position_embeddings"
 MAX_FILE_BYTES = 2**20
 LARGEST = 2**31
 """Upper bound of every size; larger values are not sizes of a model."""
@@ -28,22 +29,24 @@ class Settings(NamedTuple):
     Attributes:
         place: file or section that error messages name.
         key: key of the section that names the file, or the architecture.
+        of_section: sizes that the section overrides, by its own names.
     """
 
     values: Mapping[str, Any]
     place: str
     key: str
+    of_section: Mapping[str, int] = {}
 
     @property
     def is_eager(self) -> bool:
         """Return whether transformers' eager attention is set, which stores the attention probabilities."""
         return self.values.get("attn_implementation") == "eager"
 
-    def size(self, name: str, default: int) -> int:
-        """Return a positive integer setting; `default` if it is missing or null. Raises `ProjectError`."""
+    def size(self, name: str, default: int, least: int = 1) -> int:
+        """Return an integer setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)
-        if type(value) is not int or not 0 < value < LARGEST:
-            raise self.wrong(name, "a positive integer")
+        if type(value) is not int or not least <= value < LARGEST:
+            raise self.wrong(name, "a positive integer" if least == 1 else f"an integer of at least {least}")
         return value
 
     def number(self, name: str, default: float) -> float:
@@ -76,12 +79,13 @@ class Settings(NamedTuple):
 
     def unsupported(self, architecture: str, supported: Sequence[str]) -> ProjectError:
         """Build the error for a model of another architecture."""
-        others = f"model.type hf trains encoders of type {' and '.join(supported)}"
         named = (
             f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
         )
-        hint = f"set {self.key} to a model of type {' or '.join(supported)}"
-        return ProjectError(CODE, f"architecture {named}: {others}", hint, self.key)
+        others = f"model.type hf trains encoders of type {', '.join(supported)}"
+        return ProjectError(
+            CODE, f"architecture {named}: {others}", f"set {self.key} to a model of one of them", self.key
+        )
 
     def _given(self, name: str, default: Any) -> Any:
         value = self.values.get(name)
@@ -89,7 +93,7 @@ class Settings(NamedTuple):
 
 
 def read_settings(section: HfModelConfig) -> Settings:
-    """Return the settings of the section's config.json or architecture, overridden by the section's sizes.
+    """Return the settings of the section's config.json or architecture, and the section's sizes.
 
     Raises `ProjectError` MOD006 if the file cannot be read, or if neither key is set.
     """
@@ -100,18 +104,17 @@ def read_settings(section: HfModelConfig) -> Settings:
     attention = {"attn_implementation": section.attention}
     if source is not None:
         file = _config_file(source)
-        values = {**_read(file, key), **given, **attention}
-        return Settings(values, "the section model" if given else str(file), key)
+        values = {**_read(file, key), **attention}
+        return Settings(values, "the section model" if given else str(file), key, given)
     if section.architecture is None:
         raise ProjectError(
             CODE,
             "model.type is hf, but neither model.config nor model.architecture is set",
-            "set model.config to a transformers config.json, or model.architecture to bert or modernbert",
+            "set model.config to a transformers config.json, or model.architecture to its model_type",
             "model.config",
         )
-    return Settings(
-        {"model_type": section.architecture, **given, **attention}, "the section model", "model.architecture"
-    )
+    values = {"model_type": section.architecture, **attention}
+    return Settings(values, "the section model", "model.architecture", given)
 
 
 def _config_file(source: str) -> Path:

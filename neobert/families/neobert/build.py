@@ -15,6 +15,7 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.export.weights import load_weights
 from neobert.families.attention import AttentionSpec
 from neobert.families.backbone import Backbone, Head
+from neobert.families.linear import GATE_UP, QKV, WHOLE, Layout
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.kernels.plain_attention import plain_attention
@@ -28,7 +29,6 @@ from neobert.model import (
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
-from neobert.optim.fused_rows import GATE_UP, QKV, WHOLE, Layout
 from neobert.parallel import World
 from neobert.plan.kernels import exchange_overlaps
 

@@ -6,12 +6,13 @@ L blocks, D hidden, F feed-forward width, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.families.attention import AttentionSpec
 from neobert.families.family import Family, Unsupported
+from neobert.families.linear import Linear
 from neobert.families.neobert.trained_settings import embedding_multiplier
 from neobert.families.shape import Kept, ModelShape, ParameterCount
 from neobert.kernel_table import BLOCKS, OWN_KERNELS, BlockKernel
@@ -33,6 +34,7 @@ def read_shape(model: ModelConfig, vocab_size: int, longest_row: int) -> ModelSh
         attention=attention_of(model),
         positions="rotary" if model.rope else "learned",
         max_positions=positions,
+        linear_layers=linear_layers(model),
         parameters=_parameters(model, vocab_size, positions),
         decoder_products=vocab_size * model.hidden_size,
         initial_rms=_initial_rms(model),
@@ -69,6 +71,15 @@ def feed_forward_width(model: ModelConfig) -> int:
     if model.hidden_act == "swiglu":
         return 8 * math.ceil(int(2 * model.intermediate_size / 3) / 8)
     return model.intermediate_size
+
+
+def linear_layers(model: ModelConfig) -> Mapping[str, Linear]:
+    """Return the linear layers of a block by the end of their name."""
+    hidden, width = model.hidden_size, feed_forward_width(model)
+    attention = {"qkv": Linear(hidden, 3 * hidden), "wo": Linear(hidden, hidden)}
+    if model.hidden_act == "swiglu":
+        return attention | {"w12": Linear(hidden, 2 * width), "w3": Linear(width, hidden)}
+    return attention | {"ffn.0": Linear(hidden, width), "ffn.2": Linear(width, hidden)}
 
 
 def _parameters(model: ModelConfig, vocab_size: int, positions: int) -> ParameterCount:

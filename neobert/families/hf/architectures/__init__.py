@@ -1,0 +1,1 @@
+"""Architectures of transformers encoders: one file each, and their table."""

@@ -1,0 +1,108 @@
+"""DeBERTa-v2 and v3: scores of content with content and with relative positions. Padded rows only.
+
+D hidden, S relative positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath
+from neobert.families.hf.post_norm import Sizes, post_norm_shape
+from neobert.families.hf.settings import Settings
+from neobert.families.linear import PROJECTION, Layout, Linear
+from neobert.families.shape import ModelShape
+
+LAYERS = (
+    "attention.self.query_proj",
+    "attention.self.key_proj",
+    "attention.self.value_proj",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+TERMS = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
+"""Projections of positions, by the scores that they are for."""
+
+
+def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
+    """Return the shape of a DeBERTa-v2."""
+    if settings.size("conv_kernel_size", 0, least=0):
+        raise settings.wrong("conv_kernel_size", "0: the convolution of the first block is not supported")
+    if not settings.flag("legacy", True):
+        raise settings.wrong("legacy", "true: the other head has no layer of its own for the vocabulary")
+    sizes = Sizes(
+        settings.size("hidden_size", 1536),
+        settings.size("num_hidden_layers", 24),
+        settings.size("num_attention_heads", 24),
+        settings.size("intermediate_size", 6144),
+    )
+    has_positions = settings.flag("position_biased_input", True)
+    found = post_norm_shape(
+        settings,
+        sizes,
+        LAYERS,
+        architecture="deberta-v2",
+        vocab_size=vocab_size,
+        max_positions=positions,
+        tables=(positions if has_positions else 0) + settings.size("type_vocab_size", 0, least=0),
+    )
+    return _with_relative_positions(found, settings) if settings.flag("relative_attention", False) else found
+
+
+def _with_relative_positions(found: ModelShape, settings: Settings) -> ModelShape:
+    hidden, layers, heads = found.hidden_size, found.num_layers, found.attention.heads
+    terms = [name for name in TERMS if name in _terms(settings)]
+    shared = settings.flag("share_att_key", False)
+    projections = () if shared else [TERMS[name] for name in terms]
+    linear = Linear(hidden, hidden, Layout(PROJECTION, heads))
+    distances = 2 * _span(settings, found.max_positions)
+    norm = 2 * hidden * ("layer_norm" in settings.text("norm_rel_ebd", "none"))
+    counted = found.parameters
+    return replace(
+        found,
+        positions="relative",
+        linear_layers={**found.linear_layers, **dict.fromkeys(projections, linear)},
+        parameters=replace(
+            counted,
+            # The projections are applied to the table of positions, once per microbatch.
+            embeddings=counted.embeddings + distances * hidden + layers * len(projections) * hidden * hidden,
+            vectors=counted.vectors + layers * len(projections) * hidden + norm,
+        ),
+        position_products=layers * len(terms) * distances * hidden,
+        # Keys and queries of positions are repeated for each row, here of the longest length.
+        kept={name: each._replace(values=each.values + 2 * hidden) for name, each in found.kept.items()},
+    )
+
+
+def _terms(settings: Settings) -> list[str]:
+    given = settings.values.get("pos_att_type") or []
+    terms = given.split("|") if isinstance(given, str) else given
+    if not isinstance(terms, list) or any(term not in TERMS for term in terms):
+        raise settings.wrong("pos_att_type", f"a list of {' and '.join(TERMS)}")
+    return terms
+
+
+def _span(settings: Settings, positions: int) -> int:
+    """Return the number of distances to one side: buckets of them, or one for each."""
+    buckets = settings.values.get("position_buckets", -1)
+    if type(buckets) is int and buckets > 0:
+        return buckets
+    most = settings.values.get("max_relative_positions", -1)
+    return most if type(most) is int and most > 0 else positions
+
+
+DEBERTA_V2 = Architecture(
+    shape=shape,
+    prefix="deberta.",
+    blocks="encoder.layer",
+    embedding="embeddings.word_embeddings",
+    heads={
+        MASKED: HeadPath("cls.predictions.decoder", ("cls.predictions.transform",)),
+        TEXTS: HeadPath("classifier", ("pooler.dense", "=pooler_hidden_act", "dropout")),
+        TOKENS: HeadPath("classifier", ("dropout",)),
+    },
+    attention_dropout=("attention_probs_dropout_prob", 0.1),
+    packs=False,
+    without_masked_head="that of a published DeBERTa-v3 is not one which transformers loads",
+)

@@ -1,0 +1,44 @@
+"""RoBERTa, XLM-R and CamemBERT: blocks of a BERT, with positions that begin after the padding token's id."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath, Padding
+from neobert.families.hf.post_norm import OF_BERT, bert_sizes, post_norm_shape
+from neobert.families.hf.settings import Settings
+from neobert.families.shape import ModelShape
+
+
+def shape(settings: Settings, vocab_size: int, positions: int, *, architecture: str) -> ModelShape:
+    """Return the shape of a RoBERTa, whose embedding of positions has rows that no token uses."""
+    unused = 1 + settings.size("pad_token_id", PADDING.token_id, least=0)
+    return post_norm_shape(
+        settings,
+        bert_sizes(settings),
+        OF_BERT,
+        architecture=architecture,
+        vocab_size=vocab_size,
+        max_positions=positions,
+        tables=unused + positions + settings.size("type_vocab_size", 2),
+    )
+
+
+PADDING = Padding(1)
+ROBERTA, XLM_ROBERTA, CAMEMBERT = (
+    Architecture(
+        shape=partial(shape, architecture=name),
+        prefix="roberta.",
+        blocks="encoder.layer",
+        embedding="embeddings.word_embeddings",
+        positions="embeddings.position_embeddings",
+        heads={
+            MASKED: HeadPath("lm_head.decoder", ("lm_head.dense", "=gelu", "lm_head.layer_norm")),
+            TEXTS: HeadPath("classifier.out_proj", ("dropout", "classifier.dense", "=tanh", "dropout")),
+            TOKENS: HeadPath("classifier", ("dropout",)),
+        },
+        attention_dropout=("attention_probs_dropout_prob", 0.1),
+        padding=PADDING,
+    )
+    for name in ("roberta", "xlm-roberta", "camembert")
+)
