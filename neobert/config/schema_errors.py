@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, get_origin
 
 from neobert.config.annotations import (
@@ -25,6 +25,7 @@ from neobert.config.migrated_keys import NO_SUCH, advice_for_key, advice_for_val
 from neobert.config.nodes import Flaw, Node, Path, children, find, join, nearest, plain
 from neobert.config.removed_keys import REMOVED
 from neobert.config.schema import RunConfig
+from neobert.config.spelling import misspelt
 from neobert.config.yaml_reader import read_number
 
 HABITS = {"yes": "true", "y": "true", "on": "true", "no": "false", "n": "false", "off": "false"}
@@ -201,7 +202,8 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if is_section(bare) and isinstance(value, str):
         return _hint_glued(value) or _hint_section(value, bare, path, schema)
     if choices := choices_of(annotation):
-        near = closest(str(value), list(choices))
+        text = value[0] if isinstance(value, list) and len(value) == 1 else value
+        near = _choice_meant(str(text), choices)
         return f"did you mean {near}?" if near else f"write {' or '.join(choices)}"
     if value == "None":
         way_out = "write null" if is_optional else _hint_null(describe_field(path, schema))
@@ -215,6 +217,13 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
     if bare is bool and value in (0, 1):
         return f"write {'true' if value else 'false'}"
     return ""
+
+
+def _choice_meant(value: str, choices: Sequence[str]) -> str:
+    """Return the only choice that begins with a text, or that it misspells: another name is not a misspelling."""
+    longer = [each for each in choices if each.startswith(value)] if value else []
+    names = {each.replace("-", "_"): each for each in choices}
+    return longer[0] if len(longer) == 1 else names.get(misspelt(value, names), "")
 
 
 def _hint_section(value: str, section: Any, path: Path, schema: type[Any]) -> str:

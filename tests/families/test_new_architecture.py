@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import get_args
 
-from neobert.config import from_dict
+import pytest
+
+from neobert.config import ConfigError, from_dict
 from neobert.config.schema.model import Architecture
 from neobert.families.hf import spec
 from neobert.families.hf.architecture import TEXTS
@@ -31,3 +33,17 @@ def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
     assert [(key, problem) for key, problem, _ in spec.unsupported(CONFIG)] == [
         ("task", "transformers has no head of this architecture for classification")
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"),
+    [
+        ("albert", f"write {' or '.join(ARCHITECTURES)}"),
+        ("deberta", "did you mean deberta-v2?"),
+        ("xlm_roberta", "did you mean xlm-roberta?"),
+    ],
+)
+def test_another_architecture_is_not_taken_for_a_misspelling(written, hint):
+    with pytest.raises(ConfigError, match="expects one of bert, modernbert, roberta, ") as caught:
+        from_dict({"model": {"type": "hf", "architecture": written}})
+    assert [issue.hint for issue in caught.value.issues] == [hint]

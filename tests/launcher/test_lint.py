@@ -678,5 +678,5 @@ def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any,
     (path.parent / "qwen" / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
     (finding,) = command("lint", path, *AS_JSON).json["findings"]
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
-    assert "encoders of type bert and modernbert" in finding["message"]
-    assert finding["hint"] == "set model.config to a model of type bert or modernbert"
+    assert "encoders of type bert, modernbert, roberta, " in finding["message"]
+    assert finding["hint"] == "set model.config to a model of one of them"

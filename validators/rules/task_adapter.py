@@ -23,8 +23,8 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """An adapter that the model's layers, its weights, the optimizer or the distributed mode do not support.
 
     ## What it does
-    With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks, that
-    `adapter.r` is below the smaller side of each of them, that `model.pretrained_checkpoint` is set, that the
+    With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks (`qkv`
+    of a NeoBERT, `query` of a BERT), that `adapter.r` is below the smaller side of each of them, that `model.pretrained_checkpoint` is set, that the
     optimizer is not Muon, and that the ranks hold replicas of the model. Warns if `adapter.alpha / adapter.r`
     is above 64.
 
