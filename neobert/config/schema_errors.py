@@ -220,7 +220,7 @@ def _hint_value(value: object, annotation: Any, path: Path, schema: type[Any]) -
 
 
 def _choice_meant(value: str, choices: Sequence[str]) -> str:
-    """Return the only choice that begins with a text, or that it misspells: another name is not a misspelling."""
+    """Return the only choice that begins with a text, or the one that it misspells."""
     longer = [each for each in choices if each.startswith(value)] if value else []
     names = {each.replace("-", "_"): each for each in choices}
     return longer[0] if len(longer) == 1 else names.get(misspelt(value, names), "")

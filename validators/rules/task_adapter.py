@@ -24,8 +24,9 @@ def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
 
     ## What it does
     With `adapter.type: lora`, requires that `adapter.target_modules` names linear layers of the blocks (`qkv`
-    of a NeoBERT, `query` of a BERT), that `adapter.r` is below the smaller side of each of them, that `model.pretrained_checkpoint` is set, that the
-    optimizer is not Muon, and that the ranks hold replicas of the model. Warns if `adapter.alpha / adapter.r`
+    of a NeoBERT, `query` of a BERT), that `adapter.r` is below the smaller side of each of them, that
+    `model.pretrained_checkpoint` is set, that the optimizer is not Muon, and that the ranks hold replicas of
+    the model. Warns if `adapter.alpha / adapter.r`
     is above 64.
 
     ## Why is this bad?

@@ -24,6 +24,6 @@ class AdapterConfig:
     dropout: Beta = key(0.0, "Dropout probability on the input of each adapter.", affects="numerics")
     target_modules: tuple[NonEmpty, ...] | None = key(
         None,
-        "Linear layers of the blocks that get an adapter, such as [qkv, wo], or [query, value] in a BERT; null: all.",
+        "Linear layers of the blocks that get an adapter: [qkv, wo], or in a BERT [query, value]; null: all.",
         affects="model",
     )

@@ -91,7 +91,7 @@ def post_norm_shape(
         max_positions=max_positions,
         linear_layers=linear_layers,
         parameters=ParameterCount(
-            # The projection of embeddings is no part of a block, but its products have the same cost.
+            # The projection of embeddings, before the blocks, costs what a product of the blocks costs.
             linear=layers * sum(each.inputs * each.outputs for each in linear_layers.values()) + projection,
             vectors=layers * (9 * hidden + width) + 2 * embedded + (hidden if projection else 0),
             embeddings=(vocab_size + tables) * embedded,
