@@ -11,7 +11,8 @@ from launcher.terminal.fold import fold
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_count, show_duration, show_mib, show_number
 from neobert.config.corpora import corpora_of, label_of, token_shares
-from neobert.config.schema import DatasetConfig
+from neobert.config.optimizers import OPTIMIZERS
+from neobert.config.schema import DatasetConfig, OptimizerConfig
 from neobert.families.table import requested_rows
 from neobert.plan import Derived, Plan
 from neobert.plan.remaining import Remaining
@@ -49,12 +50,27 @@ def _rows(run: ResolvedRun, plan: Plan, left: Remaining, texts: Sequence[Mapping
     yield from decision_rows(plan, left)
     yield _row("checkpoint", show_mib(plan.checkpoint_mib.value), plan.checkpoint_mib)
     yield _row("checkpoints kept", show_mib(plan.checkpoint_tree_mib.value), plan.checkpoint_tree_mib)
+    yield from _rate_rows(run.config.optimizer, plan)
+
+
+def _rate_rows(optimizer: OptimizerConfig, plan: Plan) -> Iterator[Row]:
+    """Yield the learning rate at the start, peak, middle and end: with Muon, for each of its two rules."""
+    if not OPTIMIZERS[optimizer.name].matrices_by_muon:
+        yield _rate_row("learning rate", optimizer.lr, optimizer.lr, plan)
+        return
+    muon = optimizer.muon_lr or optimizer.lr
+    yield _rate_row("learning rate, Muon", muon, optimizer.lr, plan, " (matrices of the blocks)")
+    yield _rate_row("learning rate, AdamW", optimizer.lr, optimizer.lr, plan, " (all other weights)")
+
+
+def _rate_row(name: str, peak: float, planned_peak: float, plan: Plan, trained: str = "") -> Row:
+    """Return a row of rates; `planned_peak` is the peak of the plan's rates, which are proportional to it."""
     first, halfway, last = (
-        show_number(rate.value, 3)
+        show_number(rate.value * peak / planned_peak, 3)
         for rate in (plan.learning_rate_first, plan.learning_rate_middle, plan.learning_rate_last)
     )
-    shown = f"{first} -> peak {show_number(run.config.optimizer.lr, 3)} -> halfway {halfway} -> {last}"
-    yield "learning rate", shown, plan.learning_rate_middle.reason
+    shown = f"{first} -> peak {show_number(peak, 3)} -> halfway {halfway} -> {last}{trained}"
+    return name, shown, plan.learning_rate_middle.reason
 
 
 def _size_rows(

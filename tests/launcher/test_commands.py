@@ -104,8 +104,16 @@ def test_plan_has_reasons(command: Callable[..., Any]) -> None:
     assert plan["world_size"]["value"] == 1
     assert all(item["reason"] for item in plan.values())
     text = command("plan", "-p", "a100-prod", "--verbose", "--guard.price_per_gpu_hour", "2").out
-    for name in ("model", "work at risk", "checkpoint", "learning rate", "cost", "memory per device"):
+    for name in ("model", "work at risk", "checkpoint", "learning rate, AdamW", "cost", "memory per device"):
         assert f"\n  {name}: " in text
+
+
+def test_plan_shows_the_rates_of_both_rules_of_muon(command: Callable[..., Any]) -> None:
+    words = ("plan", "-p", "cpu-demo", "--optimizer.lr=0.001")
+    muon = command(*words, "--optimizer.name=muon", "--optimizer.muon_lr=0.02").out
+    assert re.search(r"rate, Muon +2e-06 -> peak 0.02 -> .* \(matrices of the blocks\)\n", muon)
+    assert re.search(r"rate, AdamW +1e-07 -> peak 0.001 -> .* \(all other weights\)\n", muon)
+    assert re.search(r"learning rate +1e-07 -> peak 0.001 -> ", command(*words, "--optimizer.name=lion").out)
 
 
 def test_plan_refuses_what_lint_refuses(command: Callable[..., Any]) -> None:
