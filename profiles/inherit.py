@@ -35,7 +35,7 @@ def profile_files() -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in [*sorted(SHIPPED.glob("*/*.yaml")), *_user_files()]:
         first = files.setdefault(path.stem, path)
-        if first.resolve() != path.resolve():
+        if first is not path and first.resolve() != path.resolve():
             message = f"profile name {path.stem} is already used by {_shown(first)}"
             raise identity_error(message, "rename the file and its about.name", _shown(path))
     return files
@@ -52,8 +52,8 @@ def _user_folders() -> list[Path]:
 def is_shipped(file: str) -> bool:
     """Return whether a profile file belongs to this project, by its own path or by its link target."""
     path = Path(file)
-    own, target = Path(os.path.abspath(path)), path.resolve()
-    return own.is_relative_to(SHIPPED) or target.is_relative_to(SHIPPED.resolve())
+    own = Path(os.path.abspath(path))
+    return own.is_relative_to(SHIPPED) or path.resolve().is_relative_to(SHIPPED.resolve())
 
 
 def find_profile(name: str, place: str = "") -> Path:

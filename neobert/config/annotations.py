@@ -19,6 +19,7 @@ TAG = "type"
 NOT_GIVEN = object()
 
 
+@cache
 def unwrap(annotation: Any) -> tuple[Any, bool]:
     """Return the annotation without its bounds and without None, and whether None is allowed."""
     is_optional = False

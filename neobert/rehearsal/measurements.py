@@ -184,7 +184,7 @@ def is_bystander(module: str) -> bool:
 def recording_reads() -> Iterator[set[str]]:
     """Collect the dotted config keys that this process reads inside the `with` block."""
     seen: set[str] = set()
-    slots = [(kind, name, vars(kind)[name], key) for kind, name, key in _keys(RunConfig, "")]
+    slots = [(kind, name, kind.__dict__[name], key) for kind, name, key in _keys(RunConfig, "")]
     for kind, name, slot, key in slots:
         setattr(kind, name, _Recorded(slot, key, seen))
     try:
@@ -201,8 +201,7 @@ def _keys(kind: Any, prefix: str) -> Iterator[tuple[Any, str, str]]:
         for member in members:
             yield from _keys(member, f"{prefix}{field.name}.")
         if not members:
-            holder = next(each for each in kind.__mro__ if field.name in vars(each))
-            yield holder, field.name, f"{prefix}{field.name}"
+            yield kind, field.name, f"{prefix}{field.name}"
 
 
 def describe(worst: WorstCase) -> dict[str, Any]:

@@ -7,8 +7,8 @@ lists it. Bounds and closed sets are checked at hydration; relations between key
 
 # ruff: noqa: RUF009  (key() and section() build fields, which is what belongs in a class body)
 
-from dataclasses import dataclass, field, make_dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from neobert.config.schema.adapter import AdapterConfig
 from neobert.config.schema.data import (
@@ -51,6 +51,8 @@ else:  # type checkers reject a computed Literal
     TaskName = Literal[tuple(TASKS)]
     TrackerName = Literal[TRACKER_NAMES]
 
+T = TypeVar("T")
+
 __all__ = [
     "EFFECTS",
     "PER_KEY",
@@ -83,9 +85,19 @@ __all__ = [
 ]
 
 
+def with_sections_of_tasks(kind: type[T]) -> type[T]:
+    """Add the section of each task that has one to a class, under the task's name."""
+    for task in TASKS.values():
+        if task.section:
+            kind.__annotations__[task.name] = task.section
+            setattr(kind, task.name, section(task.section, task.about, affects=PER_KEY))
+    return kind
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SharedConfig:
-    """Configuration of one run, without the sections of single tasks."""
+@with_sections_of_tasks
+class RunConfig:
+    """Configuration of one run; `TaskKeys.of` returns the section of a task."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
@@ -123,24 +135,5 @@ class SharedConfig:
         (), "Accepted findings, with a reason and an expiry date.", affects="limits"
     )
 
-
-if TYPE_CHECKING:
-
-    class RunConfig(SharedConfig):
-        """Configuration of one run; `TaskKeys.of` returns the section of a task."""
-else:
-    RunConfig = make_dataclass(
-        "RunConfig",
-        [
-            (task.name, task.section, section(task.section, task.about, affects=PER_KEY))
-            for task in TASKS.values()
-            if task.section
-        ],
-        bases=(SharedConfig,),
-        namespace={"__module__": __name__, "__doc__": "Configuration of one run."},
-        frozen=True,
-        slots=True,
-        kw_only=True,
-    )
 
 require_effects(RunConfig)
