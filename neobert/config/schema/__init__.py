@@ -97,7 +97,7 @@ def with_sections_of_tasks(kind: type[T]) -> type[T]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 @with_sections_of_tasks
 class RunConfig:
-    """Configuration of one run; `TaskKeys.of` returns the section of a task."""
+    """Configuration of one run."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
