@@ -1,6 +1,6 @@
 """Useful tokens per second of this trainer against Hugging Face's ModernBERT of the same shape, on one GPU.
 
-    python benchmarks/against_modernbert.py WORK_DIR [--seconds 540] [--output DIR]
+    python benchmarks/against_modernbert.py WORK_DIR [--peers ...] [--output DIR]
 
 One process, in rounds of seconds in turn, so that the same power limit applies to all. Ours is the real
 trainer's step with its data path, finite check and schedule, once for each of `--kernels`; `torch` is the
@@ -67,10 +67,8 @@ ORDER = (
     "grouped bfloat16",
     "flattened bfloat16",
 )
-"""Peers by importance: those that do not fit into the time are left out."""
+"""Peers by importance."""
 OURS, CONTROL = "ours", "torch"
-COMPILE_S = 75.0
-"""Of one side, at most."""
 
 
 class OurStep:
@@ -122,7 +120,7 @@ def build_peers(
 
 
 def warm_up(
-    builders: Mapping[str, Callable[[], Step]], num_layers: int, has_time: Callable[[], bool] = lambda: True
+    builders: Mapping[str, Callable[[], Step]], num_layers: int
 ) -> tuple[dict[str, Step], dict[str, Any]]:
     """Build, compile and profile all sides; return those that work, and what is known of each.
 
@@ -130,9 +128,6 @@ def warm_up(
     """
     steps, notes = {}, {}
     for name, build in builders.items():
-        if not has_time():
-            notes[name] = {"skipped": "no time left"}
-            continue
         free_memory()
         started_s = time.perf_counter()
         try:
@@ -185,7 +180,6 @@ def contest(
     backend: str,
     kernels: Sequence[str] = ("triton", CONTROL),
     names: Sequence[str] = ORDER,
-    has_time: Callable[[], bool] = lambda: True,
     keep: Callable[[dict[str, list[float]], dict[str, Any]], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Build all, measure them in turns, and return the results."""
@@ -202,7 +196,7 @@ def contest(
     builders |= dict([first]) | ({f"{OURS} {CONTROL}": control} if control else {}) | dict(others)
     detail: dict[str, Any] = {"candidates": candidates}
     try:
-        steps, notes = warm_up(builders, size.num_layers, has_time)
+        steps, notes = warm_up(builders, size.num_layers)
         models = {name: step.model for name, step in steps.items()}
         detail |= {"notes": notes, "shapes": shapes(models)}
         detail["own_kernels"] = {name: notes[name]["kernels"] for name in steps if name.startswith(OURS)}
@@ -261,19 +255,12 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--round-seconds", type=float, default=2.5, help="of each side in a round")
-    parser.add_argument("--seconds", type=float, default=1e9, help="leave out what would end later")
     parser.add_argument("--kernels", nargs="+", default=["triton", CONTROL], help="of this trainer")
     parser.add_argument("--peers", nargs="+", choices=ORDER, default=list(ORDER))
     parser.add_argument("--output", type=Path, help="folder of the JSON files")
     chosen = parser.parse_args()
-    begun_s = time.perf_counter()
     work = chosen.work.resolve()
     write_text(work, FULL)
-    num_sides = len(chosen.kernels) + len(chosen.peers)
-    measured_s = (chosen.round_seconds + 0.5) * chosen.rounds * num_sides
-
-    def has_time() -> bool:
-        return time.perf_counter() - begun_s + COMPILE_S + measured_s < chosen.seconds
 
     def keep(rates: dict[str, list[float]], detail: dict[str, Any]) -> None:
         if chosen.output:
@@ -287,7 +274,6 @@ def main() -> None:
         "inductor",
         chosen.kernels,
         chosen.peers,
-        has_time,
         keep,
     )
     print(table(found))

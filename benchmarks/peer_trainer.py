@@ -25,13 +25,16 @@ import numpy as np
 import torch
 from held_out import MASK_ID, NUM_SPECIAL, PAD_ID, evaluate, full_rows
 from model_sizes import SIZES
+from peers import modernbert
 from peers.attention import CANDIDATES, fastest
 from peers.kernels import require_fused_attention, summary
 from peers.optimizers import MuonAndAdamW
 from peers.profiled import Profiled
 from step_clock import UNTIMED, StepClock
 from torch.utils.data import Dataset
-from transformers import ModernBertConfig, ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import ModernBertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
+
+from neobert.config.schema import ModelConfig
 
 ROW_LENGTH, IGNORED, NUM_TOKENS, VOCABULARY = 512, -100, 30_522, 30_528
 """The vocabulary is that of the tokenizer, rounded up."""
@@ -98,23 +101,16 @@ class Timing(TrainerCallback):
 
 def build(size: str, implementation: str = "sdpa") -> ModernBertForMaskedLM:
     layers, hidden = SIZES[size]
-    markers = {"bos_token_id": 101, "eos_token_id": 102, "cls_token_id": 101, "sep_token_id": 102}
-    config = ModernBertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden,
-        intermediate_size=8 * hidden // 3 // 64 * 64,
+    shape = ModelConfig(
         num_hidden_layers=layers,
+        hidden_size=hidden,
         num_attention_heads=hidden // 64,
+        intermediate_size=3 * (8 * hidden // 3 // 64 * 64) // 2,
         max_position_embeddings=ROW_LENGTH,
-        layer_types=["full_attention"] * layers,
-        rope_parameters={"full_attention": dict(ROTARY), "sliding_attention": dict(ROTARY)},
         tie_word_embeddings=True,
-        sparse_prediction=True,
-        pad_token_id=0,
-        attn_implementation=implementation,
-        **markers,
     )
-    return ModernBertForMaskedLM(config)
+    rotary = {"full_attention": dict(ROTARY), "sliding_attention": dict(ROTARY)}
+    return modernbert.build(shape, VOCABULARY, 0, implementation, rope_parameters=rotary)
 
 
 def arguments(recipe: Mapping[str, Any], rows: int, folder: str) -> TrainingArguments:
