@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launcher.rundir.directory import is_of_earlier_session
-from launcher.rundir.records import MetricsTail, Record, last_beat, read_json, stamp
+from launcher.rundir.records import MetricsTail, Record, last_beat, read_json
 from launcher.terminal.metric_text import metric_text
 from launcher.terminal.values import UNKNOWN, show_count, show_duration, show_mib
 from neobert.metric_names import EVAL, PACE, TRAIN_LOSS
@@ -23,8 +23,6 @@ class Watch:
     max_steps: int | None = None
     metrics: MetricsTail = field(init=False)
     _before: Record = field(init=False)
-    _manifest: Record = field(default_factory=dict, init=False)
-    _manifest_stamp: tuple[int, int] | None = field(default=None, init=False)
     _shown_warnings: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -35,10 +33,8 @@ class Watch:
     def heartbeat(self) -> Record:
         """Return the newest heartbeat of rank 0 of this session; empty before the first."""
         beat = last_beat(self.folder, 0)
-        if (newest := stamp(self.folder / MANIFEST)) != self._manifest_stamp:
-            self._manifest_stamp, self._manifest = newest, read_json(self.folder / MANIFEST)
-        is_earlier = _is_earlier(beat, self._before) or is_of_earlier_session(beat, self._manifest)
-        return {} if is_earlier else beat
+        is_earlier = _is_earlier(beat, self._before)
+        return {} if is_earlier or is_of_earlier_session(beat, read_json(self.folder / MANIFEST)) else beat
 
     def new_warnings(self, beat: Record) -> list[str]:
         """Return the messages of new kinds of warnings."""

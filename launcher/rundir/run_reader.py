@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -20,7 +20,6 @@ from launcher.rundir.records import (
     read_json,
     read_outcome,
     reason_of,
-    stamp,
 )
 from launcher.rundir.run_history import RunHistory
 from launcher.rundir.run_status import History, RunStatus, age_of, read_status
@@ -30,20 +29,17 @@ from neobert.runfiles.run_dir import (
     METRICS,
     OUTCOME,
     RESOLVED,
-    heartbeat_path,
     ranks_with_heartbeat,
 )
 from neobert.runfiles.samples import FILE_NAME as SAMPLES
 from neobert.runfiles.samples import Samples, parse_samples
 
 MOST_RANKS = 1024
-RANKS_EVERY_S = 10.0
 OUTCOME_STANDS_S = 10.0
 """Between a failure and the restart, the outcome of the failed session exists briefly."""
 
 
-@dataclass(slots=True)
-class RankView:
+class RankView(NamedTuple):
     """Newest heartbeat of a rank, and its age in seconds."""
 
     beat: Record
@@ -91,9 +87,6 @@ class RunReader:
     history: RunHistory = field(init=False)
     _tail: MetricsTail = field(init=False)
     _evaluations: list[Record] = field(init=False)
-    _ranks: dict[int, RankView] = field(default_factory=dict, init=False)
-    _stamps: dict[int, tuple[int, int] | None] = field(default_factory=dict, init=False)
-    _listed_at_s: float | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         path = self.folder / METRICS
@@ -107,12 +100,11 @@ class RunReader:
         """Read new content of the files and return the current state."""
         now = datetime.now(UTC)
         self._read_metrics()
-        self._read_ranks(now)
         config, manifest = read_json(self.folder / RESOLVED), read_json(self.folder / MANIFEST)
         outcome = read_outcome(self.folder)
         return Snapshot(
             status=read_status(self.folder, now, History(evaluations=self._evaluations)),
-            ranks={rank: view for rank, view in self._ranks.items() if rank < _num_ranks(config)},
+            ranks=self._read_ranks(_num_ranks(config), now),
             history=self.history,
             restarts=[entry for entry in list_in(manifest, "restarts") if isinstance(entry, dict)],
             config=config,
@@ -129,19 +121,10 @@ class RunReader:
             if any(name.startswith(EVAL) for name in row):
                 self._evaluations.append(row)
 
-    def _read_ranks(self, now: datetime) -> None:
-        """Read heartbeats that have changed; look for new ranks every `RANKS_EVERY_S` seconds."""
-        now_s = time.monotonic()
-        if self._listed_at_s is None or now_s - self._listed_at_s > RANKS_EVERY_S or not self._ranks:
-            self._listed_at_s = now_s
-            for rank in ranks_with_heartbeat(self.folder)[:MOST_RANKS]:
-                self._ranks.setdefault(rank, RankView({}, None))
-        for rank, view in self._ranks.items():
-            newest = stamp(heartbeat_path(self.folder, rank))
-            if newest != self._stamps.get(rank) or newest is None:
-                self._stamps[rank] = newest
-                view.beat = last_beat(self.folder, rank)
-            view.age_s = age_of(view.beat, now)
+    def _read_ranks(self, num_ranks: float, now: datetime) -> dict[int, RankView]:
+        ranks = [rank for rank in ranks_with_heartbeat(self.folder)[:MOST_RANKS] if rank < num_ranks]
+        beats = {rank: last_beat(self.folder, rank) for rank in ranks}
+        return {rank: RankView(beat, age_of(beat, now)) for rank, beat in beats.items()}
 
     def _is_over(self, manifest: Record) -> bool:
         """Return whether the outcome is final.
