@@ -101,7 +101,7 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
         if hash(document) in wanted:
             shared.add(hash(document))
     return {
-        "eval_documents": min(prepared.eval.num_segments, MOST_DOCUMENTS),
+        "eval_documents": min(len(prepared.eval), MOST_DOCUMENTS),
         "train_documents": compared,
         "shared_share": sum(wanted[each] for each in shared) / max(1, sum(wanted.values())),
     }
@@ -116,9 +116,9 @@ def _documents(prepared: PreparedData) -> TokenStore | None:
 
 def _contents(store: TokenStore, most: int) -> Iterator[bytes]:
     """Yield the tokens of up to `most` documents as bytes of 64-bit integers, whatever the store's dtype."""
-    stride = -(-store.num_segments // most)
-    for number in range(0, store.num_segments, stride):
-        yield store.segment(number).astype("<i8").tobytes()
+    stride = -(-len(store) // most)
+    for number in range(0, len(store), stride):
+        yield store.example(number).astype("<i8").tobytes()
 
 
 @contextmanager

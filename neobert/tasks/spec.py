@@ -39,7 +39,7 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
     },
-    "pairs": {**NO_MASKS, **NO_LOGITS},
+    "pairs": {**NO_MASKS, **NO_LOGITS, **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut")},
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 LABELS_ONLY = frozenset({"adapter"})

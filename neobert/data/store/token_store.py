@@ -98,6 +98,11 @@ class TokenStore:
         """Return the tokens of one segment."""
         return self.tokens[self.offsets[number] : self.offsets[number + 1]]
 
+    def example(self, number: int) -> NDArray[np.unsignedinteger]:
+        """Return the tokens of one example."""
+        first, stop = self.offsets[self._firsts(np.array([number, number + 1]))]
+        return self.tokens[first:stop]
+
     def gather(self, examples: NDArray[np.int64], sample_offset: int | NDArray[np.int64] = 0) -> Segments:
         """Read the segments of these examples, int64 [n]; n may be 0.
 
