@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import ConfigError, to_dict
@@ -121,7 +121,6 @@ def test_no_name_and_no_value_break_the_reading(read: Read) -> None:
 SCALARS = st.sampled_from(["0", "-1", "true", "fp32", "1e-3", "[]", "a b", "null"])
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.sampled_from(sorted({*table()["names"], *(key.rpartition(".")[2] for key in all_keys())})), SCALARS

@@ -478,7 +478,7 @@ def test_each_pixel_keeps_its_extremes(points: list[tuple[int, Any]], pixels: in
 
 def test_memory_does_not_grow_with_the_history(run_dir: Path) -> None:
     peaks = []
-    for num_rows in (4_000, 16_000):
+    for num_rows in (2_000, 8_000):
         write_rows(run_dir, [row(step) for step in range(num_rows)])
         tracemalloc.start()
         history = read_history(run_dir, ONE_RANK)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.lint.discovery import discover, left_out_because
@@ -608,7 +608,6 @@ LINES = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["trainer", "training", "optimizer"]), LINES, st.sampled_from(["\n", "\r\n"]))
 def test_fix_never_adds_a_problem_or_loses_a_setting(
     tmp_path_factory: pytest.TempPathFactory, section: str, lines: list[tuple[str, str, str]], end: str

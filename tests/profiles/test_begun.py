@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import to_dict
@@ -65,7 +65,6 @@ def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/
 
 
 @given(profile_was=values(), user=values(4))
-@settings(max_examples=60, deadline=None)
 def test_the_same_command_continues_with_the_values_it_began_with(profile_was: Values, user: Values) -> None:
     old = begun(profile_was, user)
     continued = resolve_run("cpu", (), arguments(user), begun=old)
@@ -77,7 +76,6 @@ def test_the_same_command_continues_with_the_values_it_began_with(profile_was: V
 
 
 @given(profile_was=values(), user=values(4))
-@settings(max_examples=30, deadline=None)
 def test_a_run_that_was_continued_once_continues_again(profile_was: Values, user: Values) -> None:
     first = resolve_run("cpu", (), arguments(user), begun=begun(profile_was, user))
     origins = {key: asdict(each) for key, each in first.origins.items()}
@@ -88,7 +86,6 @@ def test_a_run_that_was_continued_once_continues_again(profile_was: Values, user
 
 
 @given(profile_was=values(), user=values(4), now=values(4))
-@settings(max_examples=60, deadline=None)
 def test_what_the_user_sets_or_no_longer_sets_is_as_today(
     profile_was: Values, user: Values, now: Values
 ) -> None:
