@@ -293,16 +293,6 @@ def test_a_receipt_that_the_launch_goes_by_stays(
 
 
 @pytest.mark.child
-def test_another_run_s_receipt_stays(command: Callable[..., Any], seen: list[bool]) -> None:
-    command(*FIRST)
-    before = RECEIPT.read_bytes()
-    command(*FIRST, "--set", "seed=8")
-    assert seen[2], "while the other run was checked"
-    (moved,) = Path().glob("run.old-*")
-    assert (moved / RECEIPT.name).read_bytes() == before
-
-
-@pytest.mark.child
 def test_a_receipt_in_a_folder_that_no_launch_made_stays(
     command: Callable[..., Any], seen: list[bool]
 ) -> None:

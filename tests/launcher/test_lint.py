@@ -32,19 +32,6 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def test_a_folder_gives_its_run_files_in_order(tmp_path: Path) -> None:
-    run = write(tmp_path / "b" / "run.yaml", PROD)
-    toml = write(tmp_path / "a" / "run.toml", "[trainer]\nmax_steps = 5\n")
-    profile = write(tmp_path / "own.yml", "about:\n  name: own\n")
-    write(tmp_path / "workflow.yaml", "name: ci\non: push\njobs: {}\n")
-    write(tmp_path / "pyproject.toml", '[project]\nname = "x"\n[tool.ruff]\nline-length = 1\n')
-    write(tmp_path / ".hidden" / "run.yaml", PROD)
-    write(tmp_path / "notes.txt", PROD)
-    found = discover([tmp_path])
-    assert found.files == (profile, toml, run)
-    assert [other.path.name for other in found.left_out] == ["pyproject.toml", "workflow.yaml"]
-
-
 def test_files_are_taken_once(tmp_path: Path) -> None:
     other = write(tmp_path / "workflow.yaml", "name: ci\n")
     run = write(tmp_path / "run.yaml", PROD)
@@ -79,20 +66,6 @@ def test_a_file_named_by_a_hook_is_judged_unless_it_is_clearly_another_tool_s(
     assert discover([path]).files == (path,), "named by hand"
     monkeypatch.setenv("PRE_COMMIT", "1")
     assert (discover([path]).files == (path,)) is is_judged
-
-
-NESTED = "experiment:\n  profile: cpu\n  dataset: {path: text.txt}\n  trainer: {max_stps: 10}\n"
-
-
-@pytest.mark.parametrize("output_format", ["text", "json", "junit", "sarif", "github"])
-def test_a_file_named_by_hand_that_is_no_run_file_is_an_error(
-    output_format: str, command: Callable[..., Any], tmp_path: Path
-) -> None:
-    nested = write(tmp_path / "nested.yaml", NESTED)
-    answer = command("lint", nested, "--output-format", output_format)
-    assert answer.code == 1
-    assert "experiment is not a key" in answer.out
-    assert "move the sections of experiment to the top level" in answer.out
 
 
 def test_a_hook_that_names_only_files_of_other_tools_passes(

@@ -297,25 +297,6 @@ def test_a_launcher_that_is_interrupted_leaves_no_child_behind(before: str, tmp_
             left.kill()
 
 
-@pytest.mark.parametrize(
-    ("script", "expected"),
-    [
-        ("echo talk; echo '{\"a\": 1}'", {"a": 1}),
-        ("echo talk", "printed no result"),
-        ("echo '[1]'", "printed no object"),
-        ("echo '{}'; echo out of memory >&2; exit 1", "sh: out of memory"),
-        ("exit 7", "exit 7"),
-    ],
-)
-@pytest.mark.child
-def test_a_child_answers_with_one_object(script: str, expected: Any) -> None:
-    if isinstance(expected, dict):
-        assert child.json_of(("sh", "-c", script), 5.0) == expected
-    else:
-        with pytest.raises(IncompleteError, match=expected):
-            child.json_of(("sh", "-c", script), 5.0)
-
-
 def test_versions_are_read_without_importing() -> None:
     found = software.installed_versions(("pyyaml", "no-such-distribution"))
     assert found.keys() == {"pyyaml"}

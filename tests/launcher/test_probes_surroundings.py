@@ -108,14 +108,6 @@ def test_time_left(text: str, seconds: float | None) -> None:
     assert parse_time_left(text) == seconds
 
 
-def test_data_that_is_there(configured: Any, subject: Subject, tmp_path: Path) -> None:
-    (tmp_path / "text").mkdir()
-    (tmp_path / "text" / "a.txt").write_text("words", encoding="utf-8")
-    (tmp_path / "text" / ".hidden").write_text("no", encoding="utf-8")
-    found = probe_data(configured({"dataset.path": str(tmp_path / "text")}))
-    assert (found.exists, found.is_readable, found.num_files, found.size_bytes) == (True, True, 1, 5)
-
-
 def test_data_that_is_not_there(configured: Any, subject: Subject, tmp_path: Path) -> None:
     assert not probe_data(configured({"dataset.path": str(tmp_path / "absent")})).exists
     (tmp_path / "empty").mkdir()

@@ -85,16 +85,6 @@ def test_json_has_a_schema_version_and_every_run(
     assert (bad["state"], bad["problem"]) == ("unreadable", "resolved.json: not valid JSON")
 
 
-def test_status_of_several_runs(make: Callable[..., Path], command: Callable[..., Any]) -> None:
-    folders = [make("a"), make("b", outcome={"status": "finished"})]
-    first, second = command("status", *folders).out.splitlines()
-    assert "died while in train" in first
-    assert ": finished" in second
-    shown = command("status", *folders, "--json").json
-    assert [each["state"] for each in shown["runs"]] == ["died", "finished"]
-    assert command("status", folders[1], "--json").json["state"] == "finished"
-
-
 def test_a_missing_run_does_not_hide_the_others(
     make: Callable[..., Path], command: Callable[..., Any]
 ) -> None:
