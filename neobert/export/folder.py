@@ -88,14 +88,14 @@ def read_tokenizer_files(source: Path) -> dict[str, bytes]:
     return files
 
 
-def without_inert(files: Mapping[str, bytes], num_rows: int) -> Mapping[str, bytes]:
-    """Return tokenizer files without the inert tokens for which a model of `num_rows` rows has no embedding.
+def without_inert(files: Mapping[str, bytes], size: int) -> Mapping[str, bytes]:
+    """Return the files of a tokenizer of `size` tokens without the inert tokens beyond these.
 
-    Earlier versions wrote inert tokens into every tokenizer of prepared text.
+    Earlier versions wrote them into every tokenizer of prepared text.
     """
     content = json.loads(files.get(TOKENIZER, b"{}"))
     added = content.get("added_tokens", [])
-    kept = [token for token in added if token["id"] < num_rows or not INERT.fullmatch(token["content"])]
+    kept = [token for token in added if token["id"] < size or not INERT.fullmatch(token["content"])]
     if len(kept) == len(added):
         return files
     text = json.dumps(content | {"added_tokens": kept}, indent=2, ensure_ascii=False)

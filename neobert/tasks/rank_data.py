@@ -105,7 +105,7 @@ def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
         microbatches_per_epoch=data.microbatches_per_epoch,
         read_retries=data.read_retries,
         tokenizer_files=without_inert(
-            read_tokenizer_files(prepared.tokenizer_dir), backbone.model.config.vocab_size
+            read_tokenizer_files(prepared.tokenizer_dir), len(prepared.tokenizer.tokenizer)
         ),
         identity={
             DATA_FINGERPRINT: prepared.fingerprint,

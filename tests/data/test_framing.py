@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, pre_tokenizers
-from tokenizers.processors import RobertaProcessing, TemplateProcessing
-from transformers import PreTrainedTokenizerFast
 
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
@@ -22,18 +19,10 @@ from neobert.data.tokenize.framing import Framing, framing_of
 from neobert.data.tokenize.tokenizers import bundle, load_tokenizer
 from neobert.errors import ProjectError
 from neobert.tasks.classification.examples import LabelledTexts
-from tests.data.conftest import rows_of, sentences
+from tests.data.conftest import WORDS, rows_of, sentences
+from tests.framed_tokenizers import END, KINDS, START, UNKNOWN, tokenizer_of
 from tests.jsonl import write_jsonl
 
-START, END, UNKNOWN = "<s>", "</s>", "<unk>"
-NAMES = {"start": START, "between": END, "end": END}
-KINDS = {
-    "nothing": None,
-    "end of text": ("$A </s>", "$A </s> $B </s>"),
-    "beginning": ("<s> $A", "<s> $A <s> $B:1"),
-    "BERT": ("<s> $A </s>", "<s> $A </s> $B:1 </s>:1"),
-    "RoBERTa": RobertaProcessing((END, 1), (START, 0)),
-}
 FRAMINGS = {
     "nothing": (Framing(), Framing()),
     "end of text": (Framing(end=(1,)), Framing(between=(1,), end=(1,))),
@@ -50,21 +39,6 @@ WORDED = {
 }
 
 
-def tokenizer_of(kind, *, unknown=UNKNOWN, **roles):
-    """Build a tokenizer of whole words that frames texts in this way."""
-    words = [START, END, unknown, *sorted({word for text in sentences(50) for word in text.split()})]
-    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    backend = Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    processor = KINDS[kind]
-    if isinstance(processor, tuple):
-        marks = [(START, 0), (END, 1)]
-        processor = TemplateProcessing(single=processor[0], pair=processor[1], special_tokens=marks)
-    if processor is not None:
-        backend.post_processor = processor
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token=unknown, **roles)
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def kind(request):
     return request.param
@@ -72,7 +46,7 @@ def kind(request):
 
 @pytest.fixture(scope="module")
 def framed(kind):
-    return bundle(tokenizer_of(kind), kind)
+    return bundle(tokenizer_of(kind, WORDS), kind)
 
 
 def segments_of(encoded):
@@ -89,7 +63,7 @@ def test_a_framing_is_what_the_post_processor_adds(kind, framed):
 @pytest.mark.parametrize("unknown", [START, END])
 def test_a_marker_that_is_the_unknown_token_is_no_text(kind, unknown):
     """As GPT-2's end of a text: the sample may itself be unknown."""
-    assert framing_of(tokenizer_of(kind, unknown=unknown).backend_tokenizer) == FRAMINGS[kind][0]
+    assert framing_of(tokenizer_of(kind, WORDS, unknown=unknown).backend_tokenizer) == FRAMINGS[kind][0]
 
 
 TEXTS = st.lists(st.lists(st.sampled_from(["ba", "go", "fi", "other"]), max_size=30), min_size=1, max_size=6)
@@ -160,7 +134,7 @@ def test_a_pair_has_the_tokens_that_its_tokenizer_gives_it(framed, words, max_le
 
 
 def test_packed_documents_are_framed_and_isolated(kind, configure, tmp_path):
-    tokenizer_of(kind, mask_token=UNKNOWN).save_pretrained(tmp_path / "tok")
+    tokenizer_of(kind, WORDS, mask_token=UNKNOWN).save_pretrained(tmp_path / "tok")
     text = write_jsonl(tmp_path / "a.jsonl", sentences(60))
     config = configure(tokenizer__path=str(tmp_path / "tok"), dataset__path=str(text))
     prepared = prepare(config)
@@ -181,7 +155,7 @@ def test_packed_documents_are_framed_and_isolated(kind, configure, tmp_path):
 
 def test_a_task_needs_the_roles_that_it_names_and_no_others(tmp_path):
     """GPT-2's tokenizer has neither padding nor mask: it classifies, but it cannot mask words."""
-    tokenizer_of("nothing", unknown=END).save_pretrained(tmp_path)
+    tokenizer_of("nothing", WORDS, unknown=END).save_pretrained(tmp_path)
     config = TokenizerConfig(path=str(tmp_path))
     found = load_tokenizer(config)
     assert (found.pad_id, found.filler_id, found.framing) == (None, 0, Framing())
@@ -194,7 +168,7 @@ def test_a_task_needs_the_roles_that_it_names_and_no_others(tmp_path):
 
 @pytest.mark.parametrize(("task", "is_possible"), [("pretrain", False), ("classification", True)])
 def test_only_masked_words_need_a_mask(task, is_possible, tmp_path):
-    tokenizer_of("end of text").save_pretrained(tmp_path / "tok")
+    tokenizer_of("end of text", WORDS).save_pretrained(tmp_path / "tok")
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(sentences(30))]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     dataset = {"path": str(tmp_path / "a.jsonl"), "cache_dir": str(tmp_path), "long_documents": "truncate"}

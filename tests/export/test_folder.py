@@ -257,8 +257,8 @@ def test_the_card_names_all_layers_that_an_adapter_has_to_keep(make_model, tmp_p
     assert f"modules_to_save={json.dumps(fresh)}" in (tmp_path / "README.md").read_text()
 
 
-def test_a_tokenizer_has_no_tokens_without_a_row_in_the_model(tokenizer_dir, tmp_path):
-    """Earlier versions padded every vocabulary to a multiple of 128, and not to the rows of weights."""
+def test_a_checkpoint_has_the_tokens_of_its_tokenizer_and_no_others(tokenizer_dir, tmp_path):
+    """Earlier versions padded the vocabulary of every prepared text to a multiple of 128."""
     bundle = load_tokenizer(TokenizerConfig(path=str(tokenizer_dir)))
     padded = AutoTokenizer.from_pretrained(tokenizer_dir)
     padded.add_tokens([INERT_TOKEN.format(number) for number in range(bundle.vocab_size - len(padded))])

@@ -27,6 +27,7 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
+from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
 from neobert.export.weights import read_weights
@@ -45,6 +46,7 @@ from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.weights import start_from
 from neobert.training.guards.stopping import EarlyStopping
 from profiles.registry import resolve_run
+from tests.framed_tokenizers import tokenizer_of
 from tests.killed_run import killed_before
 from validators.core import judge
 from validators.planning import plan_run
@@ -194,6 +196,26 @@ def test_pairs_are_trained_and_their_checkpoint_classifies_pairs(make_run, run, 
     decided = {"yes": "a fine film", "no": "a poor film"}
     found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
     assert [each["label"] for each in found] == list(decided)
+
+
+@pytest.mark.parametrize("kind", ["nothing", "RoBERTa"])
+def test_any_tokenizer_classifies_pairs_and_is_saved_as_it_is(make_run, run, metrics, pairs, tmp_path, kind):
+    """One without padding, without markers, or with two of them between the texts."""
+    words = {word for text, _ in labelled(280, 5) for word in text.split()} | {"it"}
+    tokenizer = tokenizer_of(kind, words)
+    tokenizer.save_pretrained(tmp_path / "tok")
+    more = {"classification": PAIRS, "trainer": {"max_steps": 24, "eval_steps": 0, "save_steps": 0}}
+    run_dir = make_run(**options(pairs, **more) | {"tokenizer": {"path": str(tmp_path / "tok")}})
+    assert run(run_dir) == 0
+    assert metrics(run_dir)[-1]["eval/accuracy"] > 0.7, "one word of the second text decides"
+    folder = run_dir / "checkpoints" / "24"
+    classify = pipeline("text-classification", str(folder))
+    decided = {"yes": "a fine film", "no": "a poor film"}
+    found = [classify({"text": "is it a story", "text_pair": text}) for text in decided.values()]
+    assert [each["label"] for each in found] == list(decided)
+    assert classify.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert (classify.model.config.vocab_size, classify.model.config.pad_token_id) == (128, None)
+    assert np.isfinite(Encoder.load(folder, pooling="avg").encode(["a fine film", ""])).all()
 
 
 def test_the_scores_of_a_regression_are_facts_and_classes_are_none(reviews):
