@@ -108,7 +108,11 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
 
 
 def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
-    """Load a folder's tokenizer. Raises `ProjectError` EXP001 if it is missing or has too many tokens."""
+    """Load a folder's tokenizer. Raises `ProjectError` EXP001 if it is missing or has too many tokens.
+
+    One without a padding token gets another special token for it, because readers pad batches: no text
+    attends to padding.
+    """
     try:
         tokenizer = open_tokenizer(TokenizerConfig(path=str(folder)))
     except ProjectError as error:
@@ -119,6 +123,8 @@ def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFa
     if highest >= rows:
         message = f"the tokenizer has ids up to {highest:,}, but the model has {rows:,} embeddings"
         raise ProjectError("EXP001", message, OWN_TOKENIZER, str(folder))
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or next(iter(tokenizer.all_special_tokens), None)
     return tokenizer
 
 

@@ -29,6 +29,7 @@ from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import Figure, summary
 from tests.export.conftest import leave_unread
+from tests.framed_tokenizers import tokenizer_of
 
 pytestmark = pytest.mark.e2e
 
@@ -367,6 +368,25 @@ def test_a_tokenizer_of_another_model_is_refused(make_model, save, tokenizer_dir
     with pytest.raises(ProjectError, match="is not a tokenizer") as error:
         open_source([folder], None)
     assert error.value.hint == "copy the files of the tokenizer used in training to this folder"
+
+
+def test_a_tokenizer_without_padding_and_markers_is_exported(make_model, save):
+    """As GPT-2's: its batches are padded with a token that no text attends to."""
+    folder = save(make_model(pad_token_id=None))
+    tokenizer_of("nothing", ["reads", "text"]).save_pretrained(folder)
+    source = open_source([folder], None)
+    assert source.tokenizer.pad_token == source.tokenizer.unk_token
+    assert (make_reference(source).outputs["attention_mask"].sum(1) > 0).all()
+    assert not writer_of("onnx").refusal(source)
+
+
+def test_llama_cpp_is_refused_a_tokenizer_that_frames_texts_otherwise(make_model, save):
+    folder = save(make_model())
+    assert not writer_of("gguf-ready").refusal(open_source([folder], None))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(content | {"post_processor": None}))
+    source = open_source([folder], None)
+    assert writer_of("gguf-ready").refusal(source).startswith("llama.cpp reads a text as [CLS] text [SEP]")
 
 
 def test_weights_with_nan_are_named(make_model, save):

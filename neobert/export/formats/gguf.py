@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from neobert.data.tokenize.framing import framing_of
 from neobert.export.formats.writer import Writer, departures
 from neobert.export.reference import Arrays, Reference
 from neobert.export.source import Source
@@ -52,6 +53,9 @@ def refusal(source: Source) -> str:
     kind = json.loads(source.tokenizer_files["tokenizer.json"])["model"].get("type")
     if kind != "WordPiece":
         return f"llama.cpp needs a WordPiece tokenizer for {ARCHITECTURE}, but the model has {kind}"
+    framing, markers = framing_of(source.tokenizer.backend_tokenizer), ("cls_token_id", "sep_token_id")
+    if [framing.start, framing.end] != [(getattr(source.tokenizer, name),) for name in markers]:
+        return "llama.cpp reads a text as [CLS] text [SEP], but the tokenizer does not"
     return ""
 
 
@@ -133,7 +137,8 @@ def _add_vocabulary(writer: Any, source: Source) -> None:
     writer.add_eos_token_id(tokenizer.sep_token_id)
     writer.add_sep_token_id(tokenizer.sep_token_id)
     writer.add_pad_token_id(tokenizer.pad_token_id)
-    writer.add_mask_token_id(tokenizer.mask_token_id)
+    if tokenizer.mask_token_id is not None:
+        writer.add_mask_token_id(tokenizer.mask_token_id)
     if tokenizer.unk_token_id is not None:
         writer.add_unk_token_id(tokenizer.unk_token_id)
 
