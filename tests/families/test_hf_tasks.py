@@ -1,0 +1,107 @@
+"""Every task on every transformers encoder: trained from a checkpoint, with an adapter, and encoded."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedTokenizerFast,
+)
+
+from neobert.encoding import Encoder
+from tests.families.layouts import PACKED, SMALL
+from tests.families.test_hf import described
+from tests.training.conftest import TINY
+
+PeftModel = pytest.importorskip("peft", reason="adapters need the extra lora").PeftModel
+pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
+WORDS = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
+SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+STEPS = {"max_steps": 2, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1}
+ADAPTED = {"adapter": {"type": "lora", "r": 2}}
+LABELS = {
+    "pairs": {"task": "classification", "classification": {"pair_column": "other", "pooling": "cls"}},
+    "scores": {"task": "classification", "classification": {"problem": "regression", "pooling": "cls"}},
+    "tags": {"task": "token_classification", "token_classification": {"label_names": ["O", "B"]}},
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Rows for each task, and a tokenizer with the special tokens and the pairs of a RoBERTa."""
+    folder, draw = tmp_path_factory.mktemp("files"), random.Random(5)
+    vocabulary = {word: place for place, word in enumerate(SPECIAL + WORDS)}
+    backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    roles = {"cls_token": "<s>", "bos_token": "<s>", "sep_token": "</s>", "eos_token": "</s>"}
+    roles |= {"pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **roles).save_pretrained(folder / "tokenizer")
+    texts = [[draw.choice(WORDS) for _ in range(draw.randint(3, 12))] for _ in range(40)]
+    rows = {
+        "text": [{"text": " ".join(words)} for words in texts],
+        "pairs": [{"text": " ".join(words), "other": words[0], "label": len(words) % 2} for words in texts],
+        "scores": [{"text": " ".join(words), "label": len(words) / 12} for words in texts],
+        "tags": [{"tokens": words, "tags": ["OB"[word[1] == "a"] for word in words]} for words in texts],
+    }
+    for name, values in rows.items():
+        lines = (json.dumps(value) for value in values)
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture
+def trained(files, make_run, run, monkeypatch):
+    """Train a few steps and return the checkpoint."""
+
+    def train(architecture, rows, section, **more):
+        monkeypatch.setitem(TINY, "model", section)
+        data = {"path": str(files / f"{rows}.jsonl"), "cache_dir": str(files / "cache"), "eval_samples": 8}
+        data |= {"long_documents": "split" if rows == "text" else "truncate"}
+        made = make_run(
+            f"run-{rows}",
+            dataset=data,
+            tokenizer={"path": str(files / "tokenizer"), "vocab_size": None},
+            datacollator={"pack_sequences": architecture in PACKED},
+            trainer=STEPS,
+            **more,
+        )
+        assert run(made) == 0
+        return made / "checkpoints" / "2"
+
+    return train
+
+
+@torch.no_grad()
+def compare_with_peft(pretrained, checkpoint, rows):
+    """The adapter on the pretrained model, as peft loads both, computes what the merged model computes."""
+    auto = AutoModelForSequenceClassification if rows == "pairs" else AutoModelForTokenClassification
+    merged = auto.from_pretrained(checkpoint).eval()
+    base = auto.from_pretrained(pretrained, config=merged.config)  # with its pooling
+    adapted = PeftModel.from_pretrained(base, checkpoint / "adapter").eval()
+    ids = torch.tensor([[0, 7, 9, 11, 2]])
+    torch.testing.assert_close(adapted(ids).logits, merged(ids).logits, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", SMALL)
+def test_every_task_starts_from_a_pretrained_encoder(trained, files, tmp_path, architecture):
+    pretrained = trained(architecture, "text", described(tmp_path, architecture))
+    section = {"type": "hf", "pretrained_checkpoint": str(pretrained)}
+    for rows, task in LABELS.items():
+        checkpoint = trained(architecture, rows, section, **task, **(ADAPTED if rows != "scores" else {}))
+        if rows != "scores":
+            compare_with_peft(pretrained, checkpoint, rows)
+    loaded, encoder = Encoder.load(pretrained, pooling="avg"), AutoModel.from_pretrained(pretrained).eval()
+    texts = [" ".join(WORDS[start : start + 3 + start]) for start in (5, 0, 2)]
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(files / "tokenizer")
+    with torch.no_grad():
+        wanted = [encoder(tokenizer(text, return_tensors="pt").input_ids)[0].mean(1)[0] for text in texts]
+    assert np.allclose(loaded.encode(texts), torch.stack(wanted), atol=1e-5)
