@@ -16,9 +16,13 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from neobert.config import from_dict
+from neobert.data.tokenize.tokenizers import bundle
 from neobert.encoding import Encoder
+from neobert.families.backbone import build_backbone
+from neobert.families.hf.attention import attending
 from tests.families.layouts import PACKED, SMALL
-from tests.families.test_hf import described
+from tests.families.test_hf import WORLD, described
 from tests.training.conftest import TINY
 
 PeftModel = pytest.importorskip("peft", reason="adapters need the extra lora").PeftModel
@@ -78,6 +82,41 @@ def trained(files, make_run, run, monkeypatch):
         return made / "checkpoints" / "2"
 
     return train
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("packs", [True, False])
+@pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
+def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architecture, packs):
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(files / "tokenizer", model_input_names=names)
+    if architecture != "roberta":
+        tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    pairs = [(" ".join(WORDS[:3]), "ba be"), ("ba", " ".join(WORDS[5:9]))]
+    rows = [tokenizer(*pair, return_tensors="pt") for pair in pairs]
+    assert rows[0]["token_type_ids"].any() == (architecture != "roberta")
+    values = {"model": described(tmp_path, architecture), **LABELS["pairs"]}
+    values |= {"dataset": {"max_seq_length": 32}, "datacollator": {"pack_sequences": packs}}
+    config = from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
+    auto = "AutoModelForSequenceClassification"
+    backbone = build_backbone(config, bundle(tokenizer, "here"), 128, WORLD, auto, {"pooling": "cls"})
+    backbone.model.eval()
+    ids = [row.input_ids[0] for row in rows]
+    if packs:
+        positions = torch.cat([torch.arange(len(each)) for each in ids])
+        bounds = torch.tensor([0, len(ids[0]), len(positions)], dtype=torch.int32)
+        row = {"input_ids": torch.cat(ids), "position_ids": positions, "cu_seqlens": bounds, "max_seqlen": 32}
+        states = backbone.hidden(row).split([len(each) for each in ids])
+    else:
+        both = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=1)
+        row = {"input_ids": both, "position_ids": torch.arange(both.shape[1]).expand_as(both)}
+        states = backbone.hidden(row | {"attention_mask": both != 1}).unflatten(0, both.shape)
+    for ours, row in zip(states, rows, strict=True):
+        types = {} if architecture == "roberta" else {"token_type_ids": row["token_type_ids"]}
+        with attending(backbone.model, "eager"):
+            wanted = backbone.model.base_model(row.input_ids, **types).last_hidden_state[0]
+        for each in (ours[: len(wanted)], backbone.plain(row.input_ids[0])):
+            torch.testing.assert_close(each, wanted, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

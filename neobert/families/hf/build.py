@@ -31,6 +31,7 @@ from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kerne
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
 from neobert.families.hf.settings import CODE, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
+from neobert.families.hf.token_types import separator_of, token_types
 from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, requested_kernels, shape_of
 from neobert.model.attention import enter_layer, note_kernel
@@ -72,18 +73,25 @@ def build(
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(requested, world.device.type, world.compute_dtype, shape.attention)
-    backbone = backbone_of(model, auto_class, shape, kernel)
+    separator = separator_of(config, tokenizer, getattr(configuration, "type_vocab_size", 0))
+    backbone = backbone_of(model, auto_class, shape, kernel, separator)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
     return backbone
 
 
 def backbone_of(
-    model: PreTrainedModel, auto_class: str, shape: ModelShape, kernel: Backend | None = None
+    model: PreTrainedModel,
+    auto_class: str,
+    shape: ModelShape,
+    kernel: Backend | None = None,
+    separator: int | None = None,
 ) -> Backbone:
     """Return the backbone of a transformers encoder with the head of an auto class, or with none.
 
-    `kernel`: of attention over packed rows; None: rows are padded.
+    Args:
+        kernel: of attention over packed rows; None: rows are padded.
+        separator: id after which tokens have type 1; None: all have type 0.
     """
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     architecture = architecture_of(model)
@@ -95,6 +103,8 @@ def backbone_of(
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
         tokens = {name: inputs[name] for name in TOKENS if inputs.get(name) is not None}
+        if separator is not None:
+            tokens["token_type_ids"] = token_types(tokens["input_ids"], tokens["position_ids"], separator)
         if first and "position_ids" in tokens:
             tokens["position_ids"] = tokens["position_ids"] + first
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
@@ -108,12 +118,15 @@ def backbone_of(
 
     def plain(document: Tensor) -> Tensor:
         # Without position ids: the model's own are those that a document alone has to have.
-        if not architecture.packs:
-            with torch.compiler.set_stance("force_eager"):
-                own: Tensor = encoder(document[None]).last_hidden_state[0]
-            return own
-        with torch.compiler.set_stance("force_eager"), attending(model, PLAIN):
-            states: Tensor = encoder(document[None], spec=shape.attention).last_hidden_state[0]
+        inputs: dict[str, Any] = {"input_ids": document[None]}
+        if separator is not None:
+            places = torch.arange(len(document), device=document.device)[None]
+            inputs["token_type_ids"] = token_types(document[None], places, separator)
+        if architecture.packs:
+            inputs["spec"] = shape.attention
+        by = PLAIN if architecture.packs else padded
+        with torch.compiler.set_stance("force_eager"), attending(model, by):
+            states: Tensor = encoder(**inputs).last_hidden_state[0]
         return states
 
     return Backbone(

@@ -1,0 +1,33 @@
+"""Token types of pairs: 0 for the first text of a document and its separator, 1 for the second text.
+
+Nothing stores them: they follow from the separators that the tokenizer writes. Imports torch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neobert.config.schema import RunConfig
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.tasks.specs import spec_of
+
+
+def separator_of(config: RunConfig, tokenizer: TokenizerBundle, num_types: int) -> int | None:
+    """Return the id after which the second text of a pair begins; None if all tokens have type 0.
+
+    That is so without pairs, for a model of one type, and for a tokenizer that gives one type to both texts.
+    """
+    task = spec_of(config)
+    num_texts = sum(field.is_text for field in task.rows(config).fields)
+    if num_types < 2 or num_texts == task.texts(config) or not tokenizer.types_pairs:
+        return None
+    return next(reversed(tokenizer.pair_framing.between), None)
+
+
+def token_types(ids: Tensor, positions: Tensor, separator: int) -> Tensor:
+    """Return the types [..., T] of tokens; `positions` begin at 0 in each document."""
+    is_separator = ids == separator
+    before = is_separator.cumsum(-1) - is_separator.long()
+    first = torch.arange(ids.shape[-1], device=ids.device) - positions
+    return (before - before.gather(-1, first.expand_as(ids))).clamp(max=1)
