@@ -89,6 +89,29 @@ def _decoder_would_be_lost(reason: str) -> ProjectError:
     )
 
 
+def untie_decoder(state: Mapping[str, Tensor]) -> StateDict:
+    """Add an untied decoder to a tied state dict: a copy of the embedding, and a bias of zeros.
+
+    Raises `ProjectError` EXP003 if the decoder is already untied.
+    """
+    embedding = _embedding(state)
+    if DECODER in state and not torch.equal(state[DECODER], embedding):
+        message = "the decoder is already untied"
+        raise ProjectError(
+            "EXP003",
+            message,
+            "load the weights without conversion: `load_weights` reads both layouts",
+            place=DECODER,
+        )
+    decoder = {DECODER: embedding.clone(), DECODER_BIAS: embedding.new_zeros(embedding.shape[0])}
+    return {**state, **decoder}
+
+
+def fork_to_hub(state: Mapping[str, Tensor]) -> StateDict:
+    """Convert weights from the fork's layout to the published layout, for the same model outputs."""
+    return untie_decoder(join_gates(state))
+
+
 def hub_to_fork(state: Mapping[str, Tensor]) -> StateDict:
     """Convert weights to the fork's layout. Raises `ProjectError` EXP003 if the decoder is untied."""
     return tie_decoder(split_gates(state))

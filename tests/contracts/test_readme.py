@@ -59,9 +59,13 @@ def test_the_preflight_that_is_shown_is_one_of_a_machine_without_a_gpu(
 
 @pytest.mark.child
 def test_what_the_page_calls_to_respell_weights_is_there() -> None:
-    (sentence,) = re.findall(r"\S*read_weights.*?fork\.", EXPORT, re.DOTALL)
+    (sentence,) = re.findall(r"\S*read_weights.*?back\.", EXPORT, re.DOTALL)
     called = re.findall(r"\w+_\w+", sentence)
-    assert {"read_weights", "hub_to_fork"} <= set(called) <= set(import_module("neobert.export").__all__)
+    assert (
+        {"read_weights", "hub_to_fork", "fork_to_hub"}
+        <= set(called)
+        <= set(import_module("neobert.export").__all__)
+    )
 
 
 def test_the_memory_that_the_page_predicts_is_what_plan_says(capsys: pytest.CaptureFixture[str]) -> None:
