@@ -33,6 +33,8 @@ class Family(NamedTuple):
         requested_rows: returns the number of embedding rows of the section; None: the tokenizer decides.
         requested_kernels: returns the section's kernels of blocks and of packed attention, or auto.
         with_kernels: returns a copy of the section with the given kernels for the blocks.
+        attention_key: key that may name the kernel of packed attention.
+        attention_reason: why `requested_kernels` names a kernel of packed attention and not auto.
         attention_hint: edit after which attention does not run in a loop.
         modules: description of the block implementation, if the section has no key for kernels; else empty.
         padded_attention: returns the attention kernel of padded rows.
@@ -46,6 +48,8 @@ class Family(NamedTuple):
     requested_rows: Callable[[Any], int | None]
     requested_kernels: Callable[[Any], tuple[str, str]]
     with_kernels: Callable[[Any, str], Any]
+    attention_key: str = "model.attn_backend"
+    attention_reason: str = "model.attn_backend as given"
     attention_hint: str = "set model.attn_backend to auto"
     modules: str = ""
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"

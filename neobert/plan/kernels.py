@@ -108,7 +108,7 @@ def _attention(config: RunConfig, environment: Environment, kernels: str) -> Der
         return Derived(padded_attention(config), reason)
     _, named = requested_kernels(config)
     if named != "auto":
-        return Derived(named, "model.attn_backend as given")
+        return Derived(named, family_of(config).attention_reason)
     kernel = next(kernel for kernel in attention_named("auto") if kernel.packages == (TORCH,))
     obstacle = kernel.obstacle(environment)
     if obstacle is not None:

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from neobert.config import to_dict
-from neobert.config.canonical import flatten
+from neobert.config.canonical import flatten, to_plain
 from neobert.config.keys import effect_of, is_compared_by_content
 from neobert.config.legacy_defaults import LEGACY_DEFAULTS
 from neobert.config.removed_keys import REMOVED, without_removed
-from neobert.config.schema import RunConfig
+from neobert.config.schema import HfModelConfig, RunConfig
 
 POSITIONS = "model.max_position_embeddings"
 MICROBATCHES = "trainer.gradient_accumulation_steps x distributed.nproc_per_node x distributed.nnodes"
@@ -106,4 +106,8 @@ def _comparable(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat | {MICROBATCHES: product, WARMED_UP_BY: ranks}
 
 
-DEFAULTS = {**flatten(to_dict(RunConfig())), **LEGACY_DEFAULTS}
+DEFAULTS = {
+    **flatten(to_plain(HfModelConfig()), "model."),
+    **flatten(to_dict(RunConfig())),
+    **LEGACY_DEFAULTS,
+}

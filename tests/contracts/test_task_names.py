@@ -18,7 +18,6 @@ NAMED = re.compile(rf"(?:{NAME})(?:\.\w+)?|.*\btask(?::| to| is)? (?:{NAME})\b.*
 IMPORTED = re.compile(rf"neobert\.tasks\.(?:{'|'.join(FOLDERS)})\b.*")
 ALLOWED = {
     "neobert/evaluation/glue/settings.py": "GLUE is made of runs of one task",
-    "neobert/families/hf/spec.py": "the pooling of a transformers classifier is one of its settings",
 }
 
 

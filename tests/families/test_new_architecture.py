@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from neobert.config import ConfigError, from_dict
-from neobert.config.schema.model import Architecture
+from neobert.config.schema.model import Architecture, HfModelConfig
 from neobert.families.hf import spec
 from neobert.families.hf.architecture import TEXTS
 from neobert.families.hf.architectures.table import ARCHITECTURES
@@ -30,9 +31,20 @@ def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
     assert [each.key for each in spec.unsupported(CONFIG)] == []
     heads = {name: head for name, head in row.heads.items() if name != TEXTS}
     monkeypatch.setitem(ARCHITECTURES, "bert", row._replace(heads=heads))
-    assert [(key, problem) for key, problem, _ in spec.unsupported(CONFIG)] == [
-        ("task", "transformers has no head of this architecture for classification")
+    assert [*spec.unsupported(CONFIG)] == [
+        (
+            "task",
+            "transformers has no head of this architecture for task classification",
+            "set task to pretrain or token_classification",
+        )
     ]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_attention_without_dropout_leaves_the_kernel_of_packed_rows_to_auto(name):
+    section = HfModelConfig(architecture=name, attention_dropout=0.0)
+    assert spec.requested_kernels(section) == ("torch", "auto")
+    assert spec.requested_kernels(replace(section, attention_dropout=0.1)) == ("torch", "sdpa")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_a_key_that_an_older_version_had_not_was_its_default():
     assert structural_differences(SAVED, changed("dataset.revision", None)) == ()
     (difference,) = structural_differences(SAVED, changed("dataset.revision", "0ff1ce"))
     assert (difference.key, difference.saved) == ("dataset.revision", None)
+    assert structural_differences(SAVED, changed("model.attention_dropout", None)) == ()
 
 
 def test_the_microbatches_of_a_step_may_be_split_anew_over_processes():

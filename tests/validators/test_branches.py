@@ -106,6 +106,8 @@ ROWS: list[Row] = [
     ("ATT003", PACKED_ON_CPU, "config.model.attn_backend", "flex", "sdpa", "needs CUDA"),
     ("ATT004", {"config.model.attn_backend": "sdpa"},
      "config.datacollator.pack_sequences", True, False, "packed documents"),
+    ("ATT004", {"config.model": {"type": "hf", "architecture": "bert"}},
+     "config.model.attention_dropout", None, 0.0, "has dropout of attention, which only sdpa computes"),
     ("ATT005", AUTO | {"config.model.kernel_backend": "triton",
      "config.trainer.gradient_checkpointing_every_n": 2}, "config.trainer.gradient_checkpointing",
      True, False, "triton needs trainer.gradient_checkpointing: false"),

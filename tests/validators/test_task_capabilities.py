@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.tasks.spec import MASKING_KEYS
 from neobert.tasks.specs import SPECS
+from profiles.registry import resolve_run
+from validators.facts import NO_FACTS
+from validators.planning import plan_run
 from validators.rule import RULES
+
+RUN = resolve_run("a100-prod")
+PLAN = plan_run(RUN)
 
 BUDGET = {"BUD001", "BUD003", "DAT025", "DAT033", "OPT006"}
 OF_MASKS = {"DAT016", "NUM006"}
@@ -27,6 +34,40 @@ def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwante
     codes = {code for code, rule in RULES.items() if rule.tasks(toy)}
     assert wanted <= codes
     assert not unwanted & codes
+
+
+@pytest.mark.parametrize(
+    ("predicts", "direction", "message"),
+    [
+        ("masked", "bidirectional", None),
+        ("masked", "causal", "masked tokens, but NeoBERT is causal"),
+        ("next", "causal", None),
+        (
+            "next",
+            "bidirectional",
+            "next tokens, but NeoBERT attends in both directions",
+        ),
+        ("labels", "causal", None),
+        ("labels", "bidirectional", None),
+    ],
+)
+def test_targets_need_a_direction_of_attention(monkeypatch, predicts, direction, message) -> None:
+    monkeypatch.setitem(SPECS, "pretrain", replace(SPECS["pretrain"], predicts=predicts))
+    attention = replace(PLAN.shape.attention, direction=direction)
+    plan = replace(PLAN, shape=replace(PLAN.shape, attention=attention))
+    found = [each.message for each in RULES["MOD005"].judge(RUN, plan, NO_FACTS)]
+    assert found == ([f"task pretrain predicts {message}"] if message else [])
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_muon_needs_an_architecture_with_layouts(name) -> None:
+    run = resolve_run("a100-prod", overrides=(f"optimizer.name={name}", "dataset.path=text"))
+    assert list(RULES["MOD005"].judge(run, PLAN, NO_FACTS)) == []
+    plan = replace(PLAN, shape=replace(PLAN.shape, linear_layers={}))
+    found = [(each.path, each.message, each.hint) for each in RULES["MOD005"].judge(run, plan, NO_FACTS)]
+    message = f"{name} needs the layouts of matrices, and NeoBERT declares none"
+    refused = [("optimizer.name", message, "set optimizer.name to adamw")]
+    assert found == (refused if "muon" in name else [])
 
 
 def test_keys_of_masking_are_unread_where_nothing_is_masked() -> None:

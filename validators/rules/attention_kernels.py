@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neobert.families.table import requested_kernels
+from neobert.families.table import family_of, requested_kernels
 from neobert.kernel_table import (
     BLOCKS,
     OWN_KERNELS,
@@ -93,8 +93,8 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """torch.compile with packed SDPA, which loops over documents.
 
     ## What it does
-    Fails if `torch_compile` is true for packed documents and attention runs on SDPA: by name, on a CPU, or in
-    fp32 unless `flex` is set.
+    Fails if `torch_compile` is true for packed documents and attention runs on SDPA: by name, on a CPU, in
+    fp32 unless `flex` is set, or because the model has dropout of attention (`model.attention_dropout`).
 
     ## Why is this bad?
     The compiler needs one graph of static shapes. A loop whose length is the number of documents has
@@ -121,11 +121,8 @@ def compiled_loop(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     usable = [kernel for kernel in kernels if not kernel.obstacle(environment._replace(head_size=None))]
     is_loop = all(kernel.program == "loop" for kernel in usable)
     if config.trainer.torch_compile and config.datacollator.pack_sequences and is_loop:
-        yield Violation(
-            COMPILE,
-            "packed SDPA runs one call per document and cannot be compiled",
-            "set trainer.torch_compile to false, or use bf16 on CUDA with model.attn_backend auto",
-        )
+        hint = f"set {COMPILE} to false, or use bf16 on CUDA and {family_of(config).attention_hint}"
+        yield Violation(COMPILE, "packed SDPA runs one call per document and cannot be compiled", hint)
 
 
 def _leaves_nothing_to_auto(run: ResolvedRun, plan: Plan) -> str:

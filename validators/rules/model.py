@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, initial_weights, requested_kernels, requested_rows
 from neobert.kernel_table import OWN_KERNELS, attention_named
 from neobert.plan import VOCAB_MULTIPLE, Plan, build_plan
 from neobert.plan.vocabulary import TokenizerSize
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -256,9 +258,12 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     An MPNet and a DeBERTa-v2 compute attention by themselves and are not packed; an MPNet has no gradient
     checkpointing, a ModernBERT in padded rows no `torch_compile`.
     NeoBERT's `init: scaled` does not read `model.embedding_init_range` and `model.decoder_init_range`.
+    A task needs a head that the architecture has; masked tokens need attention in both directions, and next
+    tokens causal attention; Muon needs an architecture that declares the matrices of its blocks.
 
     ## Why is this bad?
-    The trainer refuses these keys too, but only after the data is prepared.
+    The trainer refuses these keys too, but only after the data is prepared. A model that attends to later
+    tokens copies the next token, and a causal one sees only the left half of the context of a masked token.
 
     ## Example
     ```yaml
@@ -282,3 +287,22 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """
     for key, problem, hint in family_of(run.config).unsupported(run.config):
         yield Violation(key, problem, hint)
+    yield from _unknown_matrices(run.config, plan.shape)
+    yield from _other_direction(run.config, plan.shape)
+
+
+def _unknown_matrices(config: RunConfig, shape: ModelShape) -> Violations:
+    name = config.optimizer.name
+    if OPTIMIZERS[name].matrices_by_muon and not shape.linear_layers:
+        message = f"{name} needs the layouts of matrices, and {shape.architecture} declares none"
+        yield Violation("optimizer.name", message, "set optimizer.name to adamw")
+
+
+def _other_direction(config: RunConfig, shape: ModelShape) -> Violations:
+    spec, is_causal = spec_of(config), shape.attention.is_causal
+    if not spec.reads_text or (spec.predicts == "next") == is_causal:
+        return
+    direction = "is causal" if is_causal else "attends in both directions"
+    message = f"task {spec.name} predicts {spec.predicts} tokens, but {shape.architecture} {direction}"
+    wanted = "an encoder" if is_causal else "a causal model"
+    yield Violation("task", message, f"describe {wanted} in section model, or set task to another one")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from neobert.kernel_table import ATTENTION_CHOICES, BLOCK_CHOICES
-from neobert.schema_fields import STRICT, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
+from neobert.schema_fields import STRICT, Beta, NonEmpty, PositiveFloat, PositiveInt, SequenceLength, key
 
 if TYPE_CHECKING:  # mypy cannot evaluate a Literal of the table's names
     AttentionChoice = str
@@ -139,6 +139,11 @@ class HfModelConfig:
         None,
         "Longest sequence that the model accepts, in tokens; null: that of the config.json, else "
         "dataset.max_seq_length.",
+    )
+    attention_dropout: Beta | None = key(
+        None,
+        "Dropout of attention probabilities in training; null: that of the config.json (0.1 in a BERT). "
+        "Above 0, packed documents attend one at a time, in SDPA.",
     )
     attention: Literal["sdpa", "eager"] = key(
         "sdpa",

@@ -12,7 +12,9 @@ from neobert.families.hf.architecture import Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
-from neobert.tasks.specs import spec_of
+from neobert.tasks.specs import SPECS, spec_of
+
+DROPOUT_KEY = "model.attention_dropout"
 
 
 def section_of(config: RunConfig) -> HfModelConfig:
@@ -36,6 +38,8 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
         values[architecture.names.get(key, key)] = value
     if POSITIONS in given.of_section:
         values[POSITIONS] += architecture.first_position(given)
+    if section.attention_dropout is not None:
+        values[architecture.attention_dropout[0]] = section.attention_dropout
     if not architecture.packs:
         values["attn_implementation"] = "eager"  # the only one that the code of the model has
     return given._replace(values=values), architecture
@@ -117,12 +121,14 @@ def _unsupported_head(config: RunConfig, architecture: Architecture) -> Iterator
         return
     pooling = task.model_settings(config).get("pooling")
     if task.auto_class not in architecture.heads:
-        problem = f"transformers has no head of this architecture for {task.name}"
-        yield Unsupported("task", problem, "set task to pretrain")
+        problem = f"transformers has no head of this architecture for task {task.name}"
+        known = [name for name, each in SPECS.items() if each.auto_class in architecture.heads]
+        hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
+        yield Unsupported("task", problem, hint)
     elif pooling is not None and pooling not in architecture.poolings:
-        key, known = "classification.pooling", " or ".join(architecture.poolings)
-        problem = f"transformers' classifier of this architecture pools by {known}, not {pooling}"
-        yield Unsupported(key, problem, f"set {key} to {known}")
+        key, others = f"{task.name}.pooling", " or ".join(architecture.poolings)
+        problem = f"transformers' classifier of this architecture pools by {others}, not {pooling}"
+        yield Unsupported(key, problem, f"set {key} to {others}")
 
 
 HF = Family(
@@ -132,7 +138,9 @@ HF = Family(
     requested_rows=requested_rows,
     requested_kernels=requested_kernels,
     padded_attention=padded_attention,
-    attention_hint="set the dropout of attention to 0 in the config.json that model.config names",
+    attention_key=DROPOUT_KEY,
+    attention_reason="the model has dropout of attention, which only sdpa computes",
+    attention_hint=f"set {DROPOUT_KEY} to 0, which trains without dropout of attention",
     modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
     unsupported=unsupported,
