@@ -232,6 +232,7 @@ class RehearsalFacts:
     Attributes:
         out_of_memory: the out-of-memory error; empty if there was none.
         diverged: error with which the run stopped itself because of its loss; empty if it did not.
+        untrained: error with the names of trained weights that got no gradient; empty if all got one.
         baseline_tokens_per_second: throughput of an earlier rehearsal of the same config on this device.
         answers: results of known-answer tests at the end of the uninterrupted run.
         save_s: duration of the first checkpoint, written during training, until it was read back.
@@ -246,6 +247,7 @@ class RehearsalFacts:
     duration_s: float
     out_of_memory: str = ""
     diverged: str = ""
+    untrained: str = ""
     worst_case: WorstCaseFacts | None = None
     precision: PrecisionFacts | None = None
     attention: DispatchFacts | None = None

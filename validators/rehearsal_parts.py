@@ -36,6 +36,8 @@ def cut_short(facts: Facts) -> str:
     rehearsal = rehearsal_of(facts)
     if rehearsal.out_of_memory:
         return "the device ran out of memory"
+    if rehearsal.untrained:
+        return "weights got no gradient"
     return "the loss diverged" if rehearsal.diverged else ""
 
 

@@ -33,9 +33,9 @@ from launcher.preflight.rehearsal_children import (
     RESUMED,
     RESUMED_AGAIN,
     STEP,
-    DivergedError,
     EarlyWarmUp,
     Stage,
+    StoppedError,
     evaluation_helper,
     running,
     wait_for,
@@ -103,8 +103,8 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
         subject.request_time(OTHERS_S + REHEARSAL_S + MARGIN_S, "rehearsal: starting")
     try:
         found = _rehearse(subject, gpus, started_s)
-    except DivergedError as error:
-        return _diverged(subject, gpus, str(error), time.monotonic() - started_s)
+    except StoppedError as error:
+        return _stopped(subject, gpus, error, time.monotonic() - started_s)
     return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
 
 
@@ -218,14 +218,17 @@ def early_warm_up(stage: Stage, subject: Subject, fresh: subprocess.Popen[bytes]
     return EarlyWarmUp(child, start)
 
 
-def _diverged(subject: Subject, gpus: Sequence[GpuFacts], because: str, duration_s: float) -> RehearsalFacts:
-    """Return the facts of a rehearsal whose run stopped itself because of its loss."""
+def _stopped(
+    subject: Subject, gpus: Sequence[GpuFacts], error: StoppedError, duration_s: float
+) -> RehearsalFacts:
+    """Return the facts of a rehearsal whose run stopped itself because it does not learn."""
     return RehearsalFacts(
         device="cuda" if gpus else "cpu",
         device_name=gpus[0].name if gpus else "",
         num_ranks=subject.config.distributed.nproc_per_node,
         duration_s=round(duration_s, 2),
-        diverged=because,
+        diverged="" if error.is_untrained else str(error),
+        untrained=str(error) if error.is_untrained else "",
     )
 
 

@@ -38,11 +38,17 @@ OTHERS, HELPER = "others_at_work", "helper_at_work"
 REHEARSAL_S = 570.0
 POLL_S = 0.05
 TAIL_LINES = 3
-DIVERGED = ("NAN001", "SPK001")
+UNTRAINED = "TRN003"
+STOPS = ("NAN001", "SPK001", UNTRAINED)
+"""Codes with which a run stops itself because it does not learn."""
 
 
-class DivergedError(Exception):
-    """Raised if the rehearsed run stopped itself because of a non-finite loss or a loss spike."""
+class StoppedError(Exception):
+    """Raised if the rehearsed run stopped itself with a code of `STOPS`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(f"{message} [{code}]")
+        self.is_untrained = code == UNTRAINED
 
 
 @dataclass(slots=True)
@@ -264,10 +270,10 @@ def _is_done(stage: Stage, part: str, result: str) -> bool:
 
 
 def _ended_early(stage: Stage, part: str, child: subprocess.Popen[bytes]) -> Exception:
-    """Return the error of a part that ended early: DivergedError if the run stopped because of its loss."""
+    """Return the error of a part that ended early: StoppedError if the run does not learn."""
     error = read_error_file(stage.error_file)
-    if error is not None and error.code in DIVERGED:
-        return DivergedError(f"{error.message} [{error.code}]")
+    if error is not None and error.code in STOPS:
+        return StoppedError(error.code, error.message)
     return IncompleteError(f"the rehearsal ended at: {stage.step_of(part)}; {_reason_of(stage, child)}")
 
 

@@ -136,14 +136,16 @@ def test_a_child_that_dies_says_where_and_why(subject: Subject, planted: Any, tm
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("code", ["NAN001", "SPK001"])
+@pytest.mark.parametrize(
+    ("code", "field"), [("NAN001", "diverged"), ("SPK001", "diverged"), ("TRN003", "untrained")]
+)
 @pytest.mark.child
-def test_a_run_that_stops_itself_for_its_loss_has_diverged(
-    subject: Subject, planted: Any, tmp_path: Path, code: str
+def test_a_run_that_stops_itself_states_its_reason(
+    subject: Subject, planted: Any, tmp_path: Path, code: str, field: str
 ) -> None:
     planted(code)
     found = probe_rehearsal(subject)
-    assert (found.diverged, found.num_ranks) == (f"it leapt [{code}]", 1)
+    assert (getattr(found, field), found.num_ranks) == (f"it leapt [{code}]", 1)
     assert (found.speed, found.memory, found.schedule) == (None, None, ())
     assert list(tmp_path.iterdir()) == []
 

@@ -86,15 +86,23 @@ def test_a_device_without_room_says_why_the_rest_is_unknown():
     assert said("MEM001", full) == ["the device is out of memory: no room"]
 
 
-def test_a_run_that_diverges_fails_and_says_why_the_rest_is_unknown():
-    told = "the loss or the gradient of step 2 is not finite [NAN001]"
+@pytest.mark.parametrize(
+    ("field", "path", "message", "reason"),
+    [
+        ("diverged", "optimizer.lr", "the rehearsal diverged: it leapt [NAN001]", "the loss diverged"),
+        ("untrained", "task", "the rehearsal stopped: it leapt [TRN003]", "weights got no gradient"),
+    ],
+)
+def test_a_run_that_stops_itself_fails_and_says_why_the_rest_is_unknown(field, path, message, reason):
     parts = dict.fromkeys(set(PARTS.values()) - {"schedule", "resumes"})
-    diverged = replace(FOUND, diverged=told, schedule=(), resumes=(), keys_read=(), **parts)
-    facts = replace(FACTS, rehearsal=diverged)
+    stopped = {field: message.partition(": ")[2]}
+    facts = replace(
+        FACTS, rehearsal=replace(FOUND, schedule=(), resumes=(), keys_read=(), **parts, **stopped)
+    )
     (violation,) = RULES["NUM005"].judge(RUN, PLAN, facts)
-    assert (violation.path, violation.message) == ("optimizer.lr", f"the rehearsal diverged: {told}")
+    assert (violation.path, violation.message) == (path, message)
     for code in {"CFG004", *PARTS} - {"NUM005"}:
-        with pytest.raises(CannotTellError, match="the loss diverged"):
+        with pytest.raises(CannotTellError, match=reason):
             said(code, facts)
     assert said("MEM001", facts) == []
 

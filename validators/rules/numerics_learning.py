@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from neobert.tasks.spec import TaskSpec
     from validators.facts_rehearsal import OverfitFacts
 
+UNUSED = "use these weights in the loss, or build the model without a head (auto_class AutoModel)"
 LEAST_FALL = 0.02
 LABELS_LOSS = 1.0
 """Largest distance in nats of the initial loss of a classification from ln(classes)."""
@@ -36,8 +37,8 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     Compares the loss of the first step with ln(vocabulary), within 15 %, for a classification with
     ln(classes), within 1, unless the run starts from pretrained weights; then trains ten steps on one
     microbatch at the peak rate, and requires that its loss falls by 2 %. Fails if the first or last loss is
-    not finite, and if the run stops itself because of a non-finite loss or a loss spike
-    (`guard.loss_spike_factor`).
+    not finite, and if the run stops itself because of a non-finite loss, a loss spike
+    (`guard.loss_spike_factor`), or weights that get no gradient in step 1 (TRN003).
 
     ## Why is this bad?
     An initial loss far below ln(vocabulary) means that targets leak into the input; far above it, that the
@@ -54,6 +55,9 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     optimizer.lr: 6e-4
     ```
     """
+    if untrained := rehearsal_of(facts).untrained:
+        yield Violation("task", f"the rehearsal stopped: {untrained}", UNUSED)
+        return
     if reason := rehearsal_of(facts).diverged:
         yield Violation("optimizer.lr", f"the rehearsal diverged: {reason}", STABLER)
         return
