@@ -16,7 +16,8 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.examples import examples_of
 from neobert.data.store.build import TOKENIZER_FOLDER
 from neobert.data.store.prepare import PreparedData
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle, bundle
 from neobert.data.tokenize.trained import marker_template
 from neobert.errors import ProjectError
@@ -63,8 +64,8 @@ def _store(config: RunConfig, tokenizer: TokenizerBundle) -> TokenStore:
     tokens = tokenizer.random_ids[ranks].astype(np.uint32)
     tokens[offsets[:-1]], tokens[offsets[1:] - 1] = *framing.start, *framing.end
     columns = examples_of(config).synthetic_columns(lengths, generator)
-    per_token = frozenset(name for name, values in columns.items() if len(values) == len(tokens))
-    return TokenStore(tokens, offsets, LengthStatistics.of(lengths), columns, per_token)
+    declared = [Column(name, str(each.dtype), len(each) == len(tokens)) for name, each in columns.items()]
+    return TokenStore.of([Encoded(tokens, lengths, Counts(), columns=columns)], declared)
 
 
 def _tokenizer(config: RunConfig) -> TokenizerBundle:
