@@ -33,6 +33,7 @@ from neobert.export.folder import read_tokenizer_files, write_hf_folder
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.model.modeling_neobert import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
 from tests.encoding.conftest import WORDS
+from tests.framed_tokenizers import tokenizer_of
 
 BLIMP = os.environ.get("NEOBERT_BLIMP")
 TEXTS = st.lists(
@@ -101,6 +102,24 @@ def test_a_wrong_run_is_caught(model_folder, one_mask_at_a_time, monkeypatch, fa
         loaded._log_probabilities = lambda copies, places, targets: inner(copies, [1] * len(places), targets)
     found = loaded.score(texts)
     assert np.abs(found - one_mask_at_a_time(model_folder, texts)).max() > 1e-2
+
+
+def test_all_tokens_of_a_text_without_markers_are_scored(model_folder):
+    file = model_folder / "tokenizer.json"
+    content = json.loads(file.read_text(encoding="utf-8"))
+    texts = ["the model", "a", ""]
+    framed = Scorer.load(model_folder).score(texts)
+    file.write_text(json.dumps(content | {"post_processor": None}), encoding="utf-8")
+    bare = Scorer.load(model_folder).score(texts)
+    assert framed[:, 1].tolist() == bare[:, 1].tolist() == [2, 1, 0]
+    assert (framed[:2, 0] != bare[:2, 0]).all(), "markers are context"
+
+
+def test_a_tokenizer_without_a_mask_is_refused(model_folder):
+    tokenizer_of("BERT", WORDS).save_pretrained(model_folder)
+    with pytest.raises(ProjectError, match="has no mask token") as refusal:
+        Scorer.load(model_folder)
+    assert (refusal.value.code, refusal.value.place) == ("TOK002", str(model_folder))
 
 
 def pairs(*paradigms: str) -> list[Pair]:
