@@ -207,7 +207,7 @@ def refuse_shared_padding(bundle: TokenizerBundle, place: str) -> None:
         raise ProjectError(
             "TOK002",
             f"has {printable(tokenizer.pad_token)} as both padding and {shared[0]} token",
-            "set pad_token in tokenizer_config.json to a separate token, such as [PAD]",
+            "remove pad_token from tokenizer_config.json, or set it to a separate token, such as [PAD]",
             place,
         )
 

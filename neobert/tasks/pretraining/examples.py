@@ -15,6 +15,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import text_rows
 from neobert.data.tokenize.encoding import Counts, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 
@@ -27,10 +28,13 @@ class Documents:
 
     def encoder(self, tokenizer: TokenizerBundle) -> SegmentEncoder:
         """Build the encoder for the config's tokenizer and length limits."""
-        dataset = self.config.dataset
-        return segment_encoder(
-            tokenizer, segment_length(self.config), dataset.min_length, dataset.long_documents
-        )
+        dataset, length = self.config.dataset, segment_length(self.config)
+        framing = self.framing(tokenizer)
+        return segment_encoder(tokenizer, length, dataset.min_length, dataset.long_documents, framing=framing)
+
+    def framing(self, tokenizer: TokenizerBundle) -> Framing:
+        """Return what frames a document. A task that changes it names that in `identity`."""
+        return tokenizer.framing
 
     def target_rule(self, tokenizer: TokenizerBundle) -> MaskingRule:
         """Build the masking rule of the config."""

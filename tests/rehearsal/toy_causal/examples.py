@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from neobert.data.batches.targets import IGNORED, Targets
+from neobert.data.tokenize.framing import Framing
 from neobert.tasks.pretraining.examples import Documents
 
 
@@ -23,7 +26,13 @@ class NextToken:
 
 
 class NextTokenDocuments(Documents):
-    """Documents whose targets are next tokens."""
+    """Documents whose targets are next tokens: only the last piece of a long one has its end."""
+
+    def framing(self, tokenizer) -> Framing:
+        return replace(tokenizer.framing, frames_pieces=False)
+
+    def identity(self):
+        return super().identity() | {"framing": "of documents"}
 
     def target_rule(self, _tokenizer) -> NextToken:
         return NextToken()
