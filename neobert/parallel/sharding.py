@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -117,23 +117,3 @@ def part_like(tensor: Tensor, parameter: Tensor) -> Tensor:
     if not isinstance(parameter, DTensor) or tensor.ndim == 0:
         return tensor
     return distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)
-
-
-def full_state(model: nn.Module, *, keep: bool) -> dict[str, Tensor]:
-    """Gather the model's full state dict on the CPU. All ranks must call it.
-
-    With `keep` false, this rank only joins the collective and gets an empty dict.
-    """
-    state = {}
-    for name, tensor in model.state_dict().items():
-        tensor = full_tensor(tensor.detach())
-        if keep:
-            state[name] = tensor.cpu()
-    return state
-
-
-@torch.no_grad()
-def load_full_state(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Load a full state dict, equal on all ranks, into a model that may be sharded. Strict."""
-    parts = {name: part_like(state[name], own) for name, own in model.state_dict().items() if name in state}
-    model.load_state_dict({**state, **parts})

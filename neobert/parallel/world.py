@@ -133,7 +133,7 @@ class World:
 
     def gradient_norm(self, module: nn.Module) -> Tensor:
         """Return the total norm of all gradients of the module, equal on all ranks."""
-        gradients = [each.grad for each in module.parameters() if each.grad is not None]
+        gradients = sharding.gradients_of(module.parameters())
         return sharding.total_norm(gradients) if self.is_sharded else get_total_norm(gradients)
 
     @torch.no_grad()
@@ -152,10 +152,6 @@ class World:
     def whole(self, module: nn.Module) -> AbstractContextManager[Any]:
         """Gather all parameters inside the `with` block, so that ranks may call the module independently."""
         return sharding.whole(module) if self.is_sharded else nullcontext()
-
-    def full_state(self, model: nn.Module) -> dict[str, Tensor]:
-        """Gather the model's full state dict on the CPU of rank 0; other ranks get an empty dict."""
-        return sharding.full_state(model, keep=self.is_main)
 
     def sum_over_ranks(self, values: Sequence[int]) -> list[int]:
         """Sum each integer over all ranks, on the host."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from neobert.config import from_dict
-from neobert.parallel import World
+from neobert.parallel import World, full_tensor
 from neobert.train import leave
 from neobert.training.guards.health import DIVERGING, compare_replicas
 from neobert.training.loop.assembly import assemble, make_reproducible
@@ -42,7 +42,7 @@ def run(run_dir: Path) -> None:
         compare_replicas(trainer)
     finally:
         trainer.batches.close()
-    state = world.full_state(trainer.task.model)
+    state = {name: full_tensor(each) for name, each in trainer.task.model.state_dict().items()}
     report = {
         "losses": losses,
         "grad_norm": float(trainer.state.grad_norm),

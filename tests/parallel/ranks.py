@@ -272,12 +272,11 @@ def run(options: Options, folder: Path, number: int) -> None:
     trainer.guard.check_weights(trainer.task.model, STEPS)
     ended = state_on_every_rank(trainer)
     digests = [world.gather(digest(state)) for state in (began, ended)]
-    saved = world.full_state(trainer.task.model)
     held = sum(each.numel() for each in map(local_part, trainer.module.parameters()))
     if world.is_main:
         agree = [len(set(each)) == 1 for each in digests]
-        torch.save({**seen, "began": began, "ended": ended, "saved": saved, "agree": agree, "held": held,
-                    "scores": scores}, folder / f"{number}.pt")  # fmt: skip
+        torch.save({**seen, "began": began, "ended": ended, "agree": agree, "held": held, "scores": scores},
+                   folder / f"{number}.pt")  # fmt: skip
 
 
 def local_part(parameter: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from neobert.training.guards import degradation
-from neobert.training.guards.degradation import CompilationLog, graph_breaks
+from neobert.training.guards.degradation import CompilationLog
 
 pytestmark = pytest.mark.usefixtures("fresh_compiler")
 
@@ -39,24 +39,6 @@ def test_a_backward_graph_is_no_compilation_of_its_own():
     log.take()
     torch.compile(double, backend="aot_eager")(torch.ones(2, requires_grad=True)).sum().backward()
     assert len(log.take()) == 1
-
-
-def test_a_cut_graph_is_counted_with_its_cause():
-    def cut(x: torch.Tensor) -> torch.Tensor:
-        torch._dynamo.graph_break()
-        return x * 3
-
-    before = sum(graph_breaks().values())
-    torch.compile(double, backend="eager")(torch.ones(2))
-    assert sum(graph_breaks().values()) == before
-    torch.compile(cut, backend="eager")(torch.ones(2))
-    assert sum(graph_breaks().values()) == before + 1
-    assert any("graph_break" in cause for cause in graph_breaks())
-
-
-def test_causes_that_begin_alike_are_added_up(monkeypatch):
-    monkeypatch.setitem(degradation.counters, "graph_break", {"a call\nhere": 2, "a call\nthere": 3})
-    assert graph_breaks() == {"a call": 5}
 
 
 def test_rows_of_one_width_compile_nothing_after_warm_up(make_run, run, beats):

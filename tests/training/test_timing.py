@@ -9,7 +9,6 @@ import weakref
 from contextlib import suppress
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +24,6 @@ from neobert.training.telemetry.stopwatch import (
     Breakdown,
     Stopwatch,
     part_ms,
-    percentile,
 )
 
 CPU = torch.device("cpu")
@@ -185,11 +183,6 @@ def test_parts_sum_to_the_step(sections):
     assert part_ms(steps[0], "other") == pytest.approx(1, abs=1e-6)
     for name in (*PARTS, "step"):
         assert fields[f"time/{name}_p50_ms"] <= fields[f"time/{name}_p95_ms"]
-
-
-@given(st.lists(milliseconds, min_size=1, max_size=40), st.floats(min_value=0, max_value=100))
-def test_percentiles_are_those_of_numpy(values, percent):
-    assert percentile(values, percent) == pytest.approx(np.percentile(values, percent), abs=1e-6)
 
 
 def test_the_moving_average_goes_on_over_lines():

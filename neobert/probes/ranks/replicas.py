@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import get_total_norm
 
 from neobert.config.schema import ModelConfig, RunConfig
+from neobert.export.weights import load_weights
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTLMHead, build_model_config
 from neobert.objectives import TokenObjective
-from neobert.parallel import World
-from neobert.parallel.sharding import full_tensor, load_full_state
+from neobert.parallel import World, full_tensor
 
 VOCABULARY, HEADS, HEAD_DIM, LAYERS = 256, 2, 16, 2
 LENGTHS = (1, 7, 24, 32)
@@ -89,16 +89,16 @@ def digest_of(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def resumed_digest(model: nn.Module, world: World, saved: Path) -> str:
+def resumed_digest(model: NeoBERTLMHead, world: World, saved: Path) -> str:
     """Save the weights on rank 0, overwrite them on all ranks, load the file, and return their digest."""
-    state = world.full_state(model)
+    state = {name: full_tensor(each.detach()).cpu().clone() for name, each in model.state_dict().items()}
     if world.is_main:
-        save_file({name: tensor.clone() for name, tensor in state.items()}, saved)
+        save_file(state, saved)
     world.wait_for_all()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.fill_(world.rank)
-    load_full_state(model, load_file(saved))
+    load_weights(model, saved)
     return digest_of(model)
 
 

@@ -78,7 +78,6 @@ class WritersGroup:
     """
 
     def __init__(self, world: World) -> None:
-        self.is_main = world.is_main
         self.group = dist.new_group(backend="gloo") if world.size > 1 else None
 
     def send(self, message: Any) -> None:

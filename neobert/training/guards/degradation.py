@@ -7,11 +7,11 @@ end the run with a checkpoint: the weights are valid, but steps are slower than 
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from torch._dynamo.utils import counters, get_compilation_metrics
+from torch._dynamo.utils import get_compilation_metrics
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.training.loop.hooks import StepReport
@@ -103,14 +103,6 @@ class CompilationLog:
 
 def _first_line(reason: str | None) -> str:
     return FIRST_TIME if not reason else " ".join(reason.splitlines()[0].split())
-
-
-def graph_breaks() -> dict[str, int]:
-    """Return the number of graph breaks in this process, by cause."""
-    found: Counter[str] = Counter()
-    for cause, count in counters["graph_break"].items():
-        found[_first_line(cause)] += count
-    return dict(found)
 
 
 class CompilationWatch:

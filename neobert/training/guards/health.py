@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, variance
 from typing import Any
 
 import torch
@@ -125,27 +124,6 @@ def _change(usual: float, now: float) -> str:
     )
 
 
-@dataclass(slots=True)
-class Mean:
-    """Running mean and variance of losses (Welford's algorithm)."""
-
-    count: int = 0
-    value: float = 0.0
-    squares: float = 0.0
-
-    def add(self, loss: float) -> None:
-        """Add a loss."""
-        self.count += 1
-        before = loss - self.value
-        self.value += before / self.count
-        self.squares += before * (loss - self.value)
-
-    @property
-    def variance(self) -> float:
-        """Return the variance of the mean (squared standard error); infinite for fewer than two losses."""
-        return self.squares / (self.count - 1) / self.count if self.count > 1 else math.inf
-
-
 class PlateauWatch:
     """Hook for logging steps that warns about a loss plateau.
 
@@ -157,7 +135,7 @@ class PlateauWatch:
     def __init__(self, logging_steps: int) -> None:
         self._least_steps = max(LEAST_STEPS, 2 * LEAST_LINES * logging_steps)
         self._first_step: int | None = None
-        self._halves = Mean(), Mean()
+        self._halves: tuple[list[float], list[float]] = [], []
 
     def __call__(self, trainer: Trainer, report: StepReport) -> None:
         """Warn at the end of a window with a plateau."""
@@ -171,23 +149,25 @@ class PlateauWatch:
             self._first_step = step
         length = max(self._least_steps, int(SHARE_OF_STEPS * self._first_step))
         if loss is not None:
-            self._halves[2 * (step - self._first_step) > length].add(loss)
+            self._halves[2 * (step - self._first_step) > length].append(loss)
         if step - self._first_step < length:
             return ""
         message = self._message(self._first_step, step)
-        self._first_step, self._halves = step, (Mean(), Mean())
+        self._first_step, self._halves = step, ([], [])
         return message
 
     def _message(self, first_step: int, last_step: int) -> str:
-        earlier, later = self._halves
+        if min(map(len, self._halves)) < 2:
+            return ""  # the noise cannot be estimated
+        earlier, later = map(fmean, self._halves)
         quarter = (last_step - first_step) / 4
         fallen = ((first_step + 3 * quarter) / (first_step + quarter)) ** -EXPONENT
-        noise = math.sqrt(fallen**2 * earlier.variance + later.variance)
-        if later.value - fallen * earlier.value <= STANDARD_ERRORS * noise:
+        early_noise, late_noise = (variance(half) / len(half) for half in self._halves)
+        if later - fallen * earlier <= STANDARD_ERRORS * math.sqrt(fallen**2 * early_noise + late_noise):
             return ""
         return (
-            f"loss plateau over steps {first_step:,} to {last_step:,}: mean loss {later.value:.4f} in the "
-            f"later half, {earlier.value:.4f} in the earlier (limit {fallen * earlier.value:.4f})"
+            f"loss plateau over steps {first_step:,} to {last_step:,}: mean loss {later:.4f} in the "
+            f"later half, {earlier:.4f} in the earlier (limit {fallen * earlier:.4f})"
         )
 
 

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from neobert.config.corpora import corpus_names
 from neobert.config.schema import DatasetConfig
 from neobert.data.batches.windows import Cursor
@@ -22,7 +24,7 @@ from neobert.training.state.train_state import LastMetrics
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import JsonlWriter
 from neobert.training.telemetry.memory import allocator_fields
-from neobert.training.telemetry.stopwatch import Breakdown, Times, percentile
+from neobert.training.telemetry.stopwatch import Breakdown, Times
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,7 @@ class TrainingLog:
 
     def _reading(self, trainer: Trainer, times: Times, loss: float, grad_norm: float) -> LastMetrics:
         waits_ms = [step.get("data_wait", 0.0) for step in times.steps]
+        median_ms, high_ms = np.percentile(waits_ms, (50, 95)).tolist()
         flops_per_s = (trainer.state.flops - self._flops) / times.elapsed_s
         num_steps = trainer.progress.step - self._step
         return LastMetrics(
@@ -112,8 +115,8 @@ class TrainingLog:
             tokens_per_second=(trainer.progress.tokens_total - self._tokens) / times.elapsed_s,
             mfu=None if self._peak_flops is None else flops_per_s / self._peak_flops,
             data_wait_ms=times.mean_ms("data_wait"),
-            data_wait_p50_ms=percentile(waits_ms, 50),
-            data_wait_p95_ms=percentile(waits_ms, 95),
+            data_wait_p50_ms=median_ms,
+            data_wait_p95_ms=high_ms,
             step_time_s=times.elapsed_s / num_steps,
             smoothed_step_time_s=self._pace.add(times.elapsed_s, num_steps),
         )

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 STEP = "step"
@@ -193,9 +194,10 @@ class Breakdown:
         for value in values:
             average += WEIGHT * (value - average)
         self._averages[name] = average
+        median, high = np.percentile(values, (50, 95)).tolist()
         return {
-            f"time/{name}_p50_ms": percentile(values, 50),
-            f"time/{name}_p95_ms": percentile(values, 95),
+            f"time/{name}_p50_ms": median,
+            f"time/{name}_p95_ms": high,
             f"time/{name}_moving_ms": average,
         }
 
@@ -205,12 +207,3 @@ def part_ms(step: Step, name: str) -> float:
     if name == OTHER:
         return step[STEP] - sum(step.get(section, 0.0) for section in SECTIONS)
     return step.get(name, 0.0)
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile with linear interpolation. Requires at least one value."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
