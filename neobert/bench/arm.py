@@ -26,11 +26,10 @@ from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError, write_error_file
 from neobert.metric_names import TRAIN_LOSS
-from neobert.parallel import World, use_all_cores
 from neobert.plan.pieces import piece_length
 from neobert.train import leave, read_config, unexpected
 from neobert.training.guards.degradation import CompilationWatch
-from neobert.training.loop.assembly import build_trainer, make_reproducible, refuse_other_world
+from neobert.training.loop.assembly import build_trainer, start_world
 from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
 from neobert.training.loop.session import peak_flops
 from neobert.training.loop.signals import Signals
@@ -62,11 +61,8 @@ class Arm:
     """Trainer of one benchmarked config. The public methods with a dict result are the requests."""
 
     def __init__(self, config: RunConfig, data: str, folder: Path) -> None:
-        use_all_cores()
         config = of_whole_steps(config)
-        self._world = World.of(config)
-        refuse_other_world(config, self._world)
-        make_reproducible(config, self._world)
+        self._world = start_world(config)
         prepared = synthesize(config, folder) if data == "synthetic" else prepare(config)
         ready = prepare_model(config, prepared, self._world, is_fresh=True)
         self.trainer = build_trainer(config, folder, self._world, ready, Signals(), None)

@@ -89,9 +89,12 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
     """
     if prepared.eval is None:
         return None
-    train = _documents(prepared)
-    if train is None:
-        return None
+    train = prepared.train
+    if not isinstance(train, TokenStore):
+        window = train.read_window(None, 0)
+        if window is None:
+            return None
+        train = window.store
     wanted: dict[int, int] = {}
     for document in _contents(prepared.eval, MOST_DOCUMENTS):
         wanted[hash(document)] = wanted.get(hash(document), 0) + len(document)
@@ -105,13 +108,6 @@ def train_eval_overlap(prepared: PreparedData) -> dict[str, Any] | None:
         "train_documents": compared,
         "shared_share": sum(wanted[each] for each in shared) / max(1, sum(wanted.values())),
     }
-
-
-def _documents(prepared: PreparedData) -> TokenStore | None:
-    if isinstance(prepared.train, TokenStore):
-        return prepared.train
-    window = prepared.train.read_window(None, 0)
-    return None if window is None else window.store
 
 
 def _contents(store: TokenStore, most: int) -> Iterator[bytes]:

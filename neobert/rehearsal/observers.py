@@ -89,7 +89,8 @@ class Fresh:
 
     def conclude(self, trainer: Trainer) -> None:
         """Collect metrics, memory and trial results, report them to the parent, and wait to be killed."""
-        self.seen["save_s"] = self._save_s(trainer)
+        wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
+        self.seen["save_s"] = trainer.phases.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
         rows = read_rows(trainer.run_dir / METRICS)
         beats = read_rows(heartbeat_path(trainer.run_dir, trainer.world.rank))
         self.seen |= {
@@ -99,7 +100,8 @@ class Fresh:
             "attention": attention_of(trainer, self.seen.pop("has_mask_with_packing")),
             "beats": beats[-1:],
         }
-        retries = self._retries(trainer)
+        stats = torch.cuda.memory_stats(trainer.world.device) if trainer.world.is_on_gpu else {}
+        retries = int(stats.get("num_alloc_retries", 0))
         self.parent.say("running the worst-case microbatch with the optimizer state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
@@ -118,17 +120,7 @@ class Fresh:
         self.seen["answers"] = [answer._asdict() for answer in answers]
         self.parent.finish(trainer, self.seen)
 
-    def _save_s(self, trainer: Trainer) -> float:
-        """Wait until the checkpoint is complete; return the seconds that the save took."""
-        wait_for_checkpoint(trainer.checkpoints / str(self.script.saved))
-        return trainer.phases.longest_s.get(SAVE, time.monotonic() - self.saved_at_s)
-
-    def _retries(self, trainer: Trainer) -> int | None:
-        if not trainer.world.is_on_gpu:
-            return None
-        return int(torch.cuda.memory_stats(trainer.world.device).get("num_alloc_retries", 0))
-
-    def _memory(self, trainer: Trainer, retries: int | None) -> dict[str, Any] | None:
+    def _memory(self, trainer: Trainer, retries: int) -> dict[str, Any] | None:
         device, script = trainer.world.device, self.script
         if not trainer.world.is_on_gpu:
             return None

@@ -120,7 +120,9 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     for whole, one, two in zip(together, alone, other, strict=True):
         expected = (one * num_first + two * num_second) / total
         squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
-    difference, size = _over_parts(trainer, squares).sqrt().tolist()
+    if trainer.world.is_sharded:  # each replica has the sum of all parts already
+        squares = trainer.world.add_up(squares.to(trainer.world.device))
+    difference, size = squares.sqrt().tolist()
     return {
         "num_targets": [num_first, num_second],
         "relative_difference": difference / size if size else None,
@@ -152,11 +154,6 @@ def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Ten
     return gradients, num_targets
 
 
-def _over_parts(trainer: Trainer, squares: Tensor) -> Tensor:
-    """Sum over the ranks if the model is sharded; with replicas, each rank already has the sum."""
-    return trainer.world.add_up(squares.to(trainer.world.device)) if trainer.world.is_sharded else squares
-
-
 class Repeated:
     """Endless iterator that repeats one microbatch."""
 
@@ -186,7 +183,7 @@ def train_on(trainer: Trainer, batch: Any) -> list[float]:
     """
     trainer.batches.close()
     trainer.batches = Repeated(batch)
-    trainer.scheduler = LambdaLR(trainer.optimizer, _peak)
+    trainer.scheduler = LambdaLR(trainer.optimizer, lambda _: 1.0)
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
     losses = []
     for _ in range(OVERFIT_STEPS):
@@ -207,20 +204,13 @@ def wait_for_checkpoint(folder: Path) -> None:
         time.sleep(POLL_S)
 
 
-def _peak(_: int) -> float:
-    return 1.0
-
-
 def full_of_text(batch: Microbatch, rows: int) -> Microbatch:
     """Return the microbatch without padding, filled with its own tokens: `rows` full rows if not packed.
 
     The labels are not updated; `Task.worst_case` replaces them.
     """
-    return _packed(batch) if batch.cu_seqlens is not None else _padded(batch, rows)
-
-
-def _packed(batch: Microbatch) -> Microbatch:
-    assert batch.cu_seqlens is not None
+    if batch.cu_seqlens is None:
+        return _padded(batch, rows)
     total, slots = batch.input_ids.numel(), batch.cu_seqlens.numel() - 1
     full = replace(batch, input_ids=_real_tokens(batch, (total,)), num_tokens=total)
     return with_lengths(full, adversarial_lengths(total, slots, batch.max_seqlen, texts_of_example(batch)))

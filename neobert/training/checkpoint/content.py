@@ -94,11 +94,8 @@ def write_content(trainer: Trainer, draft: Draft, folder: Path) -> None:
     for rank, packed in enumerate(draft.generators):
         (state / rng_file(rank)).write_bytes(packed)
     (state / CONFIG).write_text(json.dumps(to_dict(trainer.config), indent=2), encoding="utf-8")
-    (state / STATE).write_text(json.dumps(_with_loss(draft), indent=2), encoding="utf-8")
-    share_like_folder(folder)
-
-
-def _with_loss(draft: Draft) -> dict[str, Any]:
     assert draft.loss_sum is not None
     window = draft.state["loss_window"] | {"loss_sum": draft.loss_sum.item()}
-    return draft.state | {"loss_window": window}
+    content = json.dumps(draft.state | {"loss_window": window}, indent=2)
+    (state / STATE).write_text(content, encoding="utf-8")
+    share_like_folder(folder)

@@ -230,7 +230,10 @@ class Saver:
         try:
             self._publish(trainer, draft)
         except BaseException as error:
-            self._ranks.send(asdict(_as_refusal(error, trainer, draft)))
+            refusal = error
+            if not isinstance(refusal, ProjectError):
+                refusal = refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
+            self._ranks.send(asdict(refusal))
             raise
         self._ranks.send(None)
 
@@ -267,12 +270,6 @@ class Saver:
                 received = self._ranks.receive()
         if received is not None:
             raise ProjectError(**received)
-
-
-def _as_refusal(error: BaseException, trainer: Trainer, draft: Draft) -> ProjectError:
-    if isinstance(error, ProjectError):
-        return error
-    return refused(trainer.checkpoints, draft.step, f"{type(error).__name__}: {error}")
 
 
 def _is_to_stop(trainer: Trainer) -> bool:

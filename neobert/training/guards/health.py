@@ -56,17 +56,14 @@ class HealthWatch:
         """Log a warning for each problem in the step's metrics."""
         step, config = report.step - 1, trainer.config
         pieces = piece_length_at(step, config, trainer.max_steps)
-        self._restart_at((microbatches_at(step, config.trainer), pieces))
-        reserved_bytes = gpu_bytes(trainer.world.device)[1]
-        for name, message in self.judge(report.metrics, reserved_bytes, trainer.state.evaluations):
-            trainer.state.warn(name, message)
-
-    def _restart_at(self, kind_of_step: tuple[int, int | None]) -> None:
-        """Forget the usual speed if steps have other microbatches or pieces than at the last line."""
-        if kind_of_step != self._kind_of_step:
+        if (kind_of_step := (microbatches_at(step, config.trainer), pieces)) != self._kind_of_step:
+            # Other microbatches or pieces than at the last line: another usual speed.
             self._kind_of_step = kind_of_step
             self._speeds.clear()
             self._side, self._outside = "", []
+        reserved_bytes = gpu_bytes(trainer.world.device)[1]
+        for name, message in self.judge(report.metrics, reserved_bytes, trainer.state.evaluations):
+            trainer.state.warn(name, message)
 
     def judge(
         self, metrics: Mapping[str, Any], reserved_bytes: int | None, evaluations: int

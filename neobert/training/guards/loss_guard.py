@@ -126,17 +126,15 @@ class FiniteGuard:
     def _write(self, path: Path, step: int, details: dict[str, Any]) -> None:
         batches = next((each for each in self._recent if each["step"] == step), {"step": step})
         try:
-            path.write_text(json.dumps(batches | details, default=_plain), encoding="utf-8")
+            path.write_text(
+                json.dumps(batches | details, default=lambda array: array.tolist()), encoding="utf-8"
+            )
         except OSError as error:  # a full disk must not hide the error of the run
             log.warning("the samples of step %d could not be written: %s", step, error)
 
 
 def _of_spike(name: str) -> str:
     return name.replace("nonfinite", "loss_spike")
-
-
-def _plain(array: Any) -> Any:
-    return array.tolist()
 
 
 def _stop(step: int, message: str, report: str, code: str = CODE) -> ProjectError:

@@ -18,7 +18,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.data.store.prepare import prepare
 from neobert.errors import ProjectError
 from neobert.optim import build_qk_clip, build_scheduler
-from neobert.parallel import World
+from neobert.parallel import World, use_all_cores
 from neobert.plan.epochs import epoch_steps
 from neobert.printable import printable
 from neobert.progress import reported_to
@@ -170,6 +170,15 @@ def _progress(start: Start | None, run_dir: Path, device: torch.device) -> Progr
     own = run_dir / CHECKPOINTS / str(start.state["step"])  # one that was set aside has another name
     is_own = start.folder.resolve() == own.resolve()
     return resumed_progress(start.state, device, is_own=is_own)
+
+
+def start_world(config: RunConfig) -> World:
+    """Join the ranks of a run, with all cores and seeded generators. Raises `ProjectError` BUD002."""
+    use_all_cores()
+    world = World.of(config)
+    refuse_other_world(config, world)
+    make_reproducible(config, world)
+    return world
 
 
 def refuse_other_world(config: RunConfig, world: World) -> None:

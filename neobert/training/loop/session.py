@@ -16,7 +16,7 @@ from neobert.atomic_write import write_atomically
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
-from neobert.parallel import World, use_all_cores
+from neobert.parallel import World
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.size import peak_at_precision
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -51,8 +51,7 @@ from neobert.training.loop.assembly import (
     Start,
     assemble,
     choose_start,
-    make_reproducible,
-    refuse_other_world,
+    start_world,
 )
 from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
 from neobert.training.loop.signals import Signals, StopRequested
@@ -85,10 +84,7 @@ def run_session(
     `is_again`: this is a restart within a launch, and may start from a checkpoint of that launch.
     If choosing the checkpoint fails, the directory is unchanged. Later, every end writes `outcome.json`.
     """
-    use_all_cores()
-    world = World.of(config)
-    refuse_other_world(config, world)
-    make_reproducible(config, world)
+    world = start_world(config)
     start = world.on_main(partial(begin, config, run_dir, is_again=is_again))
     step = 0 if start is None else start.state["step"]
     trainer, phases = None, PhaseTracker()

@@ -105,7 +105,9 @@ class Signals:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._owner:
-            _end_by(number)
+            # A forked child process inherited the handler: end by the signal's default action.
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
         elif self.requested is None:
             self.requested = signal.SIGTERM if number == WARNING else signal.Signals(number)
         else:
@@ -124,9 +126,3 @@ class Signals:
     def exit_code(self) -> int:
         """Return the exit code for `status`."""
         return EXIT_INTERRUPTED if self.requested == signal.SIGINT else EXIT_PREEMPTED
-
-
-def _end_by(number: int) -> None:
-    """Terminate a forked child process, which inherited the handler, by the signal's default action."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
