@@ -13,10 +13,13 @@ import pytest
 from launcher.cli import app
 from launcher.preflight import levels
 from launcher.probes.probe import Probe, Subject, UnsupportedError
+from launcher.process import trainer_process
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
 
 HEALTHY = Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json"
+RUN = ("-p", "a100-prod", "--set", "trainer.output_dir=run")
+CLEAN = {"is_repository": True, "sha": "a" * 40, "is_dirty": False, "diff_sha256": "", "diff_saved": False}
 # What the run directory holds is looked at as it is.
 REAL = ("output", "resume")
 Answer = tuple[int, Any]
@@ -48,6 +51,17 @@ def become(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> None:
 
     for name in ("HOST_PROBES", "GPU_PROBES", "HEAVY_PROBES"):
         monkeypatch.setattr(levels, name, tuple(map(answering, getattr(levels, name))))
+
+
+def with_fake_trainer(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Launch from `folder` a trainer that finishes at once and needs none of its packages."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
+    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
+    monkeypatch.setattr(trainer_process, "COMPILER_PACKAGES", ())
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "launcher"))
+    monkeypatch.setenv("FAKE_TRAINER", "finish")
 
 
 def launch(capsys: pytest.CaptureFixture[str]) -> Callable[..., Answer]:

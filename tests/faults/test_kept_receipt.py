@@ -19,17 +19,14 @@ from launcher.cli import app
 from launcher.preflight import examination, kept_receipts, levels, rehearsal_inputs
 from launcher.preflight.receipts import Examination
 from launcher.probes.probe import Probe, Subject
-from launcher.process import trainer_process
 from neobert.clock import since_boot_s
 from neobert.receipt import Receipt, sealed
 from profiles.registry import ResolvedRun, resolve_run
 from tests.faults import machine
+from tests.faults.machine import CLEAN, RUN
 
 pytestmark = pytest.mark.child
 OUTPUT = "trainer.output_dir=run"
-RUN = ("-p", "a100-prod", "--set", OUTPUT)
-FAKE_TRAINER = Path(__file__).parents[1] / "launcher"
-CLEAN = {"is_repository": True, "sha": "a" * 40, "is_dirty": False, "diff_sha256": "", "diff_saved": False}
 HERE = {"git": CLEAN, "host.hostname": socket.gethostname(), "imports.loaded": "e" * 64}
 CHEAP, DEAR = ["imports", "inspection"], "rehearsal"
 Launch = Callable[..., Any]
@@ -61,16 +58,10 @@ class Machine:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    machine.with_fake_trainer(monkeypatch, tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     ignored = rehearsal_inputs.TERMINAL_AND_JOB | {"PYTEST_CURRENT_TEST"}
     monkeypatch.setattr(rehearsal_inputs, "TERMINAL_AND_JOB", ignored)
-    monkeypatch.setattr(trainer_process, "TRAINER_MODULE", "fake_trainer")
-    monkeypatch.setattr(trainer_process, "TRAINER_PACKAGES", ())
-    monkeypatch.setattr(trainer_process, "COMPILER_PACKAGES", ())
-    monkeypatch.setenv("PYTHONPATH", str(FAKE_TRAINER))
-    monkeypatch.setenv("FAKE_TRAINER", "finish")
     made = Machine(monkeypatch)
     monkeypatch.setattr(examination, "warm_up", lambda *arguments: made.warmed_up.append(arguments))
     made.be()

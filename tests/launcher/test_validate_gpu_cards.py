@@ -21,8 +21,6 @@ RECORDED = json.loads(
     (Path(__file__).parents[1] / "validators" / "fixtures" / "facts.json").read_text(encoding="utf-8")
 )
 FULL = ("validate-gpu", "--full")
-JSON = ("--output-format", "json")
-TWO = "def nvmlDeviceGetCount(): return 2"
 
 
 @pytest.fixture
@@ -42,28 +40,13 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return started
 
 
-def named(card: str, memory_gib: int, major: int, minor: int) -> tuple[str, ...]:
-    return (
-        f'def nvmlDeviceGetName(handle): return "{card}"',
-        f"def nvmlDeviceGetCudaComputeCapability(handle): return ({major}, {minor})",
-        f"Memory.total = {memory_gib} * 2**30",
-    )
-
-
-@pytest.mark.parametrize(
-    ("lines", "profile"),
-    [
-        (("Memory.total = 80 * 2**30", TWO), "2xa100-prod"),
-        (named("NVIDIA H100 80GB HBM3", 80, 9, 0), "h100-prod"),
-    ],
-)
-def test_the_profile_of_the_card_is_validated_and_named(
-    lines: tuple[str, ...], profile: str, command: Callable[..., Any], bindings: Any, measured: Any
+def test_the_profile_of_the_cards_is_validated_and_named(
+    command: Callable[..., Any], bindings: Any, measured: Any
 ) -> None:
-    bindings(*lines)
-    answer = command(*FULL, *JSON)
-    assert answer.json["profile"] == profile
-    assert answer.json["note"].endswith(f": profile {profile}")
+    bindings("Memory.total = 80 * 2**30", "def nvmlDeviceGetCount(): return 2")
+    answer = command(*FULL, "--output-format", "json")
+    assert answer.json["profile"] == "2xa100-prod"
+    assert answer.json["note"].endswith(": profile 2xa100-prod")
     assert answer.json["verdict"] in ("pass", "fail", "unknown"), "by what is installed here"
     assert any("--full" in module for module in measured)
 
@@ -71,7 +54,11 @@ def test_the_profile_of_the_card_is_validated_and_named(
 def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
     command: Callable[..., Any], bindings: Any, measured: Any
 ) -> None:
-    bindings(*named("NVIDIA GeForce RTX 4090", 24, 8, 9))
+    bindings(
+        'def nvmlDeviceGetName(handle): return "NVIDIA GeForce RTX 4090"',
+        "def nvmlDeviceGetCudaComputeCapability(handle): return (8, 9)",
+        "Memory.total = 24 * 2**30",
+    )
     answer = command(*FULL)
     first_line = answer.out.splitlines()[0]
     assert "no profile requires this GPU; validating the nearest, a100-prod, with model.attn" in first_line
@@ -82,6 +69,7 @@ def test_a_card_without_a_profile_gets_the_nearest_in_a_legal_shape(
 CARDS = [
     # name, GiB, compute capability, nearest profile, precision, whether the microbatch shrinks
     ("NVIDIA A100-PCIE-40GB", 40, (8, 0), "a100-prod", "bf16", False),
+    ("NVIDIA H100 80GB HBM3", 80, (9, 0), "h100-prod", "bf16", False),
     ("NVIDIA A10", 24, (8, 6), "a100-prod", "bf16", False),
     ("NVIDIA B200", 180, (10, 0), "h200-prod", "bf16", False),
     ("NVIDIA GeForce RTX 5090", 32, (12, 0), "h100-prod", "bf16", False),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import strategies as st
 
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 
@@ -25,6 +26,15 @@ def tiny_model(**changes: Any) -> NeoBERTLMHead:
         "attn_backend": "sdpa",
     }
     return NeoBERTLMHead(NeoBERTConfig(**(shape | changes)))
+
+
+models = st.builds(
+    tiny_model,
+    rms_norm=st.booleans(),
+    rope=st.booleans(),
+    hidden_act=st.sampled_from(["swiglu", "gelu"]),
+    tie_word_embeddings=st.booleans(),
+)
 
 
 def packed(lengths: list[int], num_tokens: int, seed: int = 0) -> dict[str, Any]:

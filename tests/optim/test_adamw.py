@@ -9,32 +9,13 @@ from hypothesis import strategies as st
 from torch.optim import Adam, AdamW
 
 from neobert.config.schema import OptimizerConfig
-from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer, decay_groups
+from tests.optim.conftest import models
 
 
 @settings(max_examples=20)
-@given(
-    rms_norm=st.booleans(),
-    rope=st.booleans(),
-    hidden_act=st.sampled_from(["swiglu", "gelu"]),
-    tied=st.booleans(),
-    frozen=st.booleans(),
-)
-def test_each_parameter_is_in_exactly_one_group(rms_norm, rope, hidden_act, tied, frozen):
-    config = NeoBERTConfig(
-        vocab_size=31,
-        hidden_size=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=12,
-        max_position_embeddings=8,
-        rms_norm=rms_norm,
-        rope=rope,
-        hidden_act=hidden_act,
-        tie_word_embeddings=tied,
-    )
-    model = NeoBERTLMHead(config)
+@given(model=models, frozen=st.booleans())
+def test_each_parameter_is_in_exactly_one_group(model, frozen):
     model.model.layer_norm.weight.requires_grad = not frozen
     groups = decay_groups(model, 0.1)
     grouped = [id(parameter) for group in groups for parameter in group["params"]]
@@ -47,16 +28,17 @@ def test_each_parameter_is_in_exactly_one_group(rms_norm, rope, hidden_act, tied
             assert decays[id(parameter)] == (0.0 if spared else 0.1), name
 
 
-def test_decay_shrinks_matrices_and_nothing_else():
+@pytest.mark.parametrize("name", ["adamw", "lion"])
+def test_decay_shrinks_matrices_and_nothing_else(name):
     model = torch.nn.Sequential(torch.nn.Embedding(5, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 3))
-    optimizer = build_optimizer(OptimizerConfig(lr=0.1, weight_decay=0.5), model)
+    optimizer = build_optimizer(OptimizerConfig(name=name, lr=0.1, weight_decay=0.5), model)
     before = {name: each.detach().clone() for name, each in model.named_parameters()}
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
-    for name, parameter in model.named_parameters():
-        factor = 0.95 if name == "2.weight" else 1.0
-        torch.testing.assert_close(parameter.detach(), before[name] * factor)
+    for each, parameter in model.named_parameters():
+        factor = 0.95 if each == "2.weight" else 1.0
+        torch.testing.assert_close(parameter.detach(), before[each] * factor)
 
 
 def test_the_update_is_adamw():

@@ -15,11 +15,11 @@ from torch.optim.lr_scheduler import LambdaLR
 from neobert.config.schema import OptimizerConfig
 from neobert.families.linear import GATE_UP, QKV, QKV_BY_HEAD, WHOLE
 from neobert.families.neobert.build import backbone_of
-from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.optim import build_optimizer, muon
 from neobert.optim.fused_rows import split_rows
 from neobert.optim.muon import MuonWithAdamW
 from neobert.optim.muon_groups import matrices
+from tests.optim.conftest import models
 
 MUON = OptimizerConfig(name="muon", lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
 
@@ -159,25 +159,8 @@ def test_the_rest_is_updated_as_torch_adamw_does(make_model):
 
 
 @settings(max_examples=20)
-@given(
-    rms_norm=st.booleans(),
-    rope=st.booleans(),
-    hidden_act=st.sampled_from(["swiglu", "gelu"]),
-    tied=st.booleans(),
-    frozen=st.booleans(),
-)
-def test_each_parameter_is_in_exactly_one_group(rms_norm, rope, hidden_act, tied, frozen):
-    shape = {"vocab_size": 31, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-    config = NeoBERTConfig(
-        intermediate_size=12,
-        max_position_embeddings=8,
-        rms_norm=rms_norm,
-        rope=rope,
-        hidden_act=hidden_act,
-        tie_word_embeddings=tied,
-        **shape,
-    )
-    model = NeoBERTLMHead(config)
+@given(model=models, frozen=st.booleans())
+def test_each_parameter_is_in_exactly_one_group(model, frozen):
     model.model.transformer_encoder[0].wo.weight.requires_grad = not frozen
     groups = build_optimizer(MUON, model, backbone_of(model).layouts).param_groups
     rules = [(id(each), group["rule"]) for group in groups for each in group["params"]]

@@ -83,7 +83,7 @@ def test_weights_step_and_schedule_are_the_sources_and_the_data_begins(continued
     assert state["cursor"]["epoch"] == 0
 
 
-@pytest.mark.parametrize("number", [0, 1, 3])
+@pytest.mark.parametrize("number", [0, 3])
 def test_killed_and_resumed_it_is_the_run_that_was_not(continued, run, number):
     whole, cut = continued("whole"), continued("cut")
     assert run(whole) == 0
