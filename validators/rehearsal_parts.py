@@ -12,8 +12,6 @@ from validators.rule import CannotTellError, needed
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts
 
-NEEDS = ("rehearsal",)
-
 Part = TypeVar("Part")
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from neobert.plan import Plan
@@ -147,3 +148,8 @@ def rule(
         return judge
 
     return register
+
+
+# Most rules about prepared text and about a rehearsal.
+data_rule = partial(rule, level=Level.DATA, needs=("inspection",))
+rehearsal_rule = partial(rule, level=Level.REHEARSAL, needs=("rehearsal",))

@@ -26,8 +26,8 @@ from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import DispatchFacts
@@ -218,7 +218,7 @@ def attention_obstacle(run: ResolvedRun, facts: Facts, kernel: AttentionKernel) 
     return kernel.obstacle(installed_environment(run, facts), is_missing(facts))
 
 
-@rule("ATT002", "other-attention-ran", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("ATT002", "other-attention-ran", severity=Severity.FAIL)
 def other_attention_ran(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A block that ran another attention kernel than the requested one.
 

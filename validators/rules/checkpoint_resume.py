@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import PurePath
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -38,14 +39,11 @@ def why_no_checkpoint(run: ResolvedRun, plan: Plan) -> str:
     return why_not_resumed(run, plan) if initial_weights(run.config) is None else ""
 
 
-@rule(
-    "CKP007",
-    "broken-resume-target",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("resume",),
-    waivable=False,
-    inapplicable=why_no_checkpoint,
+resume_rule = partial(rule, level=Level.HOST, needs=("resume",))
+
+
+@resume_rule(
+    "CKP007", "broken-resume-target", severity=Severity.FAIL, waivable=False, inapplicable=why_no_checkpoint
 )
 def broken_resume_target(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A checkpoint to start from that is missing, damaged, from another model, or past the last step.
@@ -198,14 +196,7 @@ def start_from(checkpoint: str) -> str:
     return f"set model.pretrained_checkpoint to {checkpoint} to start from its weights"
 
 
-@rule(
-    "CKP016",
-    "resumed-with-other-numerics",
-    severity=Severity.WARN,
-    level=Level.HOST,
-    needs=("resume",),
-    inapplicable=why_not_resumed,
-)
+@resume_rule("CKP016", "resumed-with-other-numerics", severity=Severity.WARN, inapplicable=why_not_resumed)
 def resumed_with_other_numerics(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that resumes from a checkpoint that was trained with other settings.
 
@@ -287,13 +278,8 @@ def why_not_continued(run: ResolvedRun, plan: Plan) -> str:
     return "the run does not continue another run" if run.config.trainer.continue_from is None else ""
 
 
-@rule(
-    "CKP012",
-    "continued-outside-the-plateau",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("resume",),
-    inapplicable=why_not_continued,
+@resume_rule(
+    "CKP012", "continued-outside-the-plateau", severity=Severity.FAIL, inapplicable=why_not_continued
 )
 def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that continues another one from its warm-up or its decay.
@@ -341,13 +327,8 @@ def continued_outside_the_plateau(run: ResolvedRun, plan: Plan, facts: Facts) ->
         )
 
 
-@rule(
-    "CKP013",
-    "continued-with-another-tokenizer",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("resume",),
-    inapplicable=why_not_continued,
+@resume_rule(
+    "CKP013", "continued-with-another-tokenizer", severity=Severity.FAIL, inapplicable=why_not_continued
 )
 def continued_with_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that continues another one with another tokenizer.

@@ -9,9 +9,9 @@ from neobert.plan import Plan
 from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.finding import Severity, Violation
+from validators.rehearsal_parts import cut_short, measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts, ResumeTrialFacts
@@ -31,7 +31,7 @@ def _trials(facts: Facts) -> tuple[ResumeTrialFacts, ...]:
     return resumes
 
 
-@rule("CKP006", "checkpoint-not-what-was-saved", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("CKP006", "checkpoint-not-what-was-saved", severity=Severity.FAIL)
 def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A checkpoint that does not restore the exact state that was saved.
 
@@ -66,7 +66,7 @@ def checkpoint_not_what_was_saved(run: ResolvedRun, plan: Plan, facts: Facts) ->
             yield Violation("trainer.save_steps", "the checkpoint holds no tensors", HINT)
 
 
-@rule("CKP009", "resume-goes-elsewhere", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("CKP009", "resume-goes-elsewhere", severity=Severity.FAIL)
 def resume_goes_elsewhere(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A resumed run that differs from the uninterrupted run.
 
@@ -114,7 +114,7 @@ def _faults(rehearsal: RehearsalFacts, trial: ResumeTrialFacts, *, is_first: boo
         yield f"the loss of later steps has a relative difference of {trial.largest_loss_difference:.2g}"
 
 
-@rule("CKP011", "saves-that-queue", severity=Severity.WARN, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("CKP011", "saves-that-queue", severity=Severity.WARN)
 def saves_that_queue(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Saves that take longer than the interval between them.
 

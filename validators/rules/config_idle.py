@@ -18,8 +18,8 @@ from profiles.registry import ResolvedRun
 from validators import cuda_graphs
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rehearsal_parts import cut_short, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import RehearsalFacts
@@ -181,7 +181,7 @@ def path_from_working_directory(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         )
 
 
-@rule("CFG004", "unread-key", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("CFG004", "unread-key", severity=Severity.FAIL)
 def unread_key(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A key that is set, but that no code reads.
 

@@ -12,8 +12,8 @@ from neobert.plurals import percent
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
-from validators.rule import Violations, rule
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import Violations, data_rule, rehearsal_rule, rule
 from validators.rules.data_epochs import HARMLESS_EPOCHS
 from validators.rules.data_prepared import prepared_of
 
@@ -22,7 +22,7 @@ MOST_SHARED = 0.05
 """Share of the evaluation's tokens: web text repeats licences and boilerplate verbatim."""
 
 
-@rule("DAT006", "evaluation-not-held-out", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("DAT006", "evaluation-not-held-out", severity=Severity.FAIL)
 def evaluation_not_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An evaluation on training data, or one that fails for the first time hours into the run.
 
@@ -117,7 +117,7 @@ def evaluation_split_of_training(run: ResolvedRun, plan: Plan, facts: Facts) -> 
         yield Violation(path, message, hint, Severity.WARN)
 
 
-@rule("DAT017", "nothing-held-out", severity=Severity.WARN, level=Level.DATA, needs=("inspection",))
+@data_rule("DAT017", "nothing-held-out", severity=Severity.WARN)
 def nothing_held_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that is never evaluated, because no text is held out.
 
@@ -208,14 +208,7 @@ def _text(corpus: DatasetConfig) -> tuple[str, ...]:
     return path, corpus.name or "", corpus.config or "", corpus.train_split
 
 
-@rule(
-    "DAT019",
-    "overread-corpus",
-    severity=Severity.WARN,
-    level=Level.DATA,
-    needs=("inspection",),
-    inapplicable=_has_no_mixture,
-)
+@data_rule("DAT019", "overread-corpus", severity=Severity.WARN, inapplicable=_has_no_mixture)
 def overread_corpus(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A corpus of a mixture that is repeated for too many epochs.
 

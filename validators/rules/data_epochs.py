@@ -8,7 +8,7 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.remaining import MAX_EPOCHS, limiting_key, own_part_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rule import CannotTellError, Violations, data_rule, rule
 from validators.rules.data_prepared import is_short, prepared_of
 from validators.tasks import of_text
 
@@ -19,14 +19,7 @@ def _is_not_counted(run: ResolvedRun, plan: Plan) -> str:
     return "the data is a stream of unknown length" if run.config.dataset.streaming else is_short(run, plan)
 
 
-@rule(
-    "DAT004",
-    "too-little-text",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    inapplicable=_is_not_counted,
-)
+@data_rule("DAT004", "too-little-text", severity=Severity.FAIL, inapplicable=_is_not_counted)
 def too_little_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Too little text for the number of steps, so that it is repeated too often.
 

@@ -13,8 +13,8 @@ from neobert.plurals import counted, percent
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.finding import Level, Severity, Violation
-from validators.rule import CannotTellError, Violations, needed, rule
+from validators.finding import Severity, Violation
+from validators.rule import CannotTellError, Violations, data_rule, needed
 from validators.rules.model import fitting_vocabulary
 from validators.tasks import masking
 
@@ -38,7 +38,7 @@ def prepared_of(facts: Facts) -> PreparedFacts:
     return inspection.prepared
 
 
-@rule("DAT014", "unpreparable-text", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
+@data_rule("DAT014", "unpreparable-text", severity=Severity.FAIL)
 def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data that the trainer would fail to prepare.
 
@@ -80,7 +80,7 @@ def _hub_error_codes(run: ResolvedRun) -> Iterator[str]:
         yield NO_TOKENIZER
 
 
-@rule("DAT015", "altered-data", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
+@data_rule("DAT015", "altered-data", severity=Severity.FAIL)
 def altered_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Prepared data that has changed since it was prepared.
 
@@ -107,7 +107,7 @@ def altered_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset", message, PREPARE)
 
 
-@rule("DAT002", "foreign-tokens", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
+@data_rule("DAT002", "foreign-tokens", severity=Severity.FAIL)
 def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data that was tokenized by another tokenizer, or token ids outside the vocabulary.
 
@@ -146,7 +146,7 @@ def foreign_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule("DAT003", "overlapping-shards", severity=Severity.FAIL, level=Level.DATA, needs=("inspection",))
+@data_rule("DAT003", "overlapping-shards", severity=Severity.FAIL)
 def overlapping_shards(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Ranks that read the same data, or data that no rank reads.
 
@@ -191,14 +191,7 @@ def is_short(run: ResolvedRun, plan: Plan) -> str:
     return "a smoke run lasts minutes only" if run.is_smoke else ""
 
 
-@rule(
-    "DAT005",
-    "wasted-text",
-    severity=Severity.WARN,
-    level=Level.DATA,
-    needs=("inspection",),
-    inapplicable=is_short,
-)
+@data_rule("DAT005", "wasted-text", severity=Severity.WARN, inapplicable=is_short)
 def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Microbatches that are partly padding, or documents that lose text.
 
@@ -269,14 +262,7 @@ def _lengths(prepared: PreparedFacts) -> str:
     return "the data holds no documents"
 
 
-@rule(
-    "NUM006",
-    "wrong-targets",
-    tasks=masking,
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-)
+@data_rule("NUM006", "wrong-targets", tasks=masking, severity=Severity.FAIL)
 def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Masked tokens that are too many or too few, are padding or special tokens, or have wrong labels.
 

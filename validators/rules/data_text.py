@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
@@ -28,14 +30,10 @@ def _key(run: ResolvedRun) -> str:
     return "dataset.mixture" if run.config.dataset.mixture else "dataset.path"
 
 
-@rule(
-    "DAT031",
-    "text-left-out",
-    severity=Severity.WARN,
-    level=Level.HOST,
-    needs=("text",),
-    inapplicable=_has_no_files,
-)
+text_rule = partial(rule, level=Level.HOST, needs=("text",), inapplicable=_has_no_files)
+
+
+@text_rule("DAT031", "text-left-out", severity=Severity.WARN)
 def text_left_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Files of a folder that may hold text and are not read.
 
@@ -68,14 +66,7 @@ def text_left_out(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
                 yield Violation(_key(run), message, each.hint)
 
 
-@rule(
-    "DAT032",
-    "unreadable-rows",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("text",),
-    inapplicable=_has_no_files,
-)
+@text_rule("DAT032", "unreadable-rows", severity=Severity.FAIL)
 def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Local text whose files or first rows cannot be read.
 
@@ -107,15 +98,7 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(_key(run), f"{text.place}: {text.message}", text.hint)
 
 
-@rule(
-    "DAT033",
-    "evaluation-text-in-training",
-    tasks=of_text,
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("text",),
-    inapplicable=_has_no_files,
-)
+@text_rule("DAT033", "evaluation-text-in-training", tasks=of_text, severity=Severity.FAIL)
 def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation files with text that is also in the training files.
 
@@ -148,14 +131,7 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
             yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
 
 
-@rule(
-    "DAT035",
-    "words-altered-by-the-tokenizer",
-    severity=Severity.WARN,
-    level=Level.HOST,
-    needs=("text",),
-    inapplicable=_has_no_files,
-)
+@text_rule("DAT035", "words-altered-by-the-tokenizer", severity=Severity.WARN)
 def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A tokenizer that deletes accents or vowel signs of much of the text, or the case of labelled words.
 

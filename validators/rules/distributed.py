@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from neobert.plan import Plan
@@ -51,15 +52,17 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
-@rule(
-    "DST001",
-    "ranks-that-differ",
+ranks_rule = partial(
+    rule,
     severity=Severity.FAIL,
     level=Level.DISTRIBUTED,
     needs=("distributed",),
     waivable=False,
     inapplicable=_is_single_process,
 )
+
+
+@ranks_rule("DST001", "ranks-that-differ")
 def ranks_that_differ(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Ranks with a different config, different code or different versions.
 
@@ -110,15 +113,7 @@ def _others(reported: Mapping[int, Value], usual: Value) -> list[int]:
     return [rank for rank, value in sorted(reported.items()) if value != usual]
 
 
-@rule(
-    "DST002",
-    "wrong-collective",
-    severity=Severity.FAIL,
-    level=Level.DISTRIBUTED,
-    needs=("distributed",),
-    waivable=False,
-    inapplicable=_is_single_process,
-)
+@ranks_rule("DST002", "wrong-collective")
 def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A collective that returns a wrong result.
 
@@ -207,15 +202,7 @@ def slow_links(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, hint)
 
 
-@rule(
-    "DST004",
-    "absent-rank",
-    severity=Severity.FAIL,
-    level=Level.DISTRIBUTED,
-    needs=("distributed",),
-    waivable=False,
-    inapplicable=_is_single_process,
-)
+@ranks_rule("DST004", "absent-rank")
 def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A rank that does not start, or a missing rank that the others do not detect.
 
@@ -253,15 +240,7 @@ def absent_rank(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(PATH, message, hint)
 
 
-@rule(
-    "DST005",
-    "diverging-replicas",
-    severity=Severity.FAIL,
-    level=Level.DISTRIBUTED,
-    needs=("distributed",),
-    waivable=False,
-    inapplicable=_is_single_process,
-)
+@ranks_rule("DST005", "diverging-replicas")
 def diverging_replicas(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Ranks with different weights.
 
@@ -299,15 +278,7 @@ def _odd_ranks(moment: ParameterFacts) -> list[int]:
     return _others(digests, _most_common(digests))
 
 
-@rule(
-    "DST006",
-    "loss-of-other-ranks",
-    severity=Severity.FAIL,
-    level=Level.DISTRIBUTED,
-    needs=("distributed",),
-    waivable=False,
-    inapplicable=_is_single_process,
-)
+@ranks_rule("DST006", "loss-of-other-ranks")
 def loss_of_other_ranks(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A loss or gradient norm that depends on the number of ranks.
 

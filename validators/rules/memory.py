@@ -13,8 +13,8 @@ from neobert.plurals import counted
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
-from validators.rule import Violations, rule
+from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
+from validators.rule import Violations, rehearsal_rule, rule
 from validators.rules.model import recomputation_hint
 from validators.thresholds import MEMORY_SHARE
 
@@ -146,14 +146,7 @@ def _memory(facts: Facts) -> MemoryFacts:
     return measured(rehearsal_of(facts).memory, facts, "device memory")
 
 
-@rule(
-    "MEM002",
-    "memory-not-as-predicted",
-    severity=Severity.WARN,
-    level=Level.REHEARSAL,
-    needs=NEEDS,
-    inapplicable=no_gpu_is_required,
-)
+@rehearsal_rule("MEM002", "memory-not-as-predicted", severity=Severity.WARN, inapplicable=no_gpu_is_required)
 def memory_not_as_predicted(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Measured memory that differs widely from the prediction.
 
@@ -207,14 +200,7 @@ def predicted_mib(plan: Plan) -> float:
     return sum(part.value for part in parts)
 
 
-@rule(
-    "MEM003",
-    "memory-grows",
-    severity=Severity.WARN,
-    level=Level.REHEARSAL,
-    needs=NEEDS,
-    inapplicable=no_gpu_is_required,
-)
+@rehearsal_rule("MEM003", "memory-grows", severity=Severity.WARN, inapplicable=no_gpu_is_required)
 def memory_grows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Memory that grows from step to step, or an allocator that has to retry.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from neobert.families.table import family_of
@@ -96,14 +97,10 @@ def _is_unstable(probes: ProbeFacts) -> bool:
     return any(isolation is not None and isolation.unstable > 0 for isolation in isolations)
 
 
-@rule(
-    "NUM001",
-    "leak-between-segments",
-    severity=Severity.FAIL,
-    level=Level.GPU,
-    needs=("numerics",),
-    any_device=True,
-)
+numerics_rule = partial(rule, level=Level.GPU, needs=("numerics",), any_device=True)
+
+
+@numerics_rule("NUM001", "leak-between-segments", severity=Severity.FAIL)
 def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Attention that leaks between documents, or from padding.
 
@@ -134,14 +131,7 @@ def leak_between_segments(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
     yield from judged.conclude(OTHER_BACKEND)
 
 
-@rule(
-    "NUM002",
-    "packed-differs-from-alone",
-    severity=Severity.FAIL,
-    level=Level.GPU,
-    needs=("numerics",),
-    any_device=True,
-)
+@numerics_rule("NUM002", "packed-differs-from-alone", severity=Severity.FAIL)
 def packed_differs_from_alone(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A packed step that differs from a step on its documents one by one.
 
@@ -180,14 +170,7 @@ def _of_the_model(numerics: NumericsFacts) -> Iterator[str]:
         )
 
 
-@rule(
-    "NUM003",
-    "wrong-direction",
-    severity=Severity.FAIL,
-    level=Level.GPU,
-    needs=("numerics",),
-    any_device=True,
-)
+@numerics_rule("NUM003", "wrong-direction", severity=Severity.FAIL)
 def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An encoder that does not attend to later tokens, or a decoder that does.
 
@@ -214,15 +197,7 @@ def wrong_direction(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     yield from _judge(plan, facts, ("direction",), (direction,)).conclude(OTHER_BACKEND)
 
 
-@rule(
-    "NUM004",
-    "step-not-repeatable",
-    severity=Severity.WARN,
-    level=Level.GPU,
-    needs=("numerics",),
-    any_device=True,
-    inapplicable=_is_not_repeated,
-)
+@numerics_rule("NUM004", "step-not-repeatable", severity=Severity.WARN, inapplicable=_is_not_repeated)
 def step_not_repeatable(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Two identical steps with different results.
 

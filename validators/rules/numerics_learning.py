@@ -11,9 +11,9 @@ from neobert.plurals import counted
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
-from validators.rule import Violations, rule
+from validators.finding import Severity, Violation
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import Violations, rehearsal_rule
 from validators.rules.numerics import INITIAL_LOSS_SHARE
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ STABLER = "lower optimizer.lr, or raise scheduler.warmup_steps"
 CHECK_THE_START = "check the initial weights, and how datacollator masks the targets"
 
 
-@rule("NUM005", "does-not-learn", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("NUM005", "does-not-learn", severity=Severity.FAIL)
 def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A new model with an implausible initial loss, or one that cannot overfit a single batch.
 

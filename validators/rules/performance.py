@@ -12,9 +12,9 @@ from profiles.registry import ResolvedRun
 from validators import cuda_graphs
 from validators.departures import departures
 from validators.facts import Facts
-from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, no_gpu_is_required, rehearsal_of
-from validators.rule import Violations, rule
+from validators.finding import Severity, Violation
+from validators.rehearsal_parts import measured, no_gpu_is_required, rehearsal_of
+from validators.rule import Violations, rehearsal_rule
 
 if TYPE_CHECKING:
     from neobert.config import RunConfig
@@ -32,14 +32,7 @@ def _speed(facts: Facts) -> SpeedFacts:
     return measured(rehearsal_of(facts).speed, facts, "the pace")
 
 
-@rule(
-    "PRF001",
-    "device-left-idle",
-    severity=Severity.FAIL,
-    level=Level.REHEARSAL,
-    needs=NEEDS,
-    inapplicable=no_gpu_is_required,
-)
+@rehearsal_rule("PRF001", "device-left-idle", severity=Severity.FAIL, inapplicable=no_gpu_is_required)
 def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that uses a very small share of its device's peak FLOP/s.
 
@@ -74,14 +67,7 @@ def device_left_idle(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule(
-    "PRF002",
-    "unsteady-pace",
-    severity=Severity.WARN,
-    level=Level.REHEARSAL,
-    needs=NEEDS,
-    inapplicable=no_gpu_is_required,
-)
+@rehearsal_rule("PRF002", "unsteady-pace", severity=Severity.WARN, inapplicable=no_gpu_is_required)
 def unsteady_pace(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A throughput that changes during the rehearsal, or differs from earlier rehearsals or the profile.
 
@@ -141,7 +127,7 @@ def _halves(times_s: tuple[float, ...]) -> tuple[float, float]:
     return median(times_s[:middle]), median(times_s[middle:] or times_s)
 
 
-@rule("PRF003", "waiting-for-data", severity=Severity.WARN, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("PRF003", "waiting-for-data", severity=Severity.WARN)
 def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A device that waits for data.
 
@@ -172,14 +158,7 @@ def waiting_for_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         )
 
 
-@rule(
-    "PRF004",
-    "waiting-for-the-host",
-    severity=Severity.WARN,
-    level=Level.REHEARSAL,
-    needs=NEEDS,
-    inapplicable=no_gpu_is_required,
-)
+@rehearsal_rule("PRF004", "waiting-for-the-host", severity=Severity.WARN, inapplicable=no_gpu_is_required)
 def waiting_for_the_host(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A GPU that waits for the host to launch its kernels.
 

@@ -7,8 +7,8 @@ from neobert.precision.table import recipe_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 from validators.thresholds import LONG_GPU_STEPS, is_long_on_gpu
 
 LEAST_SHARE = 0.95
@@ -102,7 +102,7 @@ def precision_beyond_gpu(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
             yield Violation(PATH, message, f"use a GPU with compute capability {needed} or later")
 
 
-@rule("PRE003", "other-precision-than-declared", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("PRE003", "other-precision-than-declared", severity=Severity.FAIL)
 def other_precision_than_declared(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A run that computes in another precision than its config declares.
 

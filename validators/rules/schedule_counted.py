@@ -12,8 +12,8 @@ from neobert.plurals import listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, cut_short, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, needed, rule
+from validators.rehearsal_parts import cut_short, measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, needed, rehearsal_rule, rule
 from validators.rules.checkpoint_resume import CONTINUE, RESUME, differing_key, keys_of, why_not_resumed
 
 SAME_RATE = 1e-6
@@ -23,7 +23,7 @@ MOST_DIFFERENCE = 0.05
 """Relative. Rounding in bf16 causes a tenth of it, dividing by the wrong count several times as much."""
 
 
-@rule("SCH002", "schedule-counts-other-steps", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("SCH002", "schedule-counts-other-steps", severity=Severity.FAIL)
 def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A scheduler that does not count optimizer steps.
 
@@ -62,7 +62,7 @@ def schedule_counts_other_steps(run: ResolvedRun, plan: Plan, facts: Facts) -> V
         return
 
 
-@rule("SCH003", "loss-divided-by-the-wrong-count", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("SCH003", "loss-divided-by-the-wrong-count", severity=Severity.FAIL)
 def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A gradient that is not the mean over the targets of its step.
 

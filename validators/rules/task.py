@@ -12,7 +12,7 @@ from neobert.tasks.specs import metrics_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, data_rule, rule
 from validators.rules.data_prepared import prepared_of
 from validators.rules.task_labels import labels_of
 from validators.tasks import labelled
@@ -113,14 +113,7 @@ def early_stopping_cannot_act(run: ResolvedRun, plan: Plan, facts: Facts) -> Vio
         )
 
 
-@rule(
-    "TSK010",
-    "undefined-metric",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=labelled,
-)
+@data_rule("TSK010", "undefined-metric", severity=Severity.FAIL, tasks=labelled)
 def undefined_metric(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A metric for the best checkpoint that has no value, or one of no use, on the evaluation data.
 

@@ -6,13 +6,13 @@ from neobert.plan import Plan
 from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.finding import Level, Severity
+from validators.finding import Severity
 from validators.known_answers import missed, unmeasured
-from validators.rehearsal_parts import NEEDS, cut_short, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rehearsal_parts import cut_short, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule
 
 
-@rule("TSK006", "known-answer-missed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("TSK006", "known-answer-missed", severity=Severity.FAIL)
 def known_answer_missed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A trained task that fails a test with a known answer.
 

@@ -11,7 +11,7 @@ from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.rule import Violations, data_rule, rule
 from validators.rules.data_prepared import prepared_of
 from validators.tasks import labelled, whole_texts
 
@@ -94,14 +94,7 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield Violation("dataset.streaming", message, "set dataset.streaming to false")
 
 
-@rule(
-    "DAT021",
-    "single-class",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=labelled,
-)
+@data_rule("DAT021", "single-class", severity=Severity.FAIL, tasks=labelled)
 def single_class(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Training labels of a single class, or classes of the evaluation or the head that training lacks.
 
@@ -158,14 +151,8 @@ def why_no_scores(run: ResolvedRun, plan: Plan) -> str:
     return "labels are classes, not scores" if labels_of(run).classes else ""
 
 
-@rule(
-    "DAT030",
-    "uncentred-scores",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=whole_texts,
-    inapplicable=why_no_scores,
+@data_rule(
+    "DAT030", "uncentred-scores", severity=Severity.FAIL, tasks=whole_texts, inapplicable=why_no_scores
 )
 def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Scores that are all equal, or whose mean is far from zero.
@@ -201,14 +188,7 @@ def uncentred_scores(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation(column, message, hint, Severity.WARN)
 
 
-@rule(
-    "DAT022",
-    "evaluation-in-training",
-    severity=Severity.FAIL,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=labelled,
-)
+@data_rule("DAT022", "evaluation-in-training", severity=Severity.FAIL, tasks=labelled)
 def evaluation_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation texts that also occur in the training data.
 

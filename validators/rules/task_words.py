@@ -7,20 +7,13 @@ from collections.abc import Mapping
 from neobert.plan import Plan
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
-from validators.finding import Level, Severity, Violation
-from validators.rule import Violations, rule
+from validators.finding import Severity, Violation
+from validators.rule import Violations, data_rule
 from validators.rules.data_prepared import prepared_of
 from validators.tasks import of_words
 
 
-@rule(
-    "DAT024",
-    "word-labels-lost",
-    severity=Severity.WARN,
-    level=Level.DATA,
-    needs=("inspection",),
-    tasks=of_words,
-)
+@data_rule("DAT024", "word-labels-lost", severity=Severity.WARN, tasks=of_words)
 def word_labels_lost(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Labelled words that are neither trained on nor scored.
 

@@ -13,8 +13,8 @@ from neobert.units import MIB_PER_GIB
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.rehearsal_parts import NEEDS, measured, rehearsal_of
-from validators.rule import CannotTellError, Violations, rule
+from validators.rehearsal_parts import measured, rehearsal_of
+from validators.rule import CannotTellError, Violations, rehearsal_rule, rule
 
 if TYPE_CHECKING:
     from validators.facts_rehearsal import TelemetryFacts
@@ -56,7 +56,7 @@ USUAL_TIMEOUT = 10
 HINT = "report this as a bug: _mib is bytes // 2**20, _gib is _mib / 1024 (telemetry/memory.py)"
 
 
-@rule("TEL001", "telemetry-not-true", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("TEL001", "telemetry-not-true", severity=Severity.FAIL)
 def telemetry_not_true(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A heartbeat with missing fields, wrong units, or memory that differs from the driver's figures.
 
@@ -161,7 +161,7 @@ def timeout_below_a_step(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
         yield from _too_short(limits, key, step_s.value, duration)
 
 
-@rule("TEL004", "timeout-below-a-save", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("TEL004", "timeout-below-a-save", severity=Severity.FAIL)
 def timeout_below_a_save(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A watchdog that takes the last save, or an evaluation, for a hang.
 
@@ -204,7 +204,7 @@ def _too_short(limits: WatchdogConfig, key: str, duration_s: float, duration: st
         )
 
 
-@rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL, level=Level.REHEARSAL, needs=NEEDS)
+@rehearsal_rule("TEL002", "stall-goes-unnoticed", severity=Severity.FAIL)
 def stall_goes_unnoticed(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A hang that is not detected, or cannot be ended, from outside the process.
 
