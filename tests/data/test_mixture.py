@@ -18,7 +18,7 @@ from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.windows import Cursor, training_shape
 from neobert.data.store.contents import describe
 from neobert.data.store.prepare import PreparedData, prepare
-from neobert.data.store.token_store import LengthStatistics, TokenStore
+from neobert.data.store.token_store import MANIFEST, LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from tests.data.conftest import Configure, configurator, read, same, sentences, write_jsonl
 
@@ -196,6 +196,15 @@ def test_other_weights_are_another_text_from_the_same_cache(mixed: Mixed, make: 
     other = prepare(make(dataset__mixture=equal))
     assert other.folder == data.folder
     assert other.fingerprint != data.fingerprint
+
+
+def test_a_mixture_whose_examples_were_not_counted_is_read(mixed: Mixed):
+    config, data = mixed
+    manifest = json.loads((data.folder / MANIFEST).read_text(encoding="utf-8"))
+    for corpus in manifest["splits"]["train"]["corpora"]:
+        assert corpus.pop("examples") == corpus["segments"]
+    (data.folder / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    assert prepare(config).mixture.corpora == data.mixture.corpora
 
 
 def refused(config: Any) -> ProjectError:

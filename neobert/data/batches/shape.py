@@ -76,12 +76,13 @@ def batch_shape(config: RunConfig, rows: int, statistics: LengthStatistics) -> D
     if not config.datacollator.pack_sequences:
         shape = BatchShape(rows, length, rows // texts, is_packed=False, texts=texts)
         return Derived(shape, f"{rows} padded rows")
+    unit = "documents" if texts == 1 else f"examples of {texts} segments"
     expected = rows * length / statistics.mean
     spread = SPREAD * statistics.std / statistics.mean / sqrt(expected)
     limit = min(SLOT_MULTIPLE * ceil(expected * (1 + spread) / SLOT_MULTIPLE), rows * length)
     return Derived(
         BatchShape(rows, length, limit, is_packed=True, texts=texts),
-        f"{limit} documents: {rows * length:,} tokens / {statistics.mean:.0f} tokens per segment = "
+        f"{limit} {unit}: {rows * length:,} tokens / {statistics.mean:.0f} tokens each = "
         f"{expected:.0f}, plus {SPREAD:.0f} standard deviations; plus {rows} for padding",
     )
 
