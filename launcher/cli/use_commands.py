@@ -1,4 +1,4 @@
-"""Declarations of the commands that use a checkpoint: encode, evaluate, export."""
+"""Declarations of the commands that use a checkpoint: encode, predict, evaluate, export."""
 
 from __future__ import annotations
 
@@ -49,6 +49,47 @@ def _encode(
         texts_per_shard=texts_per_shard,
     )
     end(encode.run(request, output_format))
+
+
+@app.command(
+    "predict",
+    rich_help_panel="Use",
+    epilog=f"Example: {PROGRAM} predict runs/reviews new.csv --output predicted.csv",
+)
+def _predict(
+    folder: use_options.ModelFolder,
+    texts: use_options.RowsPath,
+    output: use_options.PredictionsFile = None,
+    column: use_options.Column = None,
+    pair_column: use_options.PairColumn = None,
+    max_length: use_options.MaxLength = None,
+    every_class: use_options.EveryClass = False,
+    dtype: use_options.InferenceType = None,
+    processes: use_options.Processes = None,
+    rows_per_shard: use_options.TextsPerShard = 32_768,
+    output_format: options.Format = "text",
+) -> None:
+    """Predict labels, scores, words' labels or masked words.
+
+    The output has the columns of the input and those of the prediction. The same command continues a stopped
+    job.
+    """
+    from launcher.commands import predict
+    from neobert.prediction.request import Request
+
+    request = Request(
+        folder=str(folder),
+        texts=str(texts),
+        output="" if output is None else str(output),
+        column=column,
+        pair_column=pair_column,
+        max_length=max_length,
+        every_class=every_class,
+        dtype=dtype,
+        processes=processes,
+        rows_per_shard=rows_per_shard,
+    )
+    end(predict.run(request, output_format))
 
 
 @app.command(

@@ -98,6 +98,30 @@ TextsPerShard = Annotated[
     ),
 ]
 
+# predict
+RowsPath = Annotated[
+    Path,
+    Argument(
+        metavar="TEXTS",
+        help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), or - for lines of "
+        "standard input.",
+    ),
+]
+PredictionsFile = Annotated[
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Output file, .csv, .tsv, .jsonl or .parquet; rows in input order. Default: JSON lines on "
+        "standard output.",
+    ),
+]
+PairColumn = Annotated[
+    str | None, Option("--pair-column", metavar="NAME", help="Column of the second text of a pair.")
+]
+EveryClass = Annotated[bool, Option("--every-class", help="Add the probability of each class.")]
+
 # evaluate
 EvaluationData = Annotated[Path, Option("--data", metavar="DIR", help="Folder with the data.")]
 GlueData = Annotated[

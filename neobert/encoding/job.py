@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neobert.encoding.processes import in_processes
 from neobert.encoding.request import Request
-from neobert.encoding.shards import NPY, PARQUET, Shards
+from neobert.encoding.shards import NPY, PARQUET, Shards, write_arrays
 from neobert.encoding.texts import Texts, open_texts
-from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
-from neobert.progress import report_to_launcher
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
-from neobert.worker_pool import worker_pool
 
 if TYPE_CHECKING:
     from neobert.encoding.share import Share
@@ -43,7 +42,8 @@ def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
     shares = _shares(request)
     first = shares[0]
     counts = shards.counts(first.num_shards)
-    shards.merge(first.num_shards, first.hidden_size)
+    is_parquet = shards.output.suffix == PARQUET
+    shards.merge(first.num_shards, partial(write_arrays, width=first.hidden_size, is_parquet=is_parquet))
     seconds = max(share.seconds for share in shares)
     return {
         "output": str(shards.output),
@@ -71,15 +71,7 @@ def _identity(request: Request, texts: Texts) -> dict[str, Any]:
 
 
 def _shares(request: Request) -> list[Share]:
-    from neobert.encoding.share import default_processes, encode_share  # imports torch, which takes seconds
+    from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
+    from neobert.encoding.share import encode_share
 
-    size = request.processes or default_processes()
-    if size == 1:
-        return [encode_share(request, 0, 1)]
-    try:
-        with worker_pool(size, report_to_launcher) as ranks:
-            return list(ranks.map(encode_share, [request] * size, range(size), [size] * size))
-    except BrokenProcessPool as error:
-        message = "an encoding process was killed, probably because memory ran out"
-        hint = "lower --processes or --max-length; the same command continues the job"
-        raise ProjectError("encode-killed", message, hint, exit_code=EXIT_TRAINING_FAILED) from error
+    return in_processes(encode_share, request, num_processes(request.processes), "encoding")

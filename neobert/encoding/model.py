@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from neobert.config.schema import (
     DataCollatorConfig,
@@ -28,6 +29,7 @@ from neobert.errors import ProjectError
 from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
+from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import MASKED
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
@@ -83,18 +85,18 @@ class InferenceModel:
             "cu_seqlens": run.cu_seqlens,
             "max_seqlen": run.longest,
         }
-        with _computing_in(self._dtype, self.device):
+        with computing_in(self._dtype, self.device):
             return self._objective.final_states(self._objective.encode(inputs))
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """Decode final hidden states: [M, D] to [M, V]."""
-        with _computing_in(self._dtype, self.device):
+        with computing_in(self._dtype, self.device):
             return self._objective.decode(hidden)
 
 
 @contextmanager
-def _computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+def computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
     """Set autocast to `dtype` and the current GPU to `device`: Triton ignores the device of its tensors."""
     in_type = nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
     on_device = torch.cuda.device(device) if device.type == "cuda" else nullcontext()
@@ -189,14 +191,20 @@ def _load_transformers(
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
+    backbone = over_runs(model, MASKED, folder, device, dtype)
+    return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
+
+
+def over_runs(
+    model: PreTrainedModel, auto_class: str, folder: Path, device: torch.device, dtype: torch.dtype
+) -> Backbone:
+    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack."""
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
     if architecture_of(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)
-        backbone = transformers_backbone(model, MASKED, shape, kernel)
-    else:
-        backbone = transformers_backbone(model, MASKED, shape)
-        backbone = replace(backbone, hidden=partial(_in_rows, backbone.hidden))
-    return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
+        return transformers_backbone(model, auto_class, shape, kernel)
+    backbone = transformers_backbone(model, auto_class, shape)
+    return replace(backbone, hidden=partial(_in_rows, backbone.hidden))
 
 
 def _in_rows(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str, Any]) -> Tensor:

@@ -26,3 +26,16 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
     where, computed_in = placement(device, dtype)
     names = {value: name for name, value in DTYPES.items()}
     return {"model": model_digests(folder), "dtype": names[computed_in], "device": where.type}
+
+
+def num_processes(asked: int | None) -> int:
+    """Return the number of processes asked for; None: one per GPU, or one on the CPU."""
+    return asked or max(1, torch.cuda.device_count())
+
+
+def device_of(rank: int, size: int) -> str:
+    """Return the device of one of `size` processes; on the CPU, they share its threads."""
+    if torch.cuda.is_available():
+        return f"cuda:{rank % torch.cuda.device_count()}"
+    torch.set_num_threads(max(1, torch.get_num_threads() // size))
+    return "cpu"

@@ -1,8 +1,8 @@
-"""Embeddings on disk: shards while a job runs, merged into one file when it ends.
+"""Results of a model on disk: shards while a job runs, merged into one file when it ends.
 
 OUTPUT.parts/manifest.json   texts, model and settings; a job with others is rejected
-OUTPUT.parts/00000.npy       embeddings of the first texts, written atomically
-OUTPUT.parts/00000.json      counts of the same texts, written before the embeddings
+OUTPUT.parts/00000.npy       results of the first texts, such as embeddings, written atomically
+OUTPUT.parts/00000.json      counts of the same texts, written before the results
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from neobert.progress import OnProgress, Progress
 
 MANIFEST = "manifest.json"
 NPY, PARQUET = ".npy", ".parquet"
+Text = TypeVar("Text")
 
 
 class HasCounts(Protocol):
@@ -41,11 +42,23 @@ class HasCounts(Protocol):
     counts: TextCounts
 
 
-class Shards:
-    """The shards of one output file. Several processes may write different ones."""
+def npy_bytes(values: NDArray[Any]) -> bytes:
+    """Return the content of a .npy file."""
+    buffer = io.BytesIO()
+    np.save(buffer, values, allow_pickle=False)
+    return buffer.getvalue()
 
-    def __init__(self, output: Path) -> None:
-        self.output = output
+
+class Shards:
+    """The shards of one output file. Several processes may write different ones.
+
+    Args:
+        suffix: of a shard's name.
+        to_bytes: returns the content of a shard, which holds the results of its texts.
+    """
+
+    def __init__(self, output: Path, suffix: str = NPY, to_bytes: Callable[[Any], bytes] = npy_bytes) -> None:
+        self.output, self._suffix, self._to_bytes = output, suffix, to_bytes
         self.folder = output.with_name(f"{output.name}.parts")
 
     @contextmanager
@@ -76,17 +89,17 @@ class Shards:
 
     def fill(
         self,
-        texts: Iterable[str],
+        texts: Iterable[Text],
         texts_per_shard: int,
         model: HasCounts,
-        compute: Callable[[list[str], OnProgress], NDArray[Any]],
+        compute: Callable[[list[Text], OnProgress], Any],
         progress: Progress,
         share: tuple[int, int] = (0, 1),
     ) -> tuple[int, TextCounts]:
         """Write the missing shards; return the number of all shards, and the counts of those written here.
 
         Args:
-            compute: method of `model` that returns a row of values per text.
+            compute: method of `model` that returns the results of texts.
             share: rank of this process and number of processes; each writes every n-th shard.
         """
         reader, number, done = iter(texts), -1, TextCounts()
@@ -104,20 +117,18 @@ class Shards:
 
     def has(self, number: int) -> bool:
         """Return whether a shard is complete."""
-        return self._file(number, NPY).is_file()
+        return self._file(number, self._suffix).is_file()
 
-    def write(self, number: int, values: NDArray[Any], counts: TextCounts) -> None:
-        """Write a shard, one row of values per text. Raises `ProjectError` if that fails."""
-        buffer, path = io.BytesIO(), self._file(number, NPY)
-        np.save(buffer, values, allow_pickle=False)
+    def write(self, number: int, values: Any, counts: TextCounts) -> None:
+        """Write a shard. Raises `ProjectError` if that fails."""
+        path = self._file(number, self._suffix)
         with self._writing(path):
             write_atomically(self._file(number, ".json"), json.dumps(asdict(counts)).encode())
-            write_atomically(path, buffer.getvalue())
+            write_atomically(path, self._to_bytes(values))
 
-    def read(self, number: int) -> NDArray[Any]:
-        """Return the rows of a shard, [texts, values]."""
-        values: NDArray[Any] = np.load(self._file(number, NPY), allow_pickle=False)
-        return values
+    def files(self, num_shards: int) -> list[Path]:
+        """Return the paths of the first `num_shards` shards."""
+        return [self._file(number, self._suffix) for number in range(num_shards)]
 
     def counts(self, num_shards: int) -> TextCounts:
         """Return the summed counts of the first `num_shards` shards."""
@@ -126,16 +137,15 @@ class Shards:
             total.add(TextCounts(**json.loads(self._file(number, ".json").read_text(encoding="utf-8"))))
         return total
 
-    def merge(self, num_shards: int, hidden_size: int) -> None:
-        """Merge the shards into the output file atomically, then remove them.
+    def merge(self, num_shards: int, write: Callable[[Path, list[Path]], None]) -> None:
+        """Write the output file atomically with `write(file, shards)`, then remove the shards.
 
         Raises `ProjectError` and keeps the shards if the file cannot be written.
         """
         partial = self.output.with_name(f".{self.output.name}.{os.getpid()}")
-        writes = _write_npy if self.output.suffix == NPY else _write_parquet
         try:
             with self._writing(self.output):
-                writes(partial, [self._file(number, NPY) for number in range(num_shards)], hidden_size)
+                write(partial, self.files(num_shards))
                 partial.replace(self.output)
         finally:
             partial.unlink(missing_ok=True)
@@ -178,7 +188,7 @@ class Shards:
         return what_changed(earlier, identity)
 
     def _num_finished(self) -> int:
-        return sum(1 for _ in self.folder.glob(f"*{NPY}"))
+        return sum(1 for _ in self.folder.glob(f"*{self._suffix}"))
 
     def _file(self, number: int, suffix: str) -> Path:
         return self.folder / f"{number:05d}{suffix}"
@@ -202,6 +212,11 @@ def _change(name: str, whole: Mapping[str, Any], value: object) -> str:
     if isinstance(earlier, dict | list) or isinstance(value, dict | list):
         return f"{name} changed"
     return f"{name} changed from {json.dumps(earlier)} to {json.dumps(value)}"
+
+
+def write_arrays(path: Path, files: Sequence[Path], *, width: int, is_parquet: bool = False) -> None:
+    """Write the rows [N, width] of shards to a .npy or .parquet file."""
+    (_write_parquet if is_parquet else _write_npy)(path, files, width)
 
 
 def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from neobert.encoding.encoder import Encoder
+from neobert.encoding.placement import device_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import Shards
 from neobert.encoding.texts import open_texts
@@ -33,17 +32,12 @@ class Share:
     seconds: float
 
 
-def default_processes() -> int:
-    """Return the number of GPUs, or 1 without a GPU."""
-    return max(1, torch.cuda.device_count())
-
-
 def encode_share(request: Request, rank: int, size: int) -> Share:
     """Encode the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ...
 
     `request.folder` is a verified model folder, not a run directory.
     """
-    shards, device = Shards(Path(request.output)), _device(rank, size)
+    shards, device = Shards(Path(request.output)), device_of(rank, size)
     encoder = Encoder.load(
         request.folder,
         pooling=request.pooling,
@@ -72,10 +66,3 @@ def encode_share(request: Request, rank: int, size: int) -> Share:
     }
     seconds = time.perf_counter() - started_s
     return Share(num_shards, encoder.model.hidden_size, settings, done.tokens, seconds)
-
-
-def _device(rank: int, size: int) -> str:
-    if torch.cuda.is_available():
-        return f"cuda:{rank % torch.cuda.device_count()}"
-    torch.set_num_threads(max(1, torch.get_num_threads() // size))
-    return "cpu"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.encoding import SegmentEncoder, segment_encoder
+from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
@@ -39,15 +40,28 @@ class TextTokenizer:
             raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
         return cls(bundle, max_length)
 
-    def tokenize(self, texts: Iterable[str]) -> tuple[list[Tokens], TextCounts]:
+    def tokenize(self, texts: Sequence[str]) -> tuple[list[Tokens], TextCounts]:
         """Return the tokens of each text, and the counts of texts and truncated tokens."""
-        framing = self.bundle.framing
-        counts, room = TextCounts(), self.max_length - framing.size
+        return self.tokenize_items([(text,) for text in texts])
+
+    def tokenize_items(self, items: Sequence[Sequence[str]]) -> tuple[list[Tokens], TextCounts]:
+        """Return the tokens of each text or pair, and the counts of texts and truncated tokens.
+
+        A pair that is truncated loses tokens from its longer text first.
+        """
+        counts = TextCounts()
         sequences: list[Tokens] = []
-        for ids in self._segments.token_ids(texts):
-            sequences.append(np.array(framing.frame(ids[:room]), dtype=np.int64))
-            counts.truncated += len(ids) > room
-            counts.tokens_lost += max(0, len(ids) - room)
-            counts.empty += not len(ids)
+        ids = iter(self._segments.token_ids(text for item in items for text in item))
+        for item in items:
+            framing = self.bundle.framing if len(item) == 1 else self.bundle.pair_framing
+            room = self.max_length - framing.size
+            parts = [list(next(ids)) for _ in item]
+            length = sum(map(len, parts))
+            if length > room:
+                parts = shortened(parts, room)
+            sequences.append(np.array(framing.frame(*parts), dtype=np.int64))
+            counts.truncated += length > room
+            counts.tokens_lost += max(0, length - room)
+            counts.empty += not length
         counts.texts, counts.tokens = len(sequences), sum(map(len, sequences))
         return sequences, counts

@@ -16,7 +16,7 @@ class TaskKeys(Generic[T]):
 
     Attributes:
         name: value of the key `task`, and name of the task's section.
-        package: dotted name of the task's package, with the modules `spec`, `examples` and `task`.
+        package: dotted name of the package, with the modules `spec`, `examples`, `task` and `prediction`.
         metrics: metrics that an evaluation may report, and that may select the best checkpoint.
         section: dataclass of the keys that only this task reads; None: it has none.
         about: description of the section.

@@ -27,6 +27,7 @@ from neobert.data.store.prepare import prepare
 from neobert.data.store.split_writer import SplitWriter
 from neobert.data.store.token_store import LengthStatistics, TokenStore, open_split
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
+from neobert.data.tokenize.framing import shortened
 from neobert.encoding import Encoder
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
@@ -35,7 +36,7 @@ from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig, NeoBERTForSequenceClassification
 from neobert.objectives.labelled import LabelledObjective, summed_loss
 from neobert.runfiles.checkpoint import folders
-from neobert.tasks.classification.examples import LabelledTexts, shortened
+from neobert.tasks.classification.examples import LabelledTexts
 from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.metrics import f1, matthews, pearson, ranks
 from neobert.tasks.classification.rows import rows_of

@@ -63,6 +63,20 @@ class Framing:
             start = stop
 
 
+def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
+    """Cut one or two texts to `room` tokens in all, from the end of the longer one.
+
+    Equivalent to `truncation="longest_first"` of fast tokenizers: if `room` is odd, the longer text, or the
+    second of two equal texts, keeps one token more.
+    """
+    if len(parts) == 1:
+        return [parts[0][:room]]
+    first, second = parts
+    kept = min(len(first), len(second), room // 2)
+    kept = kept if len(first) <= len(second) else room - kept
+    return [first[:kept], second[: room - kept]]
+
+
 def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
     """Return what a tokenizer adds to a text, or to a pair (`num_texts` 2): its post-processor, measured.
 

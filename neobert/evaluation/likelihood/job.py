@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from neobert.atomic_write import write_atomically
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.shards import Shards, what_changed
+from neobert.encoding.shards import Shards, what_changed, write_arrays
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.progress import Progress
 from neobert.runfiles.checkpoint.model_files import weights_digest
@@ -106,7 +107,7 @@ def _score_missing(
         "seconds": time.perf_counter() - started_s,
     }
     _record_of(settings.output).unlink(missing_ok=True)
-    shards.merge(num_shards, 2)
+    shards.merge(num_shards, partial(write_arrays, width=2))
     write_atomically(_record_of(settings.output), json.dumps(record).encode())
 
 

@@ -85,4 +85,4 @@ def _corpus_embeddings(
         # Earlier sessions may have encoded some of the shards.
         encoder.counts = shards.counts(num_shards)
         encoder.counts.add(of_queries)
-        return np.concatenate([shards.read(number) for number in range(num_shards)])
+        return np.concatenate([np.load(file, allow_pickle=False) for file in shards.files(num_shards)])

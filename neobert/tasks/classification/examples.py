@@ -15,6 +15,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plurals import counted
@@ -134,20 +135,6 @@ class LabelledEncoder(LabelEncoder):
         counts.truncated += 1
         counts.tokens_lost += length - self.max_length
         return shortened(parts, self.max_length - self.texts.framing.size)
-
-
-def shortened(parts: Sequence[list[int]], room: int) -> list[list[int]]:
-    """Cut one or two texts to `room` tokens in all, from the end of the longer one.
-
-    Equivalent to `truncation="longest_first"` of fast tokenizers: if `room` is odd, the longer text, or the
-    second of two equal texts, keeps one token more.
-    """
-    if len(parts) == 1:
-        return [parts[0][:room]]
-    first, second = parts
-    kept = min(len(first), len(second), room // 2)
-    kept = kept if len(first) <= len(second) else room - kept
-    return [first[:kept], second[: room - kept]]
 
 
 def build_examples(config: RunConfig) -> Examples:

@@ -1,0 +1,32 @@
+"""The processes of a job that share its shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeVar
+
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
+from neobert.progress import report_to_launcher
+from neobert.worker_pool import worker_pool
+
+Request = TypeVar("Request")
+Share = TypeVar("Share")
+
+
+def in_processes(
+    share: Callable[[Request, int, int], Share], request: Request, size: int, doing: str
+) -> list[Share]:
+    """Return the results of `share(request, rank, size)` of each rank, in processes if there are several.
+
+    Raises `ProjectError` if a process was killed; `doing` names the activity for its message.
+    """
+    if size == 1:
+        return [share(request, 0, 1)]
+    try:
+        with worker_pool(size, report_to_launcher) as ranks:
+            return list(ranks.map(share, [request] * size, range(size), [size] * size))
+    except BrokenProcessPool as error:
+        message = f"a process was killed while {doing}, probably because memory ran out"
+        hint = "lower --processes or --max-length; the same command continues the job"
+        raise ProjectError("process-killed", message, hint, exit_code=EXIT_TRAINING_FAILED) from error

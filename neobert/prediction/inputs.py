@@ -1,0 +1,133 @@
+"""Rows of the input file with all their columns, and the texts that a model reads from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from neobert.config import from_dict
+from neobert.config.text_formats import READABLE, kind_of
+from neobert.config.text_formats import TEXT as TEXT_KIND
+from neobert.data.sources.lines import line_pieces, whole_lines
+from neobert.data.sources.rows import (
+    CANDIDATES,
+    TEXT,
+    TEXT_OPTION,
+    Field,
+    RowFormat,
+    choose_column,
+    text_of,
+)
+from neobert.data.sources.text_files import opened, read_table
+from neobert.encoding.texts import whole_digest
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.model_folder import read_json
+from neobert.runfiles.run_dir import RESOLVED
+from neobert.tasks.spec import TaskSpec
+
+Item = tuple[str, ...]
+"""Texts of a row, as the rows of its task have them."""
+PAIR_OPTION, PAIR = "--pair-column", "pair"
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Rows of a file in their order. Each iteration reads the file again, which need not fit in memory.
+
+    Attributes:
+        fields: texts of a row, as its task reads them. A cell of words may also be a text, whose words are
+            separated by white space.
+    """
+
+    path: Path
+    fields: tuple[Field, ...]
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the values of each row by column. A line of a text file is a row with the column `text`."""
+        return (row for _, row in self._placed())
+
+    def items(self) -> Iterator[Item]:
+        """Yield the texts of each row. Raises DAT011 for a column that is missing or holds no text."""
+        columns: list[str] = []
+        for place, row in self._placed():
+            if not all(column in row for column in columns) or not columns:
+                columns = [_column_of(field, row, place) for field in self.fields]
+            cells = zip(self.fields, columns, strict=True)
+            yield tuple(_text_of(field, row[column], column, place) for field, column in cells)
+
+    def identity(self) -> list[Any]:
+        """Return what determines the items, JSON-serializable."""
+        return [whole_digest(self.path), [field.column for field in self.fields]]
+
+    def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if kind_of(self.path) == TEXT_KIND:
+            return _lines(self.path)
+        return read_table(self.path, RowFormat((), tsv_quotes=False))
+
+
+def open_inputs(
+    path: Path, folder: Path, spec: TaskSpec, column: str | None, pair_column: str | None
+) -> Inputs:
+    """Return the rows of a file for the model of a task.
+
+    The columns are those asked for, else those of the model's run that the file has. Raises `ProjectError`
+    for another format, a file without rows, or columns that the file or the task does not have.
+    """
+    if not path.is_file():
+        message, hint = "does not exist", "pass a file"
+        if path.exists():
+            message, hint = "is not a regular file", "pass a file: its rows are read more than once"
+        raise _unusable(path, message, hint)
+    kind = kind_of(path)
+    if kind is None:
+        message = f"is not in a supported format ({READABLE})"
+        raise _unusable(path, message, "convert the file to .csv, .jsonl or .txt")
+    first = next(iter(Inputs(path, ()).rows()), None)
+    if first is None:
+        raise _unusable(path, "has no rows", "pass a file with text")
+    fields = _fields(folder, spec, first)
+    fields[0] = replace(fields[0], column=column or fields[0].column)
+    if pair_column is not None:
+        if not spec.labels_texts:
+            message, hint = "the model reads one text per row", f"remove {PAIR_OPTION}"
+            raise ProjectError("predict-texts", message, hint, PAIR_OPTION, EXIT_USAGE)
+        fields = [fields[0], Field(PAIR, PAIR_OPTION, pair_column)]
+    if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
+        raise _unusable(path, "is plain text, which has no columns", "pass a table")
+    return Inputs(path, tuple(fields))
+
+
+def _fields(folder: Path, spec: TaskSpec, first: Mapping[str, Any]) -> list[Field]:
+    """Return the text fields of a task, with the columns of the run that the folder belongs to, if any."""
+    places = (folder, folder.absolute().parent.parent)
+    run = next((each for each in places if (each / RESOLVED).is_file()), None)
+    values = {"task": spec.name} if run is None else read_json(run / RESOLVED)
+    fields = [field for field in spec.rows(from_dict(values)).fields if field.is_text]
+    if fields[0].column not in first:  # the rows to predict need not be those of the run
+        fields[0] = replace(fields[0], column=None)
+    options = (TEXT_OPTION, PAIR_OPTION)
+    return [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
+
+
+def _column_of(field: Field, row: Mapping[str, Any], place: str) -> str:
+    candidates = tuple(dict.fromkeys((*field.candidates, *CANDIDATES)))
+    return choose_column(row, field.column, place, field.setting, candidates)
+
+
+def _text_of(field: Field, value: object, column: str, place: str) -> str:
+    if field.read is None:
+        return text_of(value, column, place, field.setting)
+    text: str = field.read(value.split() if isinstance(value, str) else value, place)
+    return text
+
+
+def _unusable(path: Path, message: str, hint: str) -> ProjectError:
+    return ProjectError("predict-texts", message, hint, str(path), EXIT_USAGE)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with opened(path) as handle:
+        for number, line in whole_lines(line_pieces(handle, path), path):
+            yield f"{path}:{number}", {TEXT: line.rstrip("\r\n")}

@@ -1,0 +1,109 @@
+"""A job that predicts for the rows of a file, resumable, with one process per GPU."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from neobert.encoding.processes import in_processes
+from neobert.encoding.shards import Shards
+from neobert.prediction.inputs import Inputs, open_inputs
+from neobert.prediction.kinds import Prediction, task_of_model
+from neobert.prediction.outputs import check_output, write_rows
+from neobert.prediction.request import Request
+from neobert.progress import Progress
+from neobert.runfiles.model_folder import model_folder
+
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Result of one process: shards of the whole job, and the settings of its model."""
+
+    num_shards: int
+    settings: dict[str, Any]
+    tokens: int
+    seconds: float
+
+
+def run(request: Request) -> dict[str, Any]:
+    """Predict for the rows of missing shards, write the output and return a report. Raises `ProjectError`."""
+    from neobert.encoding.placement import num_processes  # imports torch, which takes seconds
+
+    request = replace(request, folder=str(model_folder(Path(request.folder))))
+    inputs = _inputs(request)
+    check_output(Path(request.output), next(iter(inputs.rows())))
+    shards = _shards(request)
+    with shards.begin(_identity(request, inputs)):
+        shares = in_processes(_predict_share, request, num_processes(request.processes), "predicting")
+        first = shares[0]
+        counts = shards.counts(first.num_shards)
+        shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
+    seconds = max(share.seconds for share in shares)
+    return {
+        "output": request.output,
+        **asdict(counts),
+        **first.settings,
+        "processes": len(shares),
+        "seconds": round(seconds, 3),
+        "tokens_per_s": round(sum(share.tokens for share in shares) / seconds) if seconds else None,
+    }
+
+
+def _inputs(request: Request) -> Inputs:
+    folder = Path(request.folder)
+    spec = task_of_model(folder)
+    return open_inputs(Path(request.texts), folder, spec, request.column, request.pair_column)
+
+
+def _shards(request: Request) -> Shards:
+    return Shards(Path(request.output), SUFFIX, _lines)
+
+
+def _lines(predictions: Sequence[Prediction]) -> bytes:
+    return "".join(json.dumps(each) + "\n" for each in predictions).encode()
+
+
+def _identity(request: Request, inputs: Inputs) -> dict[str, Any]:
+    """Return the inputs that determine the predictions, as JSON values."""
+    from neobert.encoding.placement import model_identity  # imports torch, which takes seconds
+
+    return {
+        "texts": inputs.identity(),
+        **model_identity(Path(request.folder), None, request.dtype),
+        "max_length": request.max_length,
+        "every_class": request.every_class,
+        "rows_per_shard": request.rows_per_shard,
+    }
+
+
+def _predict_share(request: Request, rank: int, size: int) -> Share:
+    """Predict the missing shards with the numbers `rank`, `rank + size`, `rank + 2 * size`, ..."""
+    from neobert.encoding.placement import device_of
+    from neobert.prediction.load import load_predictor
+
+    predictor = load_predictor(
+        Path(request.folder),
+        device=device_of(rank, size),
+        dtype=request.dtype,
+        max_length=request.max_length,
+        every_class=request.every_class,
+    )
+    started_s = time.perf_counter()
+    place = "" if size == 1 else f" in process {rank + 1} of {size}"
+    progress = Progress(f"predicting{place}", "texts")
+    num_shards, done = _shards(request).fill(
+        _inputs(request).items(),
+        request.rows_per_shard,
+        predictor,
+        predictor.predict,
+        progress,
+        (rank, size),
+    )
+    return Share(num_shards, predictor.settings, done.tokens, time.perf_counter() - started_s)

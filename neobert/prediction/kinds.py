@@ -1,0 +1,34 @@
+"""The task of a model folder, by the head that its config.json names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.model_folder import CODE, read_json
+from neobert.tasks.spec import TaskSpec
+from neobert.tasks.specs import SPECS
+
+Prediction = Mapping[str, Any]
+"""Values of the columns that a prediction adds to its row."""
+PREDICTION, PROBABILITY = "prediction", "probability"
+NEOBERT_HEADS = {"LMHead": "MaskedLM"}
+"""Names of NeoBERT's classes that differ from those of transformers."""
+
+
+def task_of_model(folder: Path) -> TaskSpec:
+    """Return the task whose head a model folder has. Raises `ProjectError` for another head, or none."""
+    names = read_json(folder / "config.json").get("architectures")
+    name = str(names[0]) if isinstance(names, list) and names else ""
+    for own, theirs in NEOBERT_HEADS.items():
+        name = name.removesuffix(own) + theirs if name.endswith(own) else name
+    heads = {spec.auto_class.removeprefix("AutoModelFor"): spec for spec in SPECS.values() if spec.has_head}
+    if spec := next((spec for head, spec in heads.items() if name.endswith(head)), None):
+        return spec
+    message = f"has no head to predict with: its architecture is {printable(name) or 'not named'}"
+    tasks = ", ".join(spec.name for spec in heads.values())
+    hint = f"pass a model of one of the tasks {tasks}; `encode` needs no head"
+    raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

@@ -1,0 +1,116 @@
+"""Models with a head for texts or words, from a folder, over packed runs.
+
+Shapes: T tokens of a run, K texts in it, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.encoding.model import KERNEL_MULTIPLE, computing_in, over_runs, run_config
+from neobert.encoding.runs import Run
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.export.saved_settings import refuse_other_settings
+from neobert.export.weights import load_weights
+from neobert.families.backbone import Backbone
+from neobert.families.hf.build import read_model, refuse_absent
+from neobert.families.neobert.build import MODELS
+from neobert.families.neobert.build import backbone_of as neobert_backbone
+from neobert.model import NeoBERTConfig
+from neobert.objectives.labelled import LabelledObjective
+from neobert.objectives.step_kernels import resolve_step_kernels
+from neobert.printable import printable
+from neobert.runfiles.model_folder import CODE, read_json
+
+SINGLE, SCORE = "single_label_classification", "regression"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadModel:
+    """A model with a head, without gradients.
+
+    Attributes:
+        kernels: of attention, for reports.
+    """
+
+    objective: LabelledObjective
+    device: torch.device
+    dtype: torch.dtype
+    kernels: str
+
+    @property
+    def settings(self) -> Any:
+        """The model's configuration."""
+        return self.objective.model.config
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the L labels, in their order."""
+        names = self.settings.id2label
+        return tuple(str(names[number]) for number in range(self.settings.num_labels))
+
+    @property
+    def is_score(self) -> bool:
+        """True for a regression model, whose only output is a score."""
+        problem = self.settings.problem_type or (SCORE if self.settings.num_labels == 1 else SINGLE)
+        return bool(problem == SCORE)
+
+    @property
+    def multiple(self) -> int:
+        """The length of each run must be a multiple of this number of tokens."""
+        return KERNEL_MULTIPLE if self.device.type == "cuda" else 1
+
+    @torch.no_grad()
+    def logits(self, run: Run) -> Tensor:
+        """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens."""
+        inputs = {
+            "input_ids": run.input_ids,
+            "position_ids": run.position_ids,
+            "attention_mask": None,
+            "cu_seqlens": run.cu_seqlens,
+            "max_seqlen": run.longest,
+        }
+        with computing_in(self.dtype, self.device):
+            return self.objective.logits(inputs)
+
+
+def load_head_model(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> HeadModel:
+    """Load a NeoBERT or transformers model with a head, without running code from the folder.
+
+    Raises `ProjectError` if weights are missing, or for a model of several labels per text.
+    """
+    settings = read_json(folder / "config.json")
+    refuse_other_settings(folder)
+    _refuse_several_labels(settings, folder)
+    is_neobert = settings.get("model_type") == NeoBERTConfig.model_type
+    backbone = (_neobert if is_neobert else _transformers)(folder, auto_class, device, dtype)
+    objective = LabelledObjective(backbone).to(device).eval()
+    return HeadModel(objective, device, dtype, f"attention {backbone.attention}")
+
+
+def _refuse_several_labels(settings: Mapping[str, Any], folder: Path) -> None:
+    problem = settings.get("problem_type")
+    if problem not in (None, SINGLE, SCORE):
+        message = f"problem_type {printable(str(problem))} is not supported"
+        raise ProjectError(CODE, message, "use a pipeline of transformers", str(folder), EXIT_USAGE)
+
+
+def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+    settings = NeoBERTConfig.from_pretrained(folder, local_files_only=True)
+    kernels = resolve_step_kernels(run_config(settings, dtype), device.type, dtype)
+    settings.attn_backend = kernels.model_attention
+    model = MODELS[auto_class](settings)
+    load_weights(model, folder)
+    return neobert_backbone(model, kernels)
+
+
+def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
+    model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
+    refuse_absent(absent, folder, "pass a complete checkpoint")
+    return over_runs(model, auto_class, folder, device, dtype)

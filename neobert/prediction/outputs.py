@@ -1,0 +1,102 @@
+"""The output file: the rows of the input with the columns of the predictions."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
+from neobert.prediction.inputs import Inputs
+from neobert.prediction.kinds import PREDICTION, PROBABILITY
+from neobert.printable import printable
+
+CSV, TSV, JSONL, PARQUET = SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+ROWS_PER_GROUP = 8_192
+Row = Mapping[str, Any]
+
+
+def check_output(output: Path, first: Row) -> None:
+    """Raise `ProjectError` for an unknown format, or an input column that a prediction would replace."""
+    if output.suffix not in SUFFIXES:
+        message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        hint = "choose a file name with one of these endings"
+        raise ProjectError("predict-output", message, hint, str(output), EXIT_USAGE)
+    taken = [name for name in first if name in (PREDICTION, PROBABILITY)]
+    if taken:
+        message = f"the input has a column {taken[0]!r}, which the output adds"
+        raise ProjectError("predict-output", message, "rename the column", "TEXTS", EXIT_USAGE)
+
+
+def write_rows(path: Path, shards: Sequence[Path], *, inputs: Inputs, suffix: str) -> None:
+    """Write each row of the input with its prediction, in their order. Raises `ProjectError` or `OSError`."""
+    rows = _with_predictions(inputs, shards)
+    if suffix == PARQUET:
+        _write_parquet(path, rows)
+    elif suffix == JSONL:
+        with path.open("x", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+    else:
+        _write_table(path, rows, "," if suffix == CSV else "\t")
+
+
+def _with_predictions(inputs: Inputs, shards: Sequence[Path]) -> Iterator[Row]:
+    for row, line in zip(inputs.rows(), _lines(shards), strict=True):
+        yield {**row, **json.loads(line)}
+
+
+def _lines(files: Sequence[Path]) -> Iterator[str]:
+    for path in files:
+        with path.open(encoding="utf-8") as file:
+            yield from file
+
+
+def _write_table(path: Path, rows: Iterator[Row], delimiter: str) -> None:
+    """Write CSV, or TSV whose fields are not quoted, as it is read. Lists and objects are written as JSON."""
+    first = next(rows)
+    style: dict[str, Any] = {"quotechar": None, "quoting": csv.QUOTE_NONE} if delimiter == "\t" else {}
+    with path.open("x", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter=delimiter, lineterminator="\n", **style)
+        try:
+            writer.writerow(first)
+            for row in chain((first,), rows):
+                _require_same_columns(row, first)
+                writer.writerow([_cell(row.get(name)) for name in first])
+        except csv.Error as error:
+            raise _unwritable("a field holds a tab or a line end, which TSV cannot write") from error
+
+
+def _require_same_columns(row: Row, first: Row) -> None:
+    if other := [name for name in row if name not in first]:
+        raise _unwritable(f"a row has a column {printable(other[0])!r}, which the first row lacks")
+
+
+def _unwritable(message: str) -> ProjectError:
+    return ProjectError("predict-output", message, f"choose {JSONL}", "--output", EXIT_TRAINING_FAILED)
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, list | dict) else value
+
+
+def _write_parquet(path: Path, rows: Iterator[Row]) -> None:
+    """Write row groups with the types of the first one."""
+    schema, writer = None, None
+    try:
+        while group := list(islice(rows, ROWS_PER_GROUP)):
+            table = pa.Table.from_pylist(group, schema=schema)
+            if writer is None:
+                schema = table.schema
+                writer = pq.ParquetWriter(path, schema)
+            writer.write_table(table)
+    except pa.ArrowInvalid as error:
+        raise _unwritable(f"a column has values of several types: {error}") from error
+    finally:
+        if writer is not None:
+            writer.close()

@@ -1,0 +1,88 @@
+"""Base class of predictors, one for each kind of model.
+
+Shapes: K texts of a run, T tokens, L labels, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from neobert.encoding.counts import TextCounts
+from neobert.encoding.encoder import TEXTS_PER_CHUNK, TOKENS_PER_RUN
+from neobert.encoding.finite import not_finite
+from neobert.encoding.model import InferenceModel
+from neobert.encoding.runs import Run, Tokens, cut_into_runs, pack
+from neobert.encoding.tokens import TextTokenizer
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.prediction.inputs import Item
+from neobert.prediction.kinds import Prediction
+from neobert.prediction.model import HeadModel
+from neobert.progress import OnProgress
+from neobert.runfiles.model_folder import CODE
+
+
+class Predictor(ABC):
+    """A model with its tokenizer, and what it predicts for texts.
+
+    Attributes:
+        folder: the model folder.
+        counts: texts and tokens so far, and those lost to the length limit.
+        every_class: whether to add the probability of each class, where a text has a class.
+    """
+
+    def __init__(self, model: HeadModel | InferenceModel, tokenizer: TextTokenizer, folder: Path) -> None:
+        self.tokenizer, self.folder, self._outputs = tokenizer, str(folder), model
+        self.counts = TextCounts()
+        self.every_class = False
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Length limit, device and kernels, for reports."""
+        model = self._outputs
+        return {
+            "max_length": self.tokenizer.max_length,
+            "device": str(model.device),
+            "kernels": model.kernels,
+        }
+
+    def predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
+        """Return the predictions of items, in their order. Raises `ProjectError` for NaN or infinite outputs.
+
+        The tokens of a chunk are sorted by length together.
+        """
+        chunks = (items[start : start + TEXTS_PER_CHUNK] for start in range(0, len(items), TEXTS_PER_CHUNK))
+        return [prediction for chunk in chunks for prediction in self._predict(chunk, on_progress)]
+
+    @abstractmethod
+    def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
+        """Predict for one chunk."""
+
+    def _in_runs(
+        self,
+        sequences: Sequence[Tokens],
+        compute: Callable[[Run, int], Tensor],
+        on_progress: OnProgress,
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield the places of each run's sequences, and `compute(run, number of sequences)` on the CPU."""
+        device, filler = self._outputs.device, self.tokenizer.bundle.filler_id
+        for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
+            places: list[int] = indices.tolist()
+            run = pack([sequences[place] for place in places], filler, self._outputs.multiple).to(device)
+            values = compute(run, len(places)).cpu()
+            if not bool(values.isfinite().all()):
+                raise not_finite("the model's outputs are NaN or infinite", self.folder)
+            yield places, values
+            on_progress(len(places))
+
+
+def length_limit(asked: int | None, positions: int, folder: Path) -> int:
+    """Return the longest text in tokens. Raises `ProjectError` if more than the model has are asked for."""
+    if asked is not None and asked > positions:
+        message = f"max_length {asked} exceeds the {positions} positions of the model"
+        raise ProjectError(CODE, message, f"pass {positions} or less", str(folder), EXIT_USAGE)
+    return asked or positions

@@ -1,0 +1,59 @@
+"""Predictions of a classifier or a regression model of texts and pairs of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neobert.encoding.runs import Run
+from neobert.encoding.tokens import TextTokenizer
+from neobert.prediction.inputs import Item
+from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
+from neobert.prediction.model import HeadModel, load_head_model
+from neobert.prediction.predictor import Predictor, length_limit
+from neobert.progress import OnProgress
+from neobert.tasks.classification.spec import SPEC
+
+
+class TextPredictor(Predictor):
+    """Predicts the class and its probability, or the score, of each text or pair."""
+
+    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
+        super().__init__(model, tokenizer, folder)
+        self.model = model
+
+    def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
+        sequences, counts = self.tokenizer.tokenize_items(items)
+        self.counts.add(counts)
+        logits = torch.empty(len(items), len(self.model.labels))
+        for places, found in self._in_runs(sequences, self._logits, on_progress):
+            logits[places] = found
+        return self._scores(logits) if self.model.is_score else self._classes(logits)
+
+    def _logits(self, run: Run, size: int) -> Tensor:
+        return self.model.logits(run)[:size]
+
+    def _scores(self, logits: Tensor) -> list[Prediction]:
+        return [{PREDICTION: score} for score in logits[:, 0].tolist()]
+
+    def _classes(self, logits: Tensor) -> list[Prediction]:
+        probabilities = logits.double().softmax(-1).numpy()
+        labels = self.model.labels
+        columns = [f"{PROBABILITY}_{label}" for label in labels] if self.every_class else []
+        best = probabilities.argmax(-1)
+        return [
+            {PREDICTION: labels[index], PROBABILITY: float(row[index])}
+            | dict(zip(columns, map(float, row), strict=False))
+            for index, row in zip(best, np.asarray(probabilities), strict=True)
+        ]
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> TextPredictor:
+    """Load a classifier or regression model from a folder. Raises `ProjectError` for an unusable one."""
+    model = load_head_model(folder, SPEC.auto_class, device, dtype)
+    length = length_limit(max_length, int(model.settings.max_position_embeddings), folder)
+    return TextPredictor(model, TextTokenizer.load(folder, length, model.settings.vocab_size), folder)

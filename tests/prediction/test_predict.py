@@ -1,0 +1,265 @@
+"""`predict` against the pipelines of transformers, and its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import transformers
+
+from neobert.encoding import shards as shards_module
+from neobert.errors import ProjectError
+from neobert.export.folder import read_tokenizer_files, write_hf_folder
+from neobert.model import (
+    NeoBERTConfig,
+    NeoBERTForSequenceClassification,
+    NeoBERTForTokenClassification,
+    NeoBERTLMHead,
+)
+from neobert.prediction.job import run
+from neobert.prediction.request import Request
+from tests.export.conftest import tokenizer_dir
+
+__all__ = ["tokenizer_dir"]
+
+WORDS = ["the", "model", "reads", "text", "a", "b", "c", "unknown-word"]
+LABELS = {"id2label": {0: "bad", 1: "fair", 2: "good"}, "label2id": {"bad": 0, "fair": 1, "good": 2}}
+SCORE = {"num_labels": 1, "problem_type": "regression"}
+SIZES = {
+    "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 48, "pad_token_id": 0,
+}  # fmt: skip
+NEOBERT = {
+    "attn_backend": "sdpa",
+    "max_position_embeddings": 32,
+    "embedding_init_range": 1.0,
+    "pooling": "avg",
+}
+NEOBERT_WITH = {"Sequence": NeoBERTForSequenceClassification, "Token": NeoBERTForTokenClassification}
+FAMILIES = {
+    "NeoBERT": lambda head, more: NEOBERT_WITH[head](NeoBERTConfig(**SIZES, **NEOBERT, **more)),
+    "BERT": lambda head, more: getattr(transformers, f"BertFor{head}Classification")(
+        transformers.BertConfig(**SIZES, max_position_embeddings=32, initializer_range=0.3, **more)
+    ),
+    "DeBERTa": lambda head, more: getattr(transformers, f"DebertaV2For{head}Classification")(
+        transformers.DebertaV2Config(**SIZES, max_position_embeddings=32, initializer_range=0.1, **more)
+    ),
+    "ModernBERT": lambda head, more: getattr(transformers, f"ModernBertFor{head}Classification")(
+        transformers.ModernBertConfig(
+            **SIZES, max_position_embeddings=32, initializer_range=0.3, cls_token_id=2, sep_token_id=3,
+            bos_token_id=2, eos_token_id=3, **more,
+        )
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_one_seed() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def saved(tmp_path, tokenizer_dir):
+    def save(model):
+        if hasattr(model, "classifier"):
+            torch.nn.init.normal_(model.classifier.weight)
+        write_hf_folder(model, read_tokenizer_files(tokenizer_dir), tmp_path / "model")
+        return tmp_path / "model"
+
+    return save
+
+
+def sentences(number=40, longest=45):
+    draw = random.Random(0)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(number)]
+
+
+def pipeline(task, folder, **more):
+    return transformers.pipeline(task, str(folder), device="cpu", trust_remote_code=True, **more)
+
+
+def predict(folder, rows, tmp_path, name="out.jsonl", **more):
+    """Write rows as JSON lines, and return the rows of the output."""
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    request = Request(str(folder), str(source), str(tmp_path / name), **more)
+    run(request)
+    return [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_probabilities_of_texts_are_those_of_the_pipeline(family, saved, tmp_path):
+    folder = saved(FAMILIES[family]("Sequence", LABELS))
+    texts = sentences()
+    found = predict(
+        folder, [{"id": n, "text": text} for n, text in enumerate(texts)], tmp_path, every_class=True
+    )
+    wanted = pipeline("text-classification", folder)(texts, top_k=None, truncation=True, max_length=32)
+    for number, (row, scores) in enumerate(zip(found, wanted, strict=True)):
+        assert row["id"] == number
+        assert row["prediction"] == scores[0]["label"]
+        for each in scores:
+            assert row[f"probability_{each['label']}"] == pytest.approx(each["score"], abs=1e-6)
+    assert len({round(row["probability"], 3) for row in found}) > 9
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_of_pairs_are_those_of_the_pipeline(family, saved, tmp_path):
+    folder = saved(FAMILIES[family]("Sequence", SCORE))
+    pairs = list(zip(sentences(), sentences(longest=9)[::-1], strict=True))
+    rows = [{"text": first, "other": second} for first, second in pairs]
+    found = predict(folder, rows, tmp_path, pair_column="other")
+    inputs = [{"text": first, "text_pair": second} for first, second in pairs]
+    asked = {"truncation": True, "max_length": 32, "function_to_apply": "none"}
+    wanted = pipeline("text-classification", folder)(inputs, **asked)
+    largest = max(abs(each["score"]) for each in wanted)
+    for row, score in zip(found, wanted, strict=True):
+        assert row["prediction"] == pytest.approx(score["score"], abs=1e-6 * max(1, largest))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_labels_of_words_are_those_of_the_pipeline(family, saved, tmp_path):
+    folder = saved(FAMILIES[family]("Token", LABELS))
+    texts = [text.replace("-", "") for text in sentences(longest=20)]
+    found = predict(folder, [{"tokens": text.split()} for text in texts], tmp_path)
+    wanted = pipeline("token-classification", folder, ignore_labels=[])(texts)
+    for text, row, tokens in zip(texts, found, wanted, strict=True):
+        first = {each["start"]: each for each in tokens}
+        starts = [sum(len(word) + 1 for word in text.split()[:n]) for n in range(len(text.split()))]
+        assert row["prediction"] == [first[start]["entity"] for start in starts]
+        assert row["probability"] == pytest.approx([first[start]["score"] for start in starts], abs=1e-6)
+
+
+def test_each_word_of_a_long_text_has_a_label(saved, tmp_path):
+    folder = saved(FAMILIES["NeoBERT"]("Token", LABELS))
+    words = random.Random(1).choices(WORDS, k=200)
+    (row,) = predict(folder, [{"text": " ".join(words)}], tmp_path)
+    assert len(row["prediction"]) == 200
+    assert set(row["prediction"]) <= {"bad", "fair", "good"}
+
+
+def test_masked_words_are_those_of_the_pipeline(saved, tmp_path):
+    folder = saved(
+        NeoBERTLMHead(NeoBERTConfig(**{**SIZES, "vocab_size": 35}, **NEOBERT, decoder_init_range=0.3))
+    )
+    texts = [f"{text} [MASK]" for text in sentences(longest=12)]
+    found = predict(folder, [{"text": text} for text in texts], tmp_path)
+    wanted = pipeline("fill-mask", folder)(texts, top_k=1)
+    for row, (best,) in zip(found, wanted, strict=True):
+        assert row["prediction"] == best["token_str"]
+        assert row["probability"] == pytest.approx(best["score"], abs=1e-6)
+    with pytest.raises(ProjectError, match="a text has 0 masks, expected one: 'the'"):
+        predict(folder, [{"text": "the"}], tmp_path, "other.jsonl")
+
+
+@pytest.fixture
+def classifier(saved):
+    return saved(FAMILIES["NeoBERT"]("Sequence", LABELS))
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_every_format_keeps_the_columns(suffix, classifier, tmp_path):
+    rows = [{"id": str(n), "text": text, "note": 'a "quote", é'} for n, text in enumerate(sentences(9))]
+    source, output = tmp_path / f"in.{suffix}", tmp_path / f"out.{suffix}"
+    if suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), source)
+    elif suffix == "jsonl":
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        style = (
+            {"delimiter": ","}
+            if suffix == "csv"
+            else {"delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None}
+        )
+        with source.open("w", newline="") as file:
+            csv.writer(file, **style).writerows([rows[0], *(row.values() for row in rows)])
+    run(Request(str(classifier), str(source), str(output)))
+    if suffix == "parquet":
+        found = pq.read_table(output).to_pylist()
+    elif suffix == "jsonl":
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+    else:
+        with output.open(newline="") as file:
+            found = list(csv.DictReader(file, **style))
+    assert [{name: row[name] for name in rows[0]} for row in found] == rows
+    assert {row["prediction"] for row in found} <= {"bad", "fair", "good"}
+    assert all(1 / 3 <= float(row["probability"]) <= 1 for row in found)
+
+
+def test_lines_of_a_text_file_are_rows_also_empty_ones(classifier, tmp_path):
+    (tmp_path / "in.txt").write_text("the model\n\nreads text")
+    report = run(Request(str(classifier), str(tmp_path / "in.txt"), str(tmp_path / "out.csv")))
+    assert (report["texts"], report["empty"]) == (3, 1)
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert [row["text"] for row in csv.DictReader(file)] == ["the model", "", "reads text"]
+
+
+def test_a_stopped_job_continues(classifier, tmp_path, monkeypatch):
+    rows = [{"text": text} for text in sentences(20)]
+    whole = predict(classifier, rows, tmp_path, "whole.jsonl", rows_per_shard=4)
+    written, write = [], shards_module.Shards.write
+
+    def stop(shards, number, values, counts):
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(number)
+        write(shards, number, values, counts)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shards_module.Shards, "write", stop)
+        with pytest.raises(KeyboardInterrupt):
+            predict(classifier, rows, tmp_path, rows_per_shard=4)
+    again = []
+    monkeypatch.setattr(
+        shards_module.Shards,
+        "write",
+        lambda shards, number, *rest: (again.append(number), write(shards, number, *rest)),
+    )
+    assert predict(classifier, rows, tmp_path, rows_per_shard=4) == whole
+    assert (written, again) == ([0, 1, 2], [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"output": "out.xls"}, "does not end in .csv, .tsv, .jsonl or .parquet"),
+        ({"column": "other"}, "there is no column 'other'"),
+        ({"pair_column": "other"}, "there is no column 'other'"),
+        ({"max_length": 99}, "max_length 99 exceeds the 32 positions"),
+        ({"texts": "absent.csv"}, "does not exist"),
+    ],
+)
+def test_what_cannot_be_predicted_is_one_sentence(changes, message, classifier, tmp_path):
+    (tmp_path / "in.csv").write_text("text,label\nthe model,1\n")
+    request = Request(str(classifier), str(tmp_path / "in.csv"), str(tmp_path / "out.csv"))
+    with pytest.raises(ProjectError, match=message):
+        run(Request(**{**asdict(request), **changes}))
+
+
+def test_columns_of_the_input_are_not_replaced(classifier, tmp_path):
+    with pytest.raises(ProjectError, match="the input has a column 'prediction', which the output adds"):
+        predict(classifier, [{"text": "the", "prediction": 1}], tmp_path)
+
+
+def test_columns_are_those_of_the_run(classifier, tmp_path):
+    """A checkpoint of a run reads the columns that the run read."""
+    run_dir = tmp_path / "run"
+    (run_dir / "checkpoints").mkdir(parents=True)
+    Path(classifier).rename(run_dir / "checkpoints" / "10")
+    config = {"dataset": {"text_column": "question"}, "classification": {"pair_column": "answer"}}
+    (run_dir / "resolved.json").write_text(json.dumps(config))
+    rows = [{"question": "the", "text": "model", "answer": "reads"}]
+    found = predict(run_dir / "checkpoints" / "10", rows, tmp_path)
+    asked = predict(
+        run_dir / "checkpoints" / "10", rows, tmp_path, "b.jsonl", column="question", pair_column="answer"
+    )
+    other = predict(run_dir / "checkpoints" / "10", rows, tmp_path, "c.jsonl", column="text")
+    assert found == asked != other
