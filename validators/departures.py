@@ -29,6 +29,7 @@ WITHOUT_COST = (
     "decoder_init_range",
     "embedding_multiplier",
     "pretrained_checkpoint",
+    "revision",
 )
 """Keys of the section `model` that do not change the speed."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from shlex import quote
 from typing import TYPE_CHECKING
 
 from neobert.errors import ProjectError
-from neobert.families.table import initial_weights
-from neobert.hub_names import is_hub_name
+from neobert.families.table import initial_weights, named_weights
+from neobert.hub_names import is_hub_name, is_pinned
 from neobert.plan import Assumptions, Measured, Plan, assumptions_for, build_plan
 from neobert.plan.derived import EpochSize
 from neobert.plan.epoch_size import epoch_size
@@ -54,14 +53,22 @@ def plan_run(
     except ProjectError as error:
         if error.place != WEIGHTS or not assumptions.hub_weights:
             raise
-        message = f"{printable(assumptions.hub_weights)} is not a folder here"
-        raise ProjectError(error.code, message, download_hint(run, assumptions), WEIGHTS) from error
+        message, hint = why_not_downloaded(run)
+        raise ProjectError(error.code, message, hint, WEIGHTS) from error
 
 
-def download_hint(run: ResolvedRun, assumptions: Assumptions) -> str:
-    """Return the hint for initial weights that are a name on the Hub."""
-    command = f"hf download {assumptions.hub_weights} --local-dir {quote(str(initial_weights(run.config)))}"
-    return f"if it is a name on the Hub, run `{printable(command)}`"
+def why_not_downloaded(run: ResolvedRun) -> tuple[str, str]:
+    """Return message and hint for initial weights on the Hub that are not on this machine."""
+    name, revision = printable(_name_of_weights(run)), printable(named_weights(run.config)[1])
+    if is_pinned(name, revision):
+        message = f"{name} at {revision[:12]} is not in the local Hub cache"
+        command = f"hf download {name} --revision {revision}"
+        return message, f"run `{command}`; neobert-launch train and preflight download it too"
+    if revision:
+        hint = f"set model.revision to a commit of {name}; `neobert-launch init --from {name}` writes it"
+        return f"model.revision {revision} is not a commit", hint
+    pin = f"set model.revision to a commit; `neobert-launch init --from {name}` writes it"
+    return f"{name} is not a folder here", f"if it is a name on the Hub, {pin}"
 
 
 def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> Assumptions:
@@ -75,13 +82,20 @@ def assumptions_of(run: ResolvedRun, gpus: Sequence[GpuFacts] | None = None) -> 
     )
 
 
+def _name_of_weights(run: ResolvedRun) -> str:
+    """Return the initial weights as the run file has them: with a revision unchanged, else relative to it."""
+    weights, revision = named_weights(run.config)
+    if revision or not weights:
+        return weights
+    return os.path.relpath(weights, os.path.dirname(run.origin(WEIGHTS).file))
+
+
 def _hub_weights(run: ResolvedRun) -> str:
-    """Return the initial weights if they are a name on the Hub, as the run file has it; otherwise empty."""
-    weights = initial_weights(run.config)
-    if weights is None or os.path.exists(os.path.dirname(os.path.expanduser(weights))):
-        return ""
-    name = os.path.relpath(weights, os.path.dirname(run.origin(WEIGHTS).file))
-    return name if is_hub_name(name) else ""
+    """Return the initial weights if they are a name on the Hub and not on this machine; otherwise empty."""
+    place = os.path.expanduser(initial_weights(run.config) or "")
+    is_path = not named_weights(run.config)[1] and os.path.exists(os.path.dirname(place))
+    name = _name_of_weights(run)
+    return "" if is_path or os.path.exists(place) or not is_hub_name(name) else name
 
 
 def _assumptions_of_device(run: ResolvedRun, gpus: Sequence[GpuFacts]) -> Assumptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,11 +16,13 @@ from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
+from launcher.preflight.hub_weights import newest_commit
 from launcher.terminal import console
 from neobert.config.overrides import text_override
 from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.table import named_weights
 from neobert.printable import printable
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.spec import TaskSpec
@@ -108,6 +111,7 @@ def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]
     if os.path.lexists(file):
         _require_same(request)
         console.tell(f"using {file}, which this command wrote")
+        _note_on_moved(request)
         return file
     notes = write_from_weights(request)
     for line in (f"wrote {file}", *notes):
@@ -115,10 +119,21 @@ def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]
     return file
 
 
+def _note_on_moved(request: Request) -> None:
+    """Note that a branch on the Hub is another commit than the run file has, which stays in use."""
+    name, _, revision = str(request.weights).partition("@")
+    _, pinned = named_weights(resolve_run(None, [request.file]).config)
+    if pinned and (newest := newest_commit(name, revision or None)) not in ("", pinned):
+        of = f"{name}@{revision or 'main'}"
+        message = f"{of} is {newest[:12]} by now; {request.file} keeps to {pinned[:12]} (model.revision)"
+        console.tell(printable(f"note: {message}"))
+
+
 def _stem(path: str) -> str:
-    """Return the name of a file without its suffixes, or of a folder."""
+    """Return a name for files: of a file without its suffixes, of a folder, or of a repository."""
     place = Path(path).expanduser().absolute()
-    return place.name if place.is_dir() else without_suffixes(place).name
+    name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
+    return re.sub(r"[^\w.-]+", "", name) or "text"
 
 
 def _require_same(request: Request) -> None:

@@ -9,6 +9,7 @@ from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.io.files import require_writable, write_text
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, load_facts, results_folder, write_report, write_results
+from launcher.preflight.hub_weights import require_downloaded
 from launcher.preflight.levels import default_levels, parse_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination
@@ -43,6 +44,8 @@ def run(request: Request, output_format: str) -> int:
     keep_to_its_device(resolved)
     levels = wanted or default_levels(resolved)
     recorded = load_facts(request.facts) if request.facts else None
+    if recorded is None:
+        require_downloaded(resolved.config)
     folder = results_folder(resolved, request.output)
     require_writable(request.save_facts)
     is_rehearsed = recorded is None and Level.REHEARSAL in levels

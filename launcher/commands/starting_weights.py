@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from launcher.preflight.hub_weights import download
 from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.neobert.trained_settings import settings_of
 from neobert.families.table import family_of_type
+from neobert.hub_names import is_hub_name
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
 
@@ -26,7 +28,7 @@ class Weights:
 
     Attributes:
         name: what the user named, for messages and comments.
-        place: value of model.pretrained_checkpoint.
+        place: value of model.pretrained_checkpoint: a path, or a name on the Hub.
         folder: folder on this machine with config.json, weights and tokenizer.
         keys: values of further keys of the section `model`.
     """
@@ -36,25 +38,29 @@ class Weights:
     folder: Path
     keys: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def stem(self) -> str:
-        """Last part of the name, for names of files."""
-        return os.path.basename(os.path.normpath(self.name))
-
 
 def find_weights(requested: str) -> Weights:
-    """Return the weights in a folder, or those of the newest checkpoint of a run directory.
+    """Return the weights in a folder, of the newest checkpoint of a run directory, or of a Hub repository.
 
-    Only config.json is read. Raises `ProjectError` for a folder without a model or a tokenizer.
+    The repository is downloaded; a folder is not copied. Only config.json is read. Raises `ProjectError`
+    without a model or a tokenizer.
     """
     path = Path(os.path.expanduser(requested))
-    folder = model_folder(path)
+    name, _, revision = requested.partition("@")
+    snapshot = None
+    if not path.exists() and is_hub_name(name):
+        snapshot = download(name, revision or None)
+        folder, place = snapshot.folder, name
+    else:
+        folder = model_folder(path)
+        place = str(folder)
     settings = _settings(folder)
     kind = settings.text("model_type", "")
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
         raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
-    return Weights(requested, str(folder), folder, _model_keys(kind, settings))
+    commit = {} if snapshot is None else {"revision": snapshot.commit}
+    return Weights(requested, place, folder, _model_keys(kind, settings) | commit)
 
 
 def _settings(folder: Path) -> Settings:

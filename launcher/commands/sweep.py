@@ -14,6 +14,7 @@ from launcher.commands import train
 from launcher.commands.selection import Selection
 from launcher.io.files import make_folder, write_text
 from launcher.preflight.examination import judge_dry_run
+from launcher.preflight.hub_weights import require_downloaded
 from launcher.report.formats.text import render
 from launcher.run.next_command import resume_command
 from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
@@ -122,7 +123,9 @@ def run(
     if request.receipt is not None:
         message = "a receipt covers one run, and --sweep trains several"
         raise ProjectError("sweep", message, "leave out --receipt", "--receipt", EXIT_USAGE)
-    base = run_directory(request.selection.require())
+    resolved = request.selection.require()
+    require_downloaded(resolved.config)
+    base = run_directory(resolved)
     candidates = [candidate_of(request.selection, point, base) for point in points]
     if not allows_unequal_tokens:
         _refuse_unequal_tokens(candidates)

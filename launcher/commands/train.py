@@ -13,6 +13,7 @@ from typing import Any
 from launcher.commands.selection import Selection, keep_to_its_device
 from launcher.preflight import kept_receipts
 from launcher.preflight.examination import examine, judge_dry_run
+from launcher.preflight.hub_weights import require_downloaded
 from launcher.preflight.levels import default_levels
 from launcher.preflight.preflight_view import preflight_text
 from launcher.preflight.receipts import Examination, measured_in, read_for, require_unchanged, require_valid
@@ -148,6 +149,7 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
         return _already_finished(node)
     if request.dry_run:
         return _dry_run(node)
+    require_downloaded(resolved.config)
     return _join(node) if topology.node_rank else _lead(node)
 
 

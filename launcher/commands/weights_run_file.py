@@ -13,7 +13,7 @@ from launcher.commands.starter_file import BYTES_PER_TOKEN, LEAST_STEPS, TRAINED
 from launcher.commands.starting_weights import WEIGHTS, Weights
 from neobert.config import ConfigError
 from neobert.config.canonical import to_dict
-from neobert.config.keys import path_keys
+from neobert.config.keys import path_keys, pinned_keys
 from neobert.config.migrated_files import yaml_text
 from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -46,6 +46,7 @@ CONTINUED_RATE, CONTINUED_ROWS = 5e-4 * 768, 2048
 
 LONG_LINE = 50
 SMALL = 0.01
+COMMENTS = {"revision": "commit on the Hub; later ones are not used"}
 
 
 class Entry(NamedTuple):
@@ -135,9 +136,9 @@ def _of_model(request: Content) -> Iterator[Entry]:
     weights = request.weights
     if weights is None:
         return
-    for name, value in weights.keys.items():
-        yield Entry(f"model.{name}", value)
     yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
+    for name, value in weights.keys.items():
+        yield Entry(f"model.{name}", value, COMMENTS.get(name, ""))
 
 
 def _length(request: Content, shape: ModelShape) -> int:
@@ -224,9 +225,11 @@ def _number_text(value: object) -> str:
 def _yaml(entries: Sequence[Entry], folder: Path) -> str:
     """Return the lines of a file in `folder`, with sections in the order of their first key."""
     sections: dict[str, list[tuple[str, str]]] = {}
+    keys = {tuple(each.key.split(".")) for each in entries}
     for key, value, comment in entries:
         section, _, name = key.rpartition(".")
-        if (section, name) in path_keys() and not os.path.isabs(value):
+        is_path = (section, name) in path_keys() and pinned_keys().get((section, name)) not in keys
+        if is_path and not os.path.isabs(value):
             value = os.path.relpath(value, folder)
         line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
         sections.setdefault(section or key, []).append((line, comment))

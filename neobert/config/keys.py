@@ -80,6 +80,13 @@ def path_keys() -> Mapping[Path, tuple[str, ...]]:
 
 
 @cache
+def pinned_keys() -> Mapping[Path, Path]:
+    """Return the path keys that hold a name on the Hub if a revision is set, each with the revision's key."""
+    marked = ((path, found.metadata.get("pinned_by")) for path, found in _fields_of_sections())
+    return {path: (*path[:-1], revision) for path, revision in marked if revision}
+
+
+@cache
 def path_keys_of_lists() -> Mapping[Path, tuple[str, ...]]:
     """Return the list keys whose items contain paths, each with the names of those item keys."""
     lists = (

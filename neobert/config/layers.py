@@ -13,6 +13,7 @@ from neobert.config.keys import (
     discriminated_sections,
     path_keys,
     path_keys_of_lists,
+    pinned_keys,
     replacing_keys,
     sections,
 )
@@ -21,7 +22,9 @@ from neobert.config.schema import RunConfig
 
 TASK = ("task",)
 WEIGHTS = ("model", "pretrained_checkpoint")
+REVISION = ("model", "revision")
 TOKENIZER_PATH, TOKENIZER_NAME = ("tokenizer", "path"), ("tokenizer", "name")
+TOKENIZER_REVISION = ("tokenizer", "revision")
 GIVEN = ("file", "override")
 
 
@@ -97,7 +100,7 @@ def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
 
 
 def with_tokenizer_of_weights(root: Node) -> Node:
-    """Set `tokenizer.path` to the folder of the initial weights if no layer names a tokenizer.
+    """Set the tokenizer to that of the initial weights, in a folder or on the Hub, if no layer names one.
 
     Their embeddings belong to the tokens of the tokenizer that is next to them. A resolved config names its
     tokenizer, so only weights that a file or an argument names count.
@@ -105,19 +108,35 @@ def with_tokenizer_of_weights(root: Node) -> Node:
     weights = find(root, WEIGHTS)
     if weights is None or weights.origin.kind not in GIVEN or not isinstance(weights.value, str):
         return root
-    if _sets(root, TOKENIZER_PATH) or _sets(root, TOKENIZER_NAME) or not isinstance(root.value, dict):
+    if any(_names_tokenizer(root, key) for key in (TOKENIZER_PATH, TOKENIZER_NAME)):
         return root
+    revision = find(root, REVISION)
+    if revision is not None and isinstance(revision.value, str):
+        return _with_tokenizer(root, {TOKENIZER_NAME: weights, TOKENIZER_REVISION: revision})
     place = os.path.expanduser(weights.value)
     folder = weights.value if os.path.isdir(place) else os.path.dirname(weights.value)
     if not os.path.isfile(os.path.join(os.path.expanduser(folder), "tokenizer.json")):
         return root
-    section, name = TOKENIZER_PATH
-    path = Node(folder, weights.origin, weights.key)
-    return merge(root, Node({section: Node({name: path}, path.origin, path.key)}, path.origin, path.key))
+    return _with_tokenizer(root, {TOKENIZER_PATH: Node(folder, weights.origin, weights.key)})
+
+
+def _names_tokenizer(root: Node, key: Path) -> bool:
+    """Return whether a layer sets a key; null in a file or argument asks for a trained tokenizer."""
+    node = find(root, key)
+    return node is not None and (node.value is not None or node.origin.kind in GIVEN)
+
+
+def _with_tokenizer(root: Node, keys: Mapping[Path, Node]) -> Node:
+    first = next(iter(keys.values()))
+    section = Node({str(path[-1]): node for path, node in keys.items()}, first.origin, first.key)
+    return merge(root, Node({"tokenizer": section}, first.origin, first.key))
 
 
 def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:
+    pinned_by = pinned_keys()
     for path, words in path_keys().items():
+        if path in pinned_by and _sets(root, pinned_by[path]):
+            continue
         yield from (found for found in _texts_at(root, path) if found[2] not in words)
     for path, names in path_keys_of_lists().items():
         items = find(root, path)

@@ -10,6 +10,7 @@ from neobert.families.family import Family
 from neobert.families.hf.spec import HF
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.shape import ModelShape
+from neobert.hub_names import place_of_weights
 
 FAMILIES: dict[str, Family] = {family.name: family for family in (NEOBERT, HF)}
 
@@ -58,6 +59,11 @@ def with_kernels(config: RunConfig, blocks: str) -> RunConfig:
     return replace(config, model=family_of(config).with_kernels(config.model, blocks))
 
 
+def named_weights(config: RunConfig) -> tuple[str, str]:
+    """Return the initial weights as the run file names them, and their revision on the Hub; else empty."""
+    return config.model.pretrained_checkpoint or "", config.model.revision or ""
+
+
 def initial_weights(config: RunConfig) -> str | None:
-    """Return the checkpoint whose weights a fresh run starts from; None: random weights."""
-    return config.model.pretrained_checkpoint
+    """Return the path of the checkpoint whose weights a fresh run starts from; None: random weights."""
+    return place_of_weights(config.model)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from neobert.config.schema import RunConfig, TokenizerConfig
 from neobert.families.table import requested_rows
+from neobert.hub_names import cached_commit, snapshot_folder
 from neobert.plan.derived import Derived
 
 INERT_TOKEN = "<|neobert_extra_token_{}|>"
@@ -172,22 +173,8 @@ def _place(config: TokenizerConfig) -> Path:
     return Path(config.name) if os.path.isdir(config.name) else _snapshot(config.name, config.revision)
 
 
-def hub_cache() -> Path:
-    """Return the cache folder of the Hugging Face Hub, from HF_HUB_CACHE, HF_HOME or XDG_CACHE_HOME."""
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    home = os.environ.get("HF_HOME") or os.path.join(caches, "huggingface")
-    return Path(os.path.expanduser(os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")))
-
-
 def _snapshot(name: str, revision: str | None) -> Path:
-    repository = hub_cache() / f"models--{name.replace('/', '--')}"
-    revision = revision or "main"
-    branch = repository / "refs" / revision
-    try:
-        commit = branch.read_text(encoding="ascii").strip()
-    except (OSError, ValueError):  # the revision is a commit
-        commit = revision
-    snapshot = repository / "snapshots" / commit
+    snapshot = snapshot_folder(name, cached_commit(name, revision))
     if not os.path.isdir(snapshot):
         raise _UnreadableError("is not in the local Hub cache")
     return snapshot

@@ -19,7 +19,7 @@ from neobert.runfiles.run_dir import AUTO
 
 KEY = "trainer.continue_from"
 FILE_NAME = "continued.json"
-UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.init")
+UNCOMPARED = (KEY, "model.pretrained_checkpoint", "model.revision", "model.init")
 """Config keys of the initial weights, which have no effect when training continues from a checkpoint."""
 TEXT_SECTIONS = ("dataset", "tokenizer")
 MIXTURE = "dataset.mixture"

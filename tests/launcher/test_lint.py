@@ -626,7 +626,7 @@ AS_JSON = ("--output-format", "json")
 def test_weights_named_on_the_hub_are_to_be_downloaded(
     command: Any, run_file: Any, family: str, codes: tuple[str, str]
 ) -> None:
-    """One finding, at the key; the command of the hint puts the folder where the run file names it."""
+    """One finding, at the key; a folder of that name is not taken for a name on the Hub."""
     path = run_file(f"profile: cpu\nmodel:\n  type: {family}\n  pretrained_checkpoint: owner/bert-x\n")
     findings = command("lint", path, *AS_JSON).json["findings"]
     (finding,) = [each for each in findings if each["path"] == "model.pretrained_checkpoint"]
@@ -634,9 +634,7 @@ def test_weights_named_on_the_hub_are_to_be_downloaded(
     assert (finding["file"], finding["line"], finding["column"]) == (str(path), 4, 26)
     assert "owner/bert-x is not a folder here" in finding["message"]
     place = path.parent / "owner" / "bert-x"
-    assert (
-        finding["hint"] == f"if it is a name on the Hub, run `hf download owner/bert-x --local-dir {place}`"
-    )
+    assert "set model.revision to a commit; `neobert-launch init --from owner/bert-x`" in finding["hint"]
     place.mkdir(parents=True)
     (place / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
     findings = command("lint", path, *AS_JSON).json["findings"]

@@ -249,7 +249,7 @@ def test_the_section_model_is_carried_over_whole():
         kernel_backend="torch",
     )
     config = build_model_config(section, vocab_size=128, pad_token_id=7, attn_backend="sdpa")
-    run_only = {"type", "vocab_size", "attn_backend", "pretrained_checkpoint"}
+    run_only = {"type", "vocab_size", "attn_backend", "pretrained_checkpoint", "revision"}
     for name in {field.name for field in fields(ModelConfig)} - run_only:
         assert getattr(config, name) == getattr(section, name), name
     assert (config.vocab_size, config.pad_token_id, config.attn_backend) == (128, 7, "sdpa")

@@ -8,11 +8,10 @@ from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe
 from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import listed
-from neobert.printable import printable
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.planning import download_hint
+from validators.planning import why_not_downloaded
 from validators.rule import Violations, needed, rule
 from validators.tasks import masking
 
@@ -67,7 +66,7 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             data.weights_key or "model.pretrained_checkpoint",
             f"cannot start from the weights in {data.weights}: {data.weights_reason}",
             data.weights_hint
-            or (download_hint(run, plan.assumptions) if plan.assumptions.hub_weights else "")
+            or (why_not_downloaded(run)[1] if plan.assumptions.hub_weights else "")
             or "set model.pretrained_checkpoint to a checkpoint folder or a safetensors file, or to null for "
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
@@ -81,16 +80,16 @@ def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
 
 @rule("DAT034", "weights-on-the-hub", severity=Severity.WARN, level=Level.STATIC, inapplicable=why_no_weights)
 def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Initial weights that are a name on the Hub.
+    """Initial weights on the Hub that are not pinned, or not on this machine.
 
     ## What it does
-    Warns if `model.pretrained_checkpoint` has the form OWNER/NAME and is not a folder here. `dataset.name`
-    and `tokenizer.name` are read from the Hub, weights are not. Where the machine was probed, DAT001 fails
-    instead.
+    Warns if `model.pretrained_checkpoint` has the form OWNER/NAME, is not a folder here, and
+    `model.revision` is not a commit; also if the commit is not in the local Hub cache. `train` and
+    `preflight` download a commit before their checks. Where the machine was probed, DAT001 fails instead.
 
     ## Why is this bad?
-    The run would fail in preflight. A download at the start of each process, of whatever was pushed last,
-    would make a run depend on the network and on the day.
+    A name alone is whatever was pushed last: the run could not be repeated. Without the download neither
+    sizes nor weights can be checked.
 
     ## Example
     ```yaml
@@ -99,13 +98,14 @@ def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     ```
 
     ## Use instead
-    ```text
-    hf download owner/name --local-dir owner/name
+    ```yaml
+    model:
+      pretrained_checkpoint: owner/name
+      revision: 0123456789abcdef0123456789abcdef01234567   # `neobert-launch init --from owner/name` writes it
     ```
     """
     if plan.assumptions.hub_weights and facts.data is None:
-        message = f"{printable(plan.assumptions.hub_weights)} is not a folder here"
-        yield Violation("model.pretrained_checkpoint", message, download_hint(run, plan.assumptions))
+        yield Violation("model.pretrained_checkpoint", *why_not_downloaded(run))
 
 
 @rule(

@@ -89,8 +89,17 @@ class ModelConfig:
     )
     pretrained_checkpoint: str | None = key(
         None,
-        "Checkpoint folder to initialize the weights from, with a new optimizer and schedule.",
+        "Checkpoint folder to initialize the weights from, or with revision a name on the Hugging Face Hub; "
+        "optimizer and schedule are new.",
         is_path=True,
+        pinned_by="revision",
+        replaces=("revision",),
+        affects="numerics",
+    )
+    revision: str | None = key(
+        None,
+        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
+        "pretrained_checkpoint is a local path.",
         affects="numerics",
     )
 
@@ -152,7 +161,16 @@ class HfModelConfig:
     )
     pretrained_checkpoint: str | None = key(
         None,
-        "Transformers folder (config.json and safetensors) to initialize the weights from.",
+        "Transformers folder (config.json and safetensors) to initialize the weights from, or with revision "
+        "a name on the Hugging Face Hub.",
         is_path=True,
+        pinned_by="revision",
+        replaces=("revision",),
+        affects="numerics",
+    )
+    revision: str | None = key(
+        None,
+        "Commit of the Hub repository that pretrained_checkpoint names as OWNER/NAME; null: "
+        "pretrained_checkpoint is a local path.",
         affects="numerics",
     )

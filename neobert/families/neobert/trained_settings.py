@@ -11,6 +11,7 @@ from typing import Any, get_args
 from neobert.config.schema import ModelConfig, RunConfig
 from neobert.config.schema.model import Architecture
 from neobert.errors import ProjectError
+from neobert.hub_names import place_of_weights
 from neobert.printable import printable
 from neobert.runfiles.json_values import is_number
 from neobert.runfiles.run_dir import CONFIG
@@ -72,10 +73,10 @@ def embedding_multiplier(model: ModelConfig) -> float:
     """
     if model.embedding_multiplier is not None:
         return model.embedding_multiplier
-    if model.pretrained_checkpoint is not None:
+    if (weights := place_of_weights(model)) is not None:
         from neobert.runfiles.model_folder import folder_of_weights
 
-        file = folder_of_weights(Path(model.pretrained_checkpoint)) / CONFIG
+        file = folder_of_weights(Path(weights)) / CONFIG
         trained = _read(file).get("embedding_multiplier", 1.0) if file.is_file() else None
         if is_number(trained):
             return trained
