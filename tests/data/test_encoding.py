@@ -19,7 +19,7 @@ from neobert.data.tokenize.encoding import Counts, Encoded, SegmentEncoder, segm
 from neobert.data.tokenize.encoding_pool import encode_all, encode_in_processes
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.errors import ProjectError
-from tests.data.conftest import WORDS, rows_of, sentences, write_jsonl
+from tests.data.conftest import rows_of, sentences, write_jsonl
 from tests.data.mortal import Mortal
 
 
@@ -38,22 +38,6 @@ def segments(encoded: Encoded) -> list[list[int]]:
 
 def plain(bundle: TokenizerBundle, text: str) -> list[int]:
     return bundle.tokenizer(text, add_special_tokens=False).input_ids
-
-
-@given(st.lists(st.lists(st.sampled_from(WORDS), max_size=60), min_size=1, max_size=12), st.integers(3, 40))
-def test_splitting_loses_no_token_and_marks_every_piece(bundle, documents, max_length):
-    texts = [" ".join(words) for words in documents]
-    encoded = encoder(bundle, max_length).encode(rows_of(texts))
-    found = segments(encoded) if len(encoded.lengths) else []
-    assert all((part[0], part[-1]) == (*bundle.framing.start, *bundle.framing.end) for part in found)
-    assert all(3 <= len(part) <= max_length for part in found)
-    assert [token for part in found for token in part[1:-1]] == [
-        token for text in texts for token in plain(bundle, text)
-    ]
-    assert encoded.counts.documents == len(texts)
-    assert encoded.counts.empty == sum(not text for text in texts)
-    assert encoded.counts.tokens == encoded.lengths.sum() == len(encoded.tokens)
-    assert sum(encoded.counts.histogram) == sum(map(bool, texts))
 
 
 def byte_level(*normalizer: normalizers.Normalizer) -> Tokenizer:
@@ -102,11 +86,6 @@ def test_a_document_without_white_space_is_tokenised_in_pieces_too(bundle, lette
         assert len(ids) == 10_000
     else:
         assert 100 <= len(ids) <= 120, "an unknown word is a token for each 100 letters"
-
-
-def test_a_short_document_is_what_the_tokenizer_says(bundle):
-    encoded = encoder(bundle, 64).encode(rows_of(["bala go", "fi"]))
-    assert segments(encoded) == [bundle.tokenizer(text).input_ids for text in ("bala go", "fi")]
 
 
 def test_each_fate_of_a_long_document_is_counted(bundle):

@@ -274,16 +274,6 @@ def test_every_name_of_a_file_is_read_once(tmp_path):
     assert "1 x link to a file that is read" in train.label
 
 
-def test_tables_next_to_text_are_left_out(tmp_path):
-    put(tmp_path / "metadata.csv", b"id\n1\n")
-    put(tmp_path / "info.json", b"{}")
-    put(tmp_path / "b.jsonl.zst", b'{"text": "x"}')
-    put(tmp_path / "a.ndjson", b'{"text": "y"}')
-    train = open_corpus(DatasetConfig(path=str(tmp_path))).train
-    assert list(train.open()) == [{"text": "y"}, {"text": "x"}]
-    assert "not read: 1 x .csv, 1 x .json" in train.label
-
-
 LABELLED = RowFormat((Field("text", "dataset.text_column", "text"), Field("label", "label_column", "label")))
 
 

@@ -86,7 +86,10 @@ def test_segments_are_the_framed_text_whole_or_in_pieces(framed, documents, max_
         assert all(len(part) <= max_length for part in found)
         assert encoded.counts.maskable == sum(framed.is_maskable[part].sum() for part in found)
         num_framing, num_lost = encoded.counts.framing, encoded.counts.tokens_lost
-        assert encoded.counts.special == 0
+        counts = encoded.counts
+        assert (counts.documents, counts.empty, sum(counts.histogram)) == (1, not ids, bool(ids))
+        assert counts.tokens == encoded.lengths.sum() == len(encoded.tokens)
+        assert counts.special == 0
         if not ids:
             assert found == []
         elif len(whole) <= max_length:

@@ -88,14 +88,6 @@ def test_an_accumulated_step_is_that_of_one_batch(make_config, tmp_path, name, r
         assert key.startswith("model.encoder") or not torch.equal(whole[key], before)
 
 
-def test_a_step_without_targets_is_a_zero(make_config):
-    model, ids = NeoBERTLMHead(make_config()), torch.randint(5, 96, (2, LENGTH))
-    loss = model(ids, labels=torch.full_like(ids, -100), num_items_in_batch=torch.tensor(0)).loss
-    loss.backward()
-    assert loss.item() == 0.0
-    assert model.decoder.weight.grad.eq(0).all()
-
-
 @pytest.mark.parametrize("num_items", [12, torch.tensor(12), torch.tensor(12.0)])
 def test_the_sum_is_divided_by_what_is_given(make_config, num_items):
     model, rows = NeoBERTLMHead(make_config()).eval(), masked_rows()

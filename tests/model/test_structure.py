@@ -7,13 +7,12 @@ from dataclasses import fields
 
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from neobert.config.schema import ModelConfig
 from neobert.model import (
     NeoBERT,
     NeoBERTConfig,
-    NeoBERTForSequenceClassification,
     NeoBERTLMHead,
     build_model_config,
     materialize,
@@ -272,15 +271,6 @@ def test_a_model_that_started_on_meta_is_whole_after_materialising(make_config, 
         states.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert 0.25 < model.model.transformer_encoder[0].qkv.weight.abs().max() <= 0.3
-
-
-def test_auto_classes_know_the_type(make_config):
-    config = make_config()
-    assert isinstance(AutoModel.from_config(config), NeoBERT)
-    assert isinstance(AutoModelForMaskedLM.from_config(config), NeoBERTLMHead)
-    assert isinstance(
-        AutoModelForSequenceClassification.from_config(config), NeoBERTForSequenceClassification
-    )
 
 
 def test_the_vocabulary_can_grow(make_model):
