@@ -117,10 +117,10 @@ def backbone_of(
         return states[0]
 
     def plain(document: Tensor) -> Tensor:
-        # Without position ids: the model's own are those that a document alone has to have.
-        inputs: dict[str, Any] = {"input_ids": document[None]}
+        places = torch.arange(len(document), device=document.device)[None]
+        # Not those of the model: after a padding token, which a test may draw, a RoBERTa counts no further.
+        inputs: dict[str, Any] = {"input_ids": document[None], "position_ids": places + first}
         if separator is not None:
-            places = torch.arange(len(document), device=document.device)[None]
             inputs["token_type_ids"] = token_types(document[None], places, separator)
         if architecture.packs:
             inputs["spec"] = shape.attention

@@ -68,10 +68,14 @@ def requested_rows(section: HfModelConfig) -> int | None:
 
 
 def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
-    """Return the kernels of blocks and of packed attention: sdpa if attention has dropout, else auto."""
+    """Return the kernels of blocks and of packed attention: sdpa if attention has dropout, else auto.
+
+    With eager attention, rows are not packed.
+    """
     settings, architecture = settings_of(section)
     name, default = architecture.attention_dropout
-    return "torch", "sdpa" if settings.number(name, default) > 0 else "auto"
+    has_dropout = settings.number(name, default) > 0
+    return "torch", "sdpa" if has_dropout and not settings.is_eager else "auto"
 
 
 def other_pooling(config: RunConfig) -> str | None:
@@ -94,7 +98,7 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     settings, architecture = settings_of(section)
     name = settings.text("model_type", "")
     if config.datacollator.pack_sequences and not architecture.packs:
-        problem = f"a {name} computes its attention itself, not through transformers' AttentionInterface: "
+        problem = f"{name} computes attention by itself, not through transformers' AttentionInterface: "
         problem += "documents in one row would attend to each other"
         yield Unsupported("datacollator.pack_sequences", problem, "set datacollator.pack_sequences to false")
     elif config.datacollator.pack_sequences and section.attention != "sdpa":
