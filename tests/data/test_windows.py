@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from neobert.config.schema import RunConfig, TrainerConfig
+from neobert.config.schema import DataCollatorConfig, RunConfig, TrainerConfig
 from neobert.data.batches.prefetch import WorkerThreads
 from neobert.data.batches.shape import batch_shape
 from neobert.data.batches.windows import (
@@ -31,9 +31,9 @@ ONE_ROW = batch_shape(RunConfig(), 1, STORE.statistics).value
 SOURCE = PreparedWindows(STORE, ONE_ROW, seed=3, window_examples=750)
 
 
-def walk(cursor: Cursor, count: int) -> list[tuple[tuple[int, ...], Cursor]]:
+def walk(cursor: Cursor, count: int, source=SOURCE) -> list[tuple[tuple[int, ...], Cursor]]:
     """Read microbatches from a cursor on: (places in the store, cursor after it)."""
-    places = microbatch_places(SOURCE, cursor, WorkerThreads(0, "none"), lambda future: future.result())
+    places = microbatch_places(source, cursor, WorkerThreads(0, "none"), lambda future: future.result())
     return [(tuple(window.members(index)), after) for window, index, after in islice(places, count)]
 
 
@@ -49,6 +49,26 @@ def test_an_epoch_holds_every_segment_once_in_full_microbatches():
 @given(st.integers(0, len(EPOCH) - 4))
 def test_any_cursor_resumes_a_dense_order(place):
     assert walk(Cursor.from_dict(EPOCH[place][1].to_dict()), 3) == EPOCH[place + 1 : place + 4]
+
+
+PADDED = RunConfig(datacollator=DataCollatorConfig(pack_sequences=False))
+ROWS = PreparedWindows(STORE, batch_shape(PADDED, 8, STORE.statistics).value, seed=3)
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 370))
+def test_padded_rows_of_a_microbatch_have_similar_lengths(place):
+    epoch = walk(Cursor(), 375, ROWS)
+    assert [len(members) for members, _ in epoch] == [8] * 375
+    assert sorted(each for members, _ in epoch for each in members) == list(range(3000))
+    assert walk(Cursor.from_dict(epoch[place][1].to_dict()), 3, ROWS) == epoch[place + 1 : place + 4]
+    earlier = walk(Cursor(packer=3), 375, ROWS)
+    padded, before = (
+        sum(8 * max(LENGTHS[list(members)]) for members, _ in each) for each in (epoch, earlier)
+    )
+    assert padded < 1.1 * LENGTHS.sum() < 1.6 * LENGTHS.sum() < before
+    other = {frozenset(members) for members, _ in walk(Cursor(epoch=1), 375, ROWS)}
+    assert len(other & {frozenset(members) for members, _ in epoch}) < 4
 
 
 def test_long_documents_are_spread_over_the_window():
@@ -74,12 +94,14 @@ def test_runs_of_earlier_packers_keep_their_slots():
     text = TokenStore(np.zeros(0, np.uint16), offsets, LengthStatistics.of(halves))
     config = RunConfig(trainer=TrainerConfig(per_device_train_batch_size=1))
     slots = {packer: training_shape(config, text, packer).value.max_examples for packer in PACKERS}
-    assert slots == {1: 8, 2: 8, 3: 24}
+    assert slots == {1: 8, 2: 8, 3: 24, 4: 24}
 
 
-@pytest.mark.parametrize("packer", [4, "2", None, [2]])
+@pytest.mark.parametrize("packer", [5, "2", None, [2]])
 def test_an_unknown_packer_is_refused(packer):
-    with pytest.raises(ProjectError, match=r"packing algorithm .*this version supports 1, 2, 3") as refused:
+    with pytest.raises(
+        ProjectError, match=r"packing algorithm .*this version supports 1, 2, 3, 4"
+    ) as refused:
         Cursor.from_dict({"epoch": 0, "window": 0, "index": 0, "stream": None, "packer": packer})
     assert refused.value.code == "CKP007"
 

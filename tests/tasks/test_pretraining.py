@@ -63,7 +63,7 @@ def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
 def test_a_batch_is_found_again_by_its_samples():
     words = describe(batch([5, 20], 4))
     assert words["sample_ids"].tolist() == [7, 8]
-    assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None, "packer": 3}
+    assert words["next"] == {"epoch": 1, "window": 2, "index": 3, "stream": None, "packer": 4}
 
 
 def tokenizer(vocab_size=256, num_tokens=250):

@@ -34,10 +34,13 @@ from neobert.plan.pieces import piece_length
 WINDOW_EXAMPLES = 1 << 20
 _ORDER_STREAM, _BIN_STREAM = 0x6F72646572, 0x62696E73
 # A run keeps the packer that it started with: another one makes other microbatches. New runs use the newest.
-PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly}
-NEWEST_PACKER = 3
-# Runs of earlier packers keep their number of slots too.
-FIRST_WITH_ENOUGH_SLOTS = 3
+PACKERS: dict[int, Packer] = {1: pack, 2: pack_densely, 3: pack_evenly, 4: pack_evenly}
+NEWEST_PACKER = 4
+# Runs of earlier packers keep their number of slots, and their padded rows, too.
+FIRST_WITH_ENOUGH_SLOTS, FIRST_WITH_SIMILAR_ROWS = 3, 4
+SORTED_TOGETHER, FEWEST_GROUPS = 50, 8
+"""Microbatches of padded rows whose examples are sorted by length together, and the least number of such
+groups in a window: with few, the same examples would be in one microbatch in every epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +256,8 @@ def pack_window(
     if shape.is_packed:
         plan = packer(store.lengths(examples), shape.capacity, shape.max_examples)
     else:
-        plan = _rows(len(examples), shape)
+        is_sorted = seed is not None and start.packer >= FIRST_WITH_SIMILAR_ROWS
+        plan = _rows(store.lengths(examples), shape, is_sorted=is_sorted)
     order = np.arange(plan.num_bins, dtype=np.int64)
     if seed is not None:
         # The packer puts leftovers into the last bins.
@@ -261,9 +265,14 @@ def pack_window(
     return Window(start, store, examples, plan, order, sample_offset, after)
 
 
-def _rows(num_examples: int, shape: BatchShape) -> PackPlan:
-    offsets = np.append(np.arange(0, num_examples, shape.max_examples), num_examples).astype(np.int64)
-    return PackPlan(np.arange(num_examples, dtype=np.int64), offsets, shape.capacity, 0)
+def _rows(lengths: NDArray[np.int64], shape: BatchShape, *, is_sorted: bool) -> PackPlan:
+    """Return microbatches of padded rows; sorted, their rows have similar lengths and little padding."""
+    places = np.arange(len(lengths), dtype=np.int64)
+    offsets = np.append(places[:: shape.max_examples], len(lengths)).astype(np.int64)
+    if is_sorted:
+        together = max(1, min(SORTED_TOGETHER, (len(offsets) - 1) // FEWEST_GROUPS))
+        places = np.lexsort((lengths, places // (shape.max_examples * together)))
+    return PackPlan(places, offsets, shape.capacity, 0)
 
 
 def microbatch_places(
