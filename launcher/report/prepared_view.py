@@ -81,4 +81,5 @@ def _tokenizer_values(tokenizer: Report) -> Iterator[str]:
     yield f"{tokenizer['tokens']:,} tokens"
     yield tokenizer["algorithm"]
     yield from (f"{name} {tokenizer[name]}" for name in ("case", "accents"))
-    yield f"framed as {tokenizer['framing']}"
+    framing = tokenizer["framing"]
+    yield "no start or end tokens" if framing == "text" else f"framed as {framing}"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import normalizers
 
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
@@ -183,3 +184,9 @@ def test_only_masked_words_need_a_mask(task, is_possible, tmp_path):
         return
     with pytest.raises(ProjectError, match="mask token"):
         prepare(config)
+
+
+def test_a_tokenizer_that_deletes_the_sample_is_measured_by_another_token():
+    backend = tokenizer_of("BERT", ["b"]).backend_tokenizer
+    backend.normalizer = normalizers.Replace("a", "")
+    assert framing_of(backend) == FRAMINGS["BERT"][0]

@@ -56,6 +56,8 @@ def test_only_what_happened_to_the_text_is_named() -> None:
         "tokenizer        4,096 tokens, BPE, case lowered, accents kept, framed as [CLS] text [SEP]",
         "folder           /cache/a",
     ]
+    report["tokenizer"]["framing"] = "text"
+    assert "accents kept, no start or end tokens\n" in prepared_text(report)
 
 
 def test_a_stream_has_no_total() -> None:

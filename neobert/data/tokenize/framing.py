@@ -93,5 +93,8 @@ def framing_of(backend: Tokenizer, num_texts: int = 1) -> Framing:
 
 def _sample(backend: Tokenizer) -> str:
     """Return a text that has tokens: "a", else a token of the vocabulary."""
-    texts = ("a", *backend.get_vocab())
-    return next(text for text in texts if backend.encode(text, add_special_tokens=False).ids)
+
+    def has_tokens(text: str) -> bool:
+        return bool(backend.encode(text, add_special_tokens=False).ids)
+
+    return "a" if has_tokens("a") else next(filter(has_tokens, backend.get_vocab()))
