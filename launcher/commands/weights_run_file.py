@@ -36,6 +36,7 @@ LEAST_BYTES_PER_TOKEN = 3
 """Of English text in WordPiece, and of one character per token in Chinese: rather too long than cut."""
 COVERED = 0.99
 """Share of the texts that the length covers."""
+PACKING = "datacollator.pack_sequences"
 TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
 FINE_TUNING_RATE = 0.03
@@ -110,11 +111,12 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = request.device == "cpu" or requested_kernels(config)[1] != "sdpa"
+    is_packed &= all(each.key != PACKING for each in family_of(config).unsupported(config))
     if request.table is not None:
         yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
         if len(request.lengths) < FEW_TEXTS:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
-    yield Entry("datacollator.pack_sequences", is_packed)
+    yield Entry(PACKING, is_packed)
     trainer = config.trainer
     rows = (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
     if request.table is not None and is_packed:

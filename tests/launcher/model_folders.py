@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.families.hf.initial_weights import HEADS, WEIGHTS
+from neobert.families.hf.architecture import MASKED, head_parts
+from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.initial_weights import expected_weights
+from neobert.families.hf.spec import section_of, settings_of
 from neobert.families.table import shape_of
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{number}" for number in range(123)))
@@ -44,9 +47,11 @@ def write_model(folder: Path, model_type: str = "bert", **settings: Any) -> Path
     values = {"model_type": model_type, **SIZES, **settings}
     (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
     write_tokenizer(folder)
-    if model_type in WEIGHTS:
-        prefix, expected = WEIGHTS[model_type]
-        shape = shape_of(from_dict({"model": {"type": "hf", "config": str(folder)}}), len(WORDS))
-        shapes = {name if name.startswith(HEADS) else prefix + name: size for name, size in expected(shape)}
-        write_header(folder / "model.safetensors", shapes)
+    if model_type in ARCHITECTURES:
+        config = from_dict({"model": {"type": "hf", "config": str(folder)}})
+        read, architecture = settings_of(section_of(config))
+        shapes = dict(expected_weights(shape_of(config, len(WORDS)), architecture, read))
+        weights = {f"{architecture.prefix}{name}": size for name, size in shapes.items()}
+        heads = head_parts(architecture.prefix, architecture.heads[MASKED])
+        write_header(folder / "model.safetensors", weights | {f"{name}.weight": (1,) for name in heads})
     return folder

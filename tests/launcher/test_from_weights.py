@@ -14,6 +14,7 @@ import yaml
 
 from neobert.config import ConfigError, to_dict
 from neobert.errors import ProjectError
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.runfiles.weights_header import tensor_shapes
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_header, write_model
@@ -81,6 +82,18 @@ def test_a_file_lints_clean_and_needs_each_of_its_keys(
     assert Path("run.yaml").read_bytes() == Path("before.yaml").read_bytes()
 
 
+@pytest.mark.parametrize("text", ["notes", "reviews.csv"])
+@pytest.mark.parametrize("kind", sorted({*ARCHITECTURES} - {"bert", "modernbert"}))
+def test_each_architecture_in_the_table_has_a_run_file(
+    kind: str, text: str, command: Callable[..., Any]
+) -> None:
+    write_model(Path("model"), kind)
+    answer = command("init", "--from", "model", "--task", TASKS[text], "--text", text, "--device", "gpu")
+    assert answer.code == 0, answer.err
+    linted = command("lint", "run.yaml", "--strict")
+    assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
+
+
 def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> None:
     rates = {}
     for width in (64, 256):
@@ -127,7 +140,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "nested"], "cannot be read as JSON"),
         (["--from", "large"], "is larger than 1 MiB"),
         (["--from", "bare"], "bare: has no tokenizer"),
-        (["--from", "no-head"], "lacks weights of the model: cls.predictions.transform.dense.weight"),
+        (["--from", "no-head"], "lacks weights of the model: cls.*"),
         (["--from", "no-blocks", "--task", "classification"], "lacks weights of the model: encoder.layer.0."),
         (["--from", "header"], "model.safetensors: is not a readable safetensors file: a header of"),
         (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
