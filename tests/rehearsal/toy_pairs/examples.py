@@ -45,6 +45,9 @@ class Halves(Documents):
     def target_rule(self, _tokenizer) -> FirstHalves:
         return FirstHalves()
 
+    def identity(self):
+        return super().identity() | {"task": "halves"}
+
 
 def build_examples(config) -> Halves:
     """Build the examples of a run."""
