@@ -65,7 +65,7 @@ def test_a_sound_run_passes(rehearsal):
 
 
 def test_fp32_behind_a_bf16_config_is_seen(rehearsal, monkeypatch):
-    monkeypatch.setitem(world.ACCELERATE_PRECISION, "bf16", "no")
+    monkeypatch.setitem(world.AUTOCAST, "bfloat16", "no")
     model = {"model": {"attn_backend": "sdpa", "kernel_backend": "torch"}}
     assert "PRE003" in rehearsal(**with_sections(**model)).failed
 

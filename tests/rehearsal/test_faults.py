@@ -54,7 +54,7 @@ def test_bf16_behind_a_bf16_config(rehearsal):
 
 
 def test_fp32_behind_a_bf16_config_is_seen(rehearsal, monkeypatch):
-    monkeypatch.setitem(world.ACCELERATE_PRECISION, "bf16", "no")
+    monkeypatch.setitem(world.AUTOCAST, "bfloat16", "no")
     found = rehearsal(trainer={"mixed_precision": "bf16"})
     assert found.failed == {"PRE003"}
     assert "matrix products use float32 100%" in found.message("PRE003")
