@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,12 +230,3 @@ def test_a_link_to_a_best_that_is_gone_goes_too(tmp_path):
     retention.tidy(tmp_path, best, None)
     assert folders.follow(tmp_path, "best") is None
     assert not (tmp_path / "best").is_symlink()
-
-
-def test_the_best_is_found_by_its_name(tmp_path):
-    save(tmp_path, 1, **{"eval/loss": 1.0})
-    save(tmp_path, 2, **{"eval/loss": 2.0})
-    retention.tidy(tmp_path, TrainerConfig(metric_for_best_model="eval/loss"), None)
-    assert os.readlink(tmp_path / "best") == "1"
-    assert folders.find(tmp_path, "best")[1].step == 1
-    assert folders.find(tmp_path, str(tmp_path / "best"))[1].step == 1

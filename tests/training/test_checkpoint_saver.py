@@ -192,24 +192,6 @@ def test_what_reads_back_differently_is_set_apart_and_said(make_run, run, monkey
     assert folders.checkpoint_steps(run_dir / "checkpoints") == [5]
 
 
-def test_the_best_checkpoint_is_linked_and_kept(make_run, run, metrics):
-    run_dir = make_run(
-        trainer={
-            "save_steps": 2,
-            "eval_steps": 2,
-            "save_total_limit": 2,
-            "metric_for_best_model": "eval/loss",
-        }
-    )
-    run(run_dir)
-    values = {line["step"]: line["eval/loss"] for line in metrics(run_dir) if "eval/loss" in line}
-    root = run_dir / "checkpoints"
-    best = min((step for step in values if step), key=values.get)
-    assert folders.follow(root, "best").name == str(best)
-    assert {best, 10, 12} == set(folders.checkpoint_steps(root))
-    assert read_manifest(root / str(best)).metrics["eval/loss"] == values[best]
-
-
 def test_a_step_that_was_not_evaluated_is_not_judged(make_run, run):
     run_dir = make_run(trainer={"save_steps": 5, "eval_steps": 4, "metric_for_best_model": "eval/accuracy"})
     run(run_dir)

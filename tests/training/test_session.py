@@ -159,7 +159,13 @@ def test_a_checkpoint_holds_weights_and_state_without_collisions(make_run, run):
     for name, weight in weights.items():
         assert moments[f"exp_avg/{name}"].shape == weight.shape
         assert moments[f"step/{name}"].item() == 12
-    assert not [path for path in folder.rglob("*") if path.suffix in {".bin", ".pt", ".pkl"}]
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if path.suffix in {".bin", ".pt", ".pkl"}]
+    assert {path.stat().st_mode & 0o777 for path in files} == {folder.stat().st_mode & 0o666}
+    state = json.loads((folder / "trainer_state" / "state.json").read_text(encoding="utf-8"))
+    assert (state["step"], state["row"], state["world_size"]) == (12, None, 1)
+    assert state["cursor"]["epoch"] >= 0
+    assert set(state["identity"]) == {"data fingerprint", "tokenizer digest"}
 
 
 def test_the_final_checkpoint_is_always_there(make_run, run):
@@ -296,14 +302,6 @@ def test_weights_are_not_gone_on_from_under_another_vocabulary(make_run, run, tm
     assert run(run_dir) == 0
 
 
-def test_a_checkpoint_may_be_read_by_whoever_may_read_its_folder(make_run, run):
-    run_dir = make_run()
-    run(run_dir)
-    folder = run_dir / "checkpoints" / "12"
-    modes = {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()}
-    assert modes == {folder.stat().st_mode & 0o666}
-
-
 @pytest.mark.parametrize(
     ("sections", "code"),
     [
@@ -341,12 +339,3 @@ def test_a_job_that_is_about_to_end_leaves_a_checkpoint(
     monkeypatch.setenv(STOP_BY_ENV, str(time.time() + 3600))
     assert run(run_dir) == 0
     assert exact(run_dir) == uninterrupted
-
-
-def test_state_is_readable_json(make_run, run):
-    run_dir = make_run()
-    run(run_dir)
-    state = json.loads((run_dir / "checkpoints/10/trainer_state/state.json").read_text(encoding="utf-8"))
-    assert (state["step"], state["row"], state["world_size"]) == (10, None, 1)
-    assert state["cursor"]["epoch"] >= 0
-    assert set(state["identity"]) == {"data fingerprint", "tokenizer digest"}
