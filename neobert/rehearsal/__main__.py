@@ -23,7 +23,7 @@ from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plan.epoch_size import epoch_size
 from neobert.plan.epochs import plan_steps
-from neobert.rehearsal.parent import POLL_S, Hold, Linger, Parent, hang, hold
+from neobert.rehearsal.parent import POLL_S, Parent
 from neobert.rehearsal.script import (
     FOLDER,
     RESUMED_FOLDER,
@@ -72,20 +72,10 @@ def remove_if_orphaned(folder: Path, parent: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def rehearse(
-    name: str,
-    requested: RunConfig,
-    folder: Path,
-    signals: Signals,
-    linger: Linger = hang,
-    hold: Hold = hold,
-) -> int:
+def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) -> int:
     """Create the run directory, and run a session with an observer; return the exit code.
 
-    Args:
-        name: `fresh`, `resumed` or `resumed_again`.
-        linger: called after the last step; waits to be killed.
-        hold: called after the measurements; waits until the parent has read them.
+    `name`: `fresh`, `resumed` or `resumed_again`.
     """
     from torch import OutOfMemoryError
 
@@ -102,7 +92,7 @@ def rehearse(
     if name == RESUMED and rank == 0:
         copy_as_it_is(folder / FOLDER, target)
     run_dir = lay_out(config) if rank == 0 else target
-    parent = Parent(folder, name, rank, linger, hold)
+    parent = Parent(folder, name, rank)
     observer: Fresh | Resumed = (
         Resumed(script, parent, is_last=is_last) if is_resumed else Fresh(script, parent)
     )

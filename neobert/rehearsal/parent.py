@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,6 @@ MEASURED, COMPILED = "measured", "compiled"
 OTHERS, HELPER = "others_at_work", "helper_at_work"
 TIMEOUT_S = 120.0
 POLL_S = 0.02
-
-Linger = Callable[["Trainer"], None]
-Hold = Callable[["Trainer", Path], None]
 
 
 def hang(trainer: Trainer) -> None:
@@ -45,16 +41,12 @@ def hold(trainer: Trainer, measured: Path) -> None:
 
 
 class Parent:
-    """Interface of one rank to the parent process: files for its stage, measurements and results.
+    """Interface of one rank to the parent process: files for its stage, measurements and results."""
 
-    `linger` and `hold` wait for the parent, at the end and after the measurements.
-    """
-
-    def __init__(self, folder: Path, part: str, rank: int, linger: Linger, hold: Hold) -> None:
+    def __init__(self, folder: Path, part: str, rank: int) -> None:
         self._results, self._stage = folder / f"{part}_rank{rank}.json", folder / f"{part}_stage_rank{rank}"
         self._measured, self._compiled = (folder / f"{name}_rank{rank}.json" for name in (MEASURED, COMPILED))
         self._others, self._helper = folder / OTHERS, folder / HELPER
-        self._linger, self._hold = linger, hold
 
     def say(self, stage: str) -> None:
         """Write the name of the current stage for the parent."""
@@ -79,12 +71,12 @@ class Parent:
     def pause(self, trainer: Trainer, seen: dict[str, Any]) -> None:
         """Write the performance measurements, then wait until the parent has read them."""
         _write(self._measured, seen)
-        self._hold(trainer, self._measured)
+        hold(trainer, self._measured)
 
     def finish(self, trainer: Trainer, seen: dict[str, Any]) -> None:
         """Write all results, then wait to be killed."""
         _write(self._results, seen)
-        self._linger(trainer)
+        hang(trainer)
 
     def end_without_memory(self, error: Exception, seen: dict[str, Any]) -> None:
         """Write the results so far, with the message and the stage of an out-of-memory error."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from accelerate.state import AcceleratorState
 
 from launcher.preflight.driver_memory import seen_from_outside
 from launcher.preflight.rehearsal_facts import facts_of
+from neobert.rehearsal import parent
 from neobert.rehearsal.__main__ import rehearse
 from neobert.training.loop.signals import Signals
 from profiles.registry import ResolvedRun, resolve_run
@@ -88,11 +90,9 @@ def perform(name: str, run: ResolvedRun, folder: Path) -> tuple[dict[str, Any], 
     def hold(_: Any, measured: Path) -> None:
         outside.update(seen_from_outside(json.loads(measured.read_text(encoding="utf-8")), {}))
 
-    def linger(_: Any) -> None:
-        raise Enough
-
-    with global_settings_restored(), suppress(Enough):
-        rehearse(name, run.config, folder, Signals(), linger, hold)
+    ends = mock.patch.multiple(parent, hang=mock.Mock(side_effect=Enough), hold=hold)
+    with global_settings_restored(), suppress(Enough), ends:
+        rehearse(name, run.config, folder, Signals())
     return json.loads(out.read_text(encoding="utf-8")), outside
 
 
