@@ -9,7 +9,8 @@ from typing import Any
 from neobert.config import digest, to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
-from neobert.config.schema import Effect, RunConfig
+from neobert.config.schema import RunConfig
+from neobert.schema_fields import Effect
 from validators.facts import Facts, MeasuredFor, ProbeRecord
 
 RUN_DEPENDENT = ("distributed", "inspection", "numerics", "rehearsal")

@@ -21,10 +21,10 @@ from neobert.bench.request import Data, Request
 from neobert.config import to_dict
 from neobert.config.canonical import flatten
 from neobert.config.keys import without_effects
-from neobert.config.schema import Effect
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.plurals import counted
 from neobert.printable import printable
+from neobert.schema_fields import Effect
 from profiles.registry import ResolvedRun
 from validators.core import judge
 from validators.finding import Level, Severity

@@ -21,9 +21,9 @@ from neobert.config.annotations import (
 )
 from neobert.config.nodes import Path
 from neobert.config.removed_keys import REMOVED
-from neobert.config.schema import PER_KEY, Effect, RunConfig
+from neobert.config.schema import RunConfig
 from neobert.plurals import counted
-from neobert.schema_fields import Bound
+from neobert.schema_fields import PER_KEY, Bound, Effect
 
 NAMES = {
     bool: "true or false",

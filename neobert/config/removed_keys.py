@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from neobert.config.schema import Effect
+from neobert.schema_fields import Effect
 
 REMOVED: Mapping[str, Effect] = {
     "trainer.ema_decay": "model",

@@ -23,7 +23,7 @@ from neobert.config.keys import all_keys, describe_field
 from neobert.config.layers import lay_over
 from neobert.config.overrides import as_layer, parse_overrides
 from neobert.config.resolution import build, sources_of
-from neobert.config.schema import STRICT, NonNegativeInt, PositiveInt, key, section
+from neobert.schema_fields import STRICT, NonNegativeInt, PositiveInt, key, section
 from profiles.registry import resolve_run
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from neobert.config import RunConfig, all_keys
 from neobert.config.keys import effect_of, is_compared_by_content, keys_affecting, without_effects
-from neobert.config.schema import EFFECTS, PER_KEY, key, require_effects, section
 from neobert.rehearsal.script import script_for, stand_ins
+from neobert.schema_fields import EFFECTS, PER_KEY, key, require_effects, section
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,13 +29,9 @@ from neobert.config.schema.operation import (
 )
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.schema_fields import (
-    EFFECTS,
     PER_KEY,
     STRICT,
-    Effect,
     NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
     key,
     metadata_of,
     require_effects,
@@ -51,25 +47,16 @@ else:  # type checkers reject a computed Literal
     TaskName = Literal[tuple(TASKS)]
     TrackerName = Literal[TRACKER_NAMES]
 
-T = TypeVar("T")
-
 __all__ = [
-    "EFFECTS",
-    "PER_KEY",
-    "STRICT",
     "AdapterConfig",
     "DataCollatorConfig",
     "DatasetConfig",
     "DistributedConfig",
-    "Effect",
     "GuardConfig",
     "HfModelConfig",
     "MixtureCorpus",
     "ModelConfig",
-    "NonNegativeInt",
     "OptimizerConfig",
-    "PositiveFloat",
-    "PositiveInt",
     "PrometheusConfig",
     "RunConfig",
     "SchedulerConfig",
@@ -79,10 +66,9 @@ __all__ = [
     "Waiver",
     "WandbConfig",
     "WatchdogConfig",
-    "key",
-    "require_effects",
-    "section",
 ]
+
+T = TypeVar("T")
 
 
 def with_sections_of_tasks(kind: type[T]) -> type[T]:
