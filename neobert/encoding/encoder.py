@@ -145,9 +145,7 @@ class Encoder:
                 if following is not None:
                     ahead.append(thread.submit(self.tokenizer.tokenize, following))
                 self.counts.add(counts)
-                # Nothing frames an empty text of some tokenizers, and a model needs a token.
-                filler = np.array([self.tokenizer.bundle.filler_id], np.int64)
-                yield [each if len(each) else filler for each in sequences]
+                yield sequences
 
     def _start(
         self, sequences: Sequence[Tokens], on_progress: OnProgress
