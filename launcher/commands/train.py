@@ -56,6 +56,7 @@ from launcher.terminal.values import result_json
 from neobert.clock import since_boot_s
 from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
+from neobert.families.hf.initial_weights import describe_loading
 from neobert.families.table import initial_weights
 from neobert.printable import printable
 from neobert.receipt import Receipt
@@ -204,6 +205,8 @@ def _lead_once(node: NodeLaunch) -> int:
         write_run(examination, request.selection.files, folder, staging, entry)
         if node.output_format == "text" and not request.quiet:
             console.write(_opening(examination, folder, verbose=request.verbose))
+            if first_step < 0 and (loading := _loading(resolved)):
+                console.write(loading)
         holds.enter_context(never_blocking())
         watch = Watch(folder, first_step, resolved.config.trainer.max_steps)
         view = make_view(watch, node.output_format, is_quiet=request.quiet)
@@ -337,6 +340,13 @@ def _follow(launch: Launch, forwarder: Forwarder, view: View) -> Summary:
 def _starts_from_weights(resolved: ResolvedRun) -> bool:
     """Return whether training starts from trained weights, with which the loss need not fall."""
     return initial_weights(resolved.config) is not None or resolved.config.trainer.continue_from is not None
+
+
+def _loading(resolved: ResolvedRun) -> str:
+    """Describe the initial weights that a fresh run loads; empty if only the trainer knows."""
+    weights = initial_weights(resolved.config)
+    text = "" if weights is None else describe_loading(resolved.config, Path(os.path.expanduser(weights)))
+    return printable(f"initial weights: {text}") if text else ""
 
 
 def _first_step(examination: Examination) -> int:

@@ -15,7 +15,7 @@ from neobert.errors import ProjectError
 from neobert.families.backbone import Backbone
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights, requested_rows
-from neobert.plurals import listed
+from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.model_folder import folder_of_weights, read_json
@@ -48,9 +48,13 @@ def start_from(weights: Path, backbone: Backbone) -> None:
     report = backbone.load(weights)
     log.info("loaded %d tensors from %s", report.num_tensors, report.path)
     if report.initialized:
-        log.info("new weights, which the checkpoint lacks: %s", listed(report.initialized))
+        num_new = counted(len(report.initialized), "weight")
+        log.info("new, because the checkpoint lacks them: %s: %s", num_new, listed(report.initialized))
     if report.unused:
-        log.info("weights of the checkpoint that the model lacks: %s", printable(listed(report.unused)))
+        num_unused = counted(len(report.unused), "weight")
+        log.info(
+            "not used, because the model lacks them: %s: %s", num_unused, printable(listed(report.unused))
+        )
     if backbone.head is None:
         return
     names = {module: name for name, module in backbone.model.named_modules()}

@@ -213,3 +213,13 @@ def test_train_writes_the_file_once_and_trains_it(
 def test_weights_and_text_go_together(given: str, missing: str, command: Callable[..., Any]) -> None:
     answer = command("train", given, "notes")
     assert (answer.code, f"{given} is given without {missing}" in answer.err) == (2, True)
+
+
+def test_weights_that_are_new_or_not_used_are_named(launch: Callable[..., Any]) -> None:
+    write_model(Path("model"))
+    train = ("train", "--from", "model", "--text", "reviews.csv", "--task", "classification")
+    answer = launch(*train, "--unguarded", "the reviews are copies", fake="finish")
+    (line,) = [each for each in answer.out.splitlines() if each.startswith("initial weights: ")]
+    assert line.endswith(
+        "; new, because the checkpoint lacks them: bert.pooler, classifier; not used: 1 (cls.weight)"
+    )

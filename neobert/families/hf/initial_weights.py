@@ -16,7 +16,7 @@ from neobert.families.hf.settings import Settings
 from neobert.families.hf.spec import requested_rows, settings_of
 from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
-from neobert.plurals import listed
+from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights
 from neobert.runfiles.weights_header import Shape, tensor_shapes
@@ -69,3 +69,29 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     else:
         return
     raise ProjectError(CODE, message, hint, "model.pretrained_checkpoint")
+
+
+def describe_loading(config: RunConfig, path: Path) -> str:
+    """Describe the weights that a run loads from a transformers checkpoint, by the names in its headers.
+
+    Counts weights, and names parts of the head that begin anew and weights that the model lacks. Empty for
+    other models. Raises `ProjectError` EXP004 for a header that cannot be read.
+    """
+    if not isinstance(config.model, HfModelConfig):
+        return ""
+    _, architecture = settings_of(config.model)
+    prefix, spec = architecture.prefix, spec_of(config)
+    head = architecture.heads.get(spec.auto_class)
+    parts = () if head is None else head_parts(prefix, head)
+    names = sorted(tensor_shapes(folder_of_weights(path)))
+    # Weights that were saved without a head have no prefix.
+    here = names if any(name.startswith(prefix) for name in names) else [prefix + name for name in names]
+    of_head = tuple(f"{part}." for part in parts)
+    unused = [name for name in here if not name.startswith((prefix, *of_head))]
+    new = [part[:-1] for part in of_head if not any(name.startswith(part) for name in here)]
+    text = f"{counted(len(names) - len(unused), 'tensor')} loaded"
+    if new and not spec.reads_text:
+        text += f"; new, because the checkpoint lacks them: {listed(new)}"
+    if unused:
+        text += f"; not used: {len(unused):,} ({printable(listed(unused))})"
+    return text
