@@ -74,8 +74,8 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
 def describe_loading(config: RunConfig, path: Path) -> str:
     """Describe the weights that a run loads from a transformers checkpoint, by the names in its headers.
 
-    Counts weights, and names parts of the head that begin anew and weights that the model lacks. Empty for
-    other models. Raises `ProjectError` EXP004 for a header that cannot be read.
+    Counts weights, and names parts of the head that are new and weights that the model lacks. Empty for other
+    models. Raises `ProjectError` EXP004 for a header that cannot be read.
     """
     if not isinstance(config.model, HfModelConfig):
         return ""
