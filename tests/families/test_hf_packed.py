@@ -118,6 +118,15 @@ def test_a_step_records_the_kernel_and_has_gradients_of_the_documents_alone(back
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
+def test_an_unknown_argument_of_attention_is_an_error_by_name(tmp_path):
+    encoder, row = build("bert", tmp_path).model.base_model, packed((3, 4))
+    inputs = {"cu_seq_lens_q": row["cu_seqlens"], "max_length_q": 4, "kernel": "sdpa"}
+    inputs |= {"input_ids": row["input_ids"][None], "position_ids": row["position_ids"][None]}
+    encoder(**inputs, s_aux=None)
+    with pytest.raises(ProjectError, match="BertSelfAttention passes s_aux, which packed attention does not"):
+        encoder(**inputs, s_aux=torch.ones(4))
+
+
 def test_dropout_of_attention_acts_in_packed_rows(tmp_path):
     backbone, row = build("bert", tmp_path), packed()
     for module in backbone.model.modules():
