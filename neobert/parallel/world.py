@@ -32,7 +32,6 @@ AUTOCAST = {"bfloat16": "bf16", "float32": "no"}
 """Names of types in accelerate."""
 # Tokenizing a large text takes hours; torch gives up on a silent rank after half an hour.
 PREPARATION_LIMIT = timedelta(days=7)
-DATA_PARALLEL = "dp"
 
 
 class World:
@@ -44,6 +43,8 @@ class World:
     Attributes:
         mesh: the ranks of several processes by their kind of parallelism; None in a single process. Its only
             dimension is `dp`: ranks that read different data, and average their gradients.
+        dp_rank, dp_size: index of this rank's share of the data, and number of shares. Files of a process are
+            named by `rank`.
     """
 
     def __init__(self, recipe: Recipe, mode: str = "replicated") -> None:
@@ -66,23 +67,15 @@ class World:
             dist.new_group(backend="gloo", timeout=PREPARATION_LIMIT) if self.size > 1 else None
         )
         self.mesh: DeviceMesh | None = None
+        self.dp_rank, self.dp_size = 0, 1
         if self.size > 1:
-            self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=(DATA_PARALLEL,))
+            self.mesh = init_device_mesh(self.device.type, (self.size,), mesh_dim_names=("dp",))
+            self.dp_rank, self.dp_size = self.mesh.get_local_rank("dp"), self.mesh["dp"].size()
 
     @classmethod
     def of(cls, config: RunConfig) -> World:
         """Return the world of a run."""
         return cls(recipe_of(config), config.distributed.mode)
-
-    @property
-    def dp_rank(self) -> int:
-        """Return the index of this rank's share of the data. Files of a process are named by `rank`."""
-        return 0 if self.mesh is None else self.mesh.get_local_rank(DATA_PARALLEL)
-
-    @property
-    def dp_size(self) -> int:
-        """Return the number of shares of the data."""
-        return 1 if self.mesh is None else self.mesh[DATA_PARALLEL].size()
 
     @property
     def is_main(self) -> bool:
