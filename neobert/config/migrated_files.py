@@ -35,6 +35,8 @@ OTHER_DEFAULTS: dict[str, Scalar] = {"trainer.save_steps": 0}
 """Defaults of the other trainer for keys that its file omits."""
 PLAIN = re.compile(r"write (\w+\.\w+)(?: and (\w+\.\w+))?(?P<more>; .*)?")
 LONGEST_SHOWN = 60
+NEXT_LINE = "\u0085"
+"""YAML reads it as a line break, which becomes a space in quotes."""
 
 
 def to_own_schema(document: Document) -> Document | None:
@@ -211,4 +213,4 @@ def yaml_text(value: Any) -> str:
         and value.lower() not in ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
     ):
         return value
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False).replace(NEXT_LINE, "\\u0085")

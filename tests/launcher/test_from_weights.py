@@ -126,6 +126,17 @@ def test_labels_without_weights_are_trained_from_random_ones(command: Callable[.
     assert config.classification.label_names == ("negative", "positive")
 
 
+def test_names_of_any_characters_are_written_as_they_are(command: Callable[..., Any]) -> None:
+    names = ["null", "1e3", "a: b", "#x", "'q'", "z\u0085z", "\u2028", "\U0001f600", "[b]", "<<", "*c"]
+    rows = [json.dumps({"~ t": f"some words {number}", "@\tl": names[number % 11]}) for number in range(110)]
+    Path("odd.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert command("init", "--task", "classification", "--text", "odd.jsonl").code == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    assert config.dataset.text_column == "~ t"
+    assert config.classification.label_column == "@\tl"
+    assert {*config.classification.label_names} == {name.strip() for name in names if name.strip()}
+
+
 NESTED = "[" * 100_000 + "]" * 100_000
 
 
