@@ -140,7 +140,11 @@ def _train(
     if weights is not None or text is not None:
         from launcher.commands.from_weights import run_file_of
 
-        config = [*(config or ()), run_file_of(weights, text, overrides or ())]
+        if config or profile:
+            message = "--from and --text write a run file, and another one or a profile is given"
+            hint = "keep one; to change keys of the new file: --section.key VALUE"
+            raise ProjectError("usage", message, hint, "", EXIT_USAGE)
+        config = [run_file_of(weights, text, overrides or ())]
     Selection.of(profile, config, overrides).check_named()  # --resume alone names no run
     all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
     chosen = Selection.of(profile, config, all_overrides)

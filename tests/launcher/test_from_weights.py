@@ -220,6 +220,12 @@ def test_train_writes_the_file_once_and_trains_it(
     assert (other.code, "the file exists, and another command wrote it" in other.err) == (2, True)
 
 
+@pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
+def test_another_run_file_is_refused(other: tuple[str, ...], command: Callable[..., Any]) -> None:
+    answer = command("train", "--from", "model", "--text", "notes", *other)
+    assert (answer.code, "another one or a profile is given" in answer.err) == (2, True)
+
+
 @pytest.mark.parametrize(("given", "missing"), [("--from", "--text"), ("--text", "--from")])
 def test_weights_and_text_go_together(given: str, missing: str, command: Callable[..., Any]) -> None:
     answer = command("train", given, "notes")
