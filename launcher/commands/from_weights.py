@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import has_magic
 from importlib import import_module
 from pathlib import Path
 
@@ -132,6 +133,7 @@ def _note_on_moved(request: Request) -> None:
 def _stem(path: str) -> str:
     """Return a name for files: of a file without its suffixes, of a folder, or of a repository."""
     place = Path(path).expanduser().absolute()
+    place = next(each for each in (place, *place.parents) if not has_magic(each.name))
     name = without_suffixes(place).name if place.is_file() else place.name.partition("@")[0]
     return re.sub(r"[^\w.-]+", "", name) or "text"
 

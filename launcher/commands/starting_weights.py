@@ -51,6 +51,9 @@ def find_weights(requested: str) -> Weights:
     if not path.exists() and is_hub_name(name):
         snapshot = download(name, revision or None)
         folder, place = snapshot.folder, name
+    elif not path.exists():
+        hint = "pass a folder of a model, a run directory, or a name on the Hub as OWNER/NAME"
+        raise ProjectError("no-weights", "no such folder", hint, requested, EXIT_USAGE)
     else:
         folder = model_folder(path)
         place = str(folder)

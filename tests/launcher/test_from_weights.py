@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shlex
@@ -218,6 +219,23 @@ def test_train_writes_the_file_once_and_trains_it(
     assert resolve_run(None, ["model-reviews.yaml"]).config.classification.label_names
     other = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
     assert (other.code, "the file exists, and another command wrote it" in other.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "text", "file"),
+    [
+        ("models/model/", "notes/", "model-notes.yaml"),
+        ("models/v1.5", "notes/*.txt", "v1.5-notes.yaml"),
+        ("models/model", "tagged.jsonl.gz", "model-tagged.yaml"),
+    ],
+)
+def test_the_file_is_named_after_model_and_text(
+    weights: str, text: str, file: str, command: Callable[..., Any]
+) -> None:
+    write_model(Path(weights))
+    Path("tagged.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": "some words"}).encode()))
+    answer = command("train", "--from", weights, "--text", text, "--dry-run")
+    assert f"wrote {file}" in answer.err
 
 
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
