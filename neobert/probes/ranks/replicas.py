@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     section = config.model if isinstance(config.model, ModelConfig) else ModelConfig()
     model = small_model(section)
-    single = alone(small_copy(section, model), world)
+    single = alone(deepcopy(model), world)
     digests = {"start": digest_of(model)}
     module = world.prepare(TokenObjective(backbone_of(model), targets_only=True))
     digests["after preparation"] = digest_of(model)
@@ -71,13 +72,6 @@ def small_model(model: ModelConfig) -> NeoBERTLMHead:
         rope=True,
     )
     return NeoBERTLMHead(build_model_config(small, VOCABULARY, 0, "sdpa"))
-
-
-def small_copy(config: ModelConfig, model: NeoBERTLMHead) -> NeoBERTLMHead:
-    """Return a second small model with the weights of `model`."""
-    copy = small_model(config)
-    copy.load_state_dict(model.state_dict())
-    return copy
 
 
 def digest_of(model: nn.Module) -> str:

@@ -12,7 +12,7 @@ from neobert.export.weights import own_weights
 from neobert.parallel import full_tensor
 from neobert.runfiles.checkpoint.manifest import WHOLE
 from neobert.runfiles.weights_header import WEIGHTS
-from neobert.training.checkpoint.tensors import Layout
+from neobert.training.checkpoint.tensors import Layout, layout_of
 from neobert.training.loop.task import Task
 
 
@@ -48,7 +48,7 @@ class Whole:
 
     def layout(self, model: nn.Module, *, is_main: bool) -> Layout:
         """Return shape and dtype of each full weight on rank 0."""
-        return {name: (each.shape, each.dtype) for name, each in own_weights(model).items() if is_main}
+        return layout_of(own_weights(model)) if is_main else {}
 
     def parts(self, model: nn.Module, *, is_main: bool) -> dict[str, Tensor]:
         """Gather each weight on every rank, and return them on rank 0."""

@@ -48,6 +48,7 @@ from neobert.training.checkpoint.shards import stage, write_shards
 from neobert.training.checkpoint.tensors import (
     Layout,
     Snapshot,
+    layout_of,
     optimizer_tensors,
     random_state,
 )
@@ -209,9 +210,8 @@ class Saver:
     def _layout(self, trainer: Trainer) -> Layout:
         """Return the layout of the copies that `_take` makes, without communication."""
         weights = self._kind.layout(trainer.task.model, is_main=trainer.world.is_main)
-        state = {name: (own_part(each).shape, each.dtype) for name, each in _state(trainer).items()}
-        loss = {name: (each.shape, each.dtype) for name, each in _loss(trainer).items()}
-        return _named(WEIGHTS, weights) | _named(OPTIMIZER, state) | loss
+        parts = {name: own_part(each) for name, each in _state(trainer).items()}
+        return _named(WEIGHTS, weights) | layout_of(_named(OPTIMIZER, parts) | _loss(trainer))
 
     def _run(self, trainer: Trainer, draft: Draft) -> None:
         """Write a draft, on the writer thread."""

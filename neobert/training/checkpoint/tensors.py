@@ -30,7 +30,7 @@ Tensors = dict[str, Tensor]
 Description = tuple[torch.Size, torch.dtype]
 SLAB_BYTES = 256 * 2**20  # pinned allocations are rounded up to a power of two
 ALIGNMENT_BYTES = 64
-Layout = dict[str, tuple[torch.Size, torch.dtype]]
+Layout = dict[str, Description]
 
 
 def optimizer_tensors(model: nn.Module, optimizer: Optimizer) -> Tensors:
@@ -135,6 +135,11 @@ def _mismatch(message: str) -> ProjectError:
     return ProjectError(CODE, f"the optimizer state does not fit the model: {message}")
 
 
+def layout_of(tensors: Mapping[str, Tensor]) -> Layout:
+    """Return shape and dtype of each tensor; of a sharded one, those of the full tensor."""
+    return {name: (each.shape, each.dtype) for name, each in tensors.items()}
+
+
 class Snapshot:
     """Host buffers for one snapshot at a time, allocated once and reused."""
 
@@ -160,7 +165,7 @@ class Snapshot:
 
         On a GPU, the next optimizer step waits for the copy; no other code may change the tensors before.
         """
-        memory = self.reserve({name: (each.shape, each.dtype) for name, each in tensors.items()})
+        memory = self.reserve(layout_of(tensors))
         if self._stream is None:
             for name, tensor in tensors.items():
                 memory[name].copy_(tensor)
