@@ -27,15 +27,15 @@ class Weights:
     """Weights to start from.
 
     Attributes:
-        name: what the user named, for messages and comments.
         place: value of model.pretrained_checkpoint: a path, or a name on the Hub.
         folder: folder on this machine with config.json, weights and tokenizer.
+        revision: commit of a name on the Hub; None for a path.
         keys: values of further keys of the section `model`.
     """
 
-    name: str
     place: str
     folder: Path
+    revision: str | None = None
     keys: dict[str, Any] = field(default_factory=dict)
 
 
@@ -62,8 +62,8 @@ def find_weights(requested: str) -> Weights:
     if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         hint = f"save the tokenizer of the model to {folder}, or use another folder"
         raise ProjectError("no-tokenizer", "has no tokenizer", hint, str(folder), EXIT_USAGE)
-    commit = {} if snapshot is None else {"revision": snapshot.commit}
-    return Weights(requested, place, folder, _model_keys(kind, settings) | commit)
+    commit = None if snapshot is None else snapshot.commit
+    return Weights(place, folder, commit, _model_keys(kind, settings))
 
 
 def _settings(folder: Path) -> Settings:

@@ -47,7 +47,6 @@ CONTINUED_RATE, CONTINUED_ROWS = 5e-4 * 768, 2048
 
 LONG_LINE = 50
 SMALL = 0.01
-COMMENTS = {"revision": "commit on the Hub; later ones are not used"}
 
 
 class Entry(NamedTuple):
@@ -138,9 +137,11 @@ def _of_model(request: Content) -> Iterator[Entry]:
     weights = request.weights
     if weights is None:
         return
-    yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
     for name, value in weights.keys.items():
-        yield Entry(f"model.{name}", value, COMMENTS.get(name, ""))
+        yield Entry(f"model.{name}", value)
+    yield Entry(WEIGHTS, weights.place, "weights and tokenizer; optimizer and schedule are new")
+    if weights.revision is not None:
+        yield Entry("model.revision", weights.revision, "commit on the Hub; later ones are not used")
 
 
 def _length(request: Content, shape: ModelShape) -> int:
@@ -182,7 +183,7 @@ def _rows_of_text(request: Content, length: int, *, is_packed: bool) -> float:
     if request.table is not None:
         num_texts = len(request.lengths)
         return num_texts * _mean_tokens(request, length) / length if is_packed else num_texts
-    if request.num_bytes is None or not request.lengths:
+    if request.num_bytes is None or not sum(request.lengths):
         return 0.0
     tokens = [num_bytes / BYTES_PER_TOKEN for num_bytes in request.lengths]
     rows = sum(tokens) / length if is_packed else sum(math.ceil(number / length) for number in tokens)
@@ -219,9 +220,9 @@ def _resolved(entries: Sequence[Entry], device: str) -> RunConfig:
 
 
 def _number_text(value: object) -> str:
-    """Return a small number as 5e-5; empty for other values."""
-    is_small = isinstance(value, float) and value < SMALL
-    return f"{value:.0e}".replace("e-0", "e-") if is_small else ""
+    """Return a small number of one digit as 5e-5; empty for other values."""
+    text = f"{value:.0e}" if isinstance(value, float) and value < SMALL else ""
+    return text.replace("e-0", "e-") if text and float(text) == value else ""
 
 
 def _yaml(entries: Sequence[Entry], folder: Path) -> str:
@@ -231,7 +232,7 @@ def _yaml(entries: Sequence[Entry], folder: Path) -> str:
     for key, value, comment in entries:
         section, _, name = key.rpartition(".")
         is_path = (section, name) in path_keys() and pinned_keys().get((section, name)) not in keys
-        if is_path and not os.path.isabs(value):
+        if is_path and not os.path.isabs(value) and not value.startswith("~"):
             value = os.path.relpath(value, folder)
         line = f"{'  ' if section else ''}{name}: {_number_text(value) or yaml_text(value)}"
         sections.setdefault(section or key, []).append((line, comment))

@@ -7,6 +7,7 @@ files: a file that is complete is not downloaded again, and a commit that is com
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath
@@ -25,6 +26,7 @@ from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import INDEX, WEIGHTS, weight_files
 
 CODE = "hub"
+REVISION = re.compile(r"\w[\w./-]*")
 SAFETENSORS = ".safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 OFFLINE = "HF_HUB_OFFLINE"
@@ -46,6 +48,10 @@ def download(name: str, revision: str | None) -> Snapshot:
     Without a connection, a branch is what it was when it was last downloaded. Raises `ProjectError` for a
     repository that does not exist, has no safetensors, or is not in the cache when there is no connection.
     """
+    if revision is not None and (not REVISION.fullmatch(revision) or ".." in revision):
+        message = f"{printable(revision)} is not a revision"
+        hint = "pass a branch, a tag or a commit as NAME@REVISION"
+        raise ProjectError(CODE, message, hint, name, EXIT_USAGE)
     commit = cached_commit(name, revision)
     if revision is not None and is_commit(revision) and _is_whole(snapshot_folder(name, commit)):
         return Snapshot(commit, snapshot_folder(name, commit))
@@ -152,7 +158,7 @@ def _remember(name: str, revision: str | None, commit: str) -> None:
 def _cached(name: str, revision: str | None, commit: str) -> Snapshot:
     """Return the copy in the cache. Raises `ProjectError` if it is not there, or not whole."""
     folder = snapshot_folder(name, commit)
-    if _is_whole(folder):
+    if is_commit(commit) and _is_whole(folder):
         console.tell(printable(f"no connection to the Hub: {name}@{commit[:12]} from the local cache"))
         return Snapshot(commit, folder)
     part = "only partly in the local cache" if folder.is_dir() else "not in the local cache"

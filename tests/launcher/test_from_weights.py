@@ -107,6 +107,20 @@ def test_a_wider_model_learns_at_a_lower_rate(command: Callable[..., Any]) -> No
         assert rates[task, 64] > 3 * rates[task, 256]
 
 
+def test_a_model_of_this_program_keeps_its_sizes(command: Callable[..., Any]) -> None:
+    write_model(Path("model"), "neobert", norm_eps=1.25e-5, tie_word_embeddings=True, num_attention_heads=4)
+    assert command("init", "--from", "model", "--text", "notes", "--device", "cpu").code == 0
+    assert command("lint", "run.yaml", "--strict").code == 0
+    config = resolve_run(None, ["run.yaml"]).config
+    assert (config.model.type, config.model.norm_eps, config.model.num_attention_heads) == (
+        "neobert",
+        1.25e-5,
+        4,
+    )
+    assert (config.model.hidden_size, config.model.embedding_multiplier) == (SIZES["hidden_size"], None)
+    assert (config.model.pretrained_checkpoint, config.tokenizer.path) == ("model", "model")
+
+
 def test_paths_are_relative_to_the_file(command: Callable[..., Any]) -> None:
     write_model(Path("model"))
     assert command("init", "configs/mine.yaml", "--from", "model", "--text", "notes").code == 0

@@ -162,6 +162,7 @@ def test_train_downloads_what_lint_reports(
         ("owner/files", "the repository has no config.json", "of a transformers model"),
         ("owner/absent", "no such repository on the Hub", "correct the name"),
         (f"{NAME}@v9", "the Hub has no revision v9", "NAME@REVISION"),
+        (f"{NAME}@../../notes", "../../notes is not a revision", "NAME@REVISION"),
         ("owner/qwen", "architecture qwen2 is not supported", "pass as --from a model of one of them"),
     ],
 )
