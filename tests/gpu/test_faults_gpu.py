@@ -24,7 +24,7 @@ from launcher.commands import train as train_command
 from launcher.process import trainer_process
 from launcher.rundir.records import read_json
 from neobert.runfiles.checkpoint.folders import find
-from neobert.training.loop import session, steps
+from neobert.training.loop import assembly, steps
 from tests.training.conftest import TINY, corpus, exact_lines, make_run, read_lines, run, write_run
 from validators.finding import Level
 
@@ -128,7 +128,7 @@ class Stopped(BaseException):
 
 
 def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make_run, run, monkeypatch):
-    real_step, make_reproducible = steps.run_step, session.make_reproducible
+    real_step, make_reproducible = steps.run_step, assembly.make_reproducible
 
     def deterministic(*arguments: Any) -> None:
         make_reproducible(*arguments)
@@ -140,7 +140,7 @@ def test_with_kernels_that_add_in_a_fixed_order_it_is_equal_to_the_last_bit(make
         real_step(trainer)
 
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    monkeypatch.setattr(session, "make_reproducible", deterministic)
+    monkeypatch.setattr(assembly, "make_reproducible", deterministic)
     sections = with_trainer(async_save=False) | {
         "model": SECTIONS["model"] | {"kernel_backend": "torch", "attn_backend": "sdpa"}
     }
