@@ -1,4 +1,6 @@
-"""Build hook of the wheel: `launcher`, `profiles` and `validators` go into `neobert`, its only package.
+"""Build hook of the wheel: `launcher`, `profiles` and `validators` go into `neobert`.
+
+Beside it is `neobert_launch`, the Python interface, under the name of the project.
 
 An editable installation keeps the folders of the checkout.
 """
@@ -12,12 +14,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-PACKAGES, PARENT = ("launcher", "profiles", "validators"), "neobert"
+PACKAGES, PARENT, INTERFACE = ("launcher", "profiles", "validators"), "neobert", "neobert_launch"
 OWN_NAME = re.compile(rf"((?:^ *(?:from|import)|python -m) )(?=(?:{'|'.join(PACKAGES)})\b)", re.MULTILINE)
 
 
 class OneTopLevelPackage(BuildHookInterface[Any]):
-    """Add the three packages; their imports and `python -m` in their messages name the new place."""
+    """Add the packages; imports of the three, and `python -m` in messages, name the new place."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Rewrite the imports into a temporary folder, and include its files."""
@@ -25,7 +27,8 @@ class OneTopLevelPackage(BuildHookInterface[Any]):
         if version == "editable":
             return
         for number, file in enumerate(self._files()):
-            source, target = file, f"{PARENT}/{file.relative_to(self.root)}"
+            place = file.relative_to(self.root)
+            source, target = file, str(place if place.parts[0] == INTERFACE else PARENT / place)
             if file.suffix == ".py":
                 source = Path(self._rewritten.name, f"{number}.py")
                 source.write_text(OWN_NAME.sub(rf"\1{PARENT}.", file.read_text("utf-8")), "utf-8")
@@ -34,7 +37,7 @@ class OneTopLevelPackage(BuildHookInterface[Any]):
         scripts.update({name: f"{PARENT}.{function}" for name, function in scripts.items()})
 
     def _files(self) -> list[Path]:
-        found = (file for each in PACKAGES for file in Path(self.root, each).rglob("*") if file.is_file())
+        found = (file for each in (*PACKAGES, INTERFACE) for file in Path(self.root, each).rglob("*") if file.is_file())
         return sorted(file for file in found if file.parent.name != "__pycache__")
 
     def finalize(self, *_: Any) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("launcher", "neobert", "profiles", "validators")
+PACKAGES = ("launcher", "neobert", "neobert_launch", "profiles", "validators")
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 TEXTS = [*sorted((ROOT / "examples").glob("*")), *sorted((ROOT / "profiles").rglob("*.yaml"))]
 # "there is no GPU" is English; "it is no GPU" is not.

@@ -44,10 +44,10 @@ def run(packages: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_has_one_top_level_package(installed: Path) -> None:
+def test_it_has_no_common_names_at_its_top_level(installed: Path) -> None:
     files = (installed / f"neobert_launch-{__version__}.dist-info" / "RECORD").read_text("utf-8").split("\n")
     modules = {line.partition("/")[0] for line in files if ".py," in line or "py.typed" in line}
-    assert modules == {"neobert"}
+    assert modules == {"neobert", "neobert_launch"}
     assert {(installed / name / "__init__.py").read_text("utf-8") for name in COMMON_NAMES} == {FOREIGN}
 
 
@@ -61,6 +61,7 @@ def test_its_imports_are_complete(installed: Path) -> None:
         "--select",
         "F821",
         str(installed / "neobert"),
+        str(installed / "neobert_launch"),
     ]
     assert subprocess.run(ruff, check=False).returncode == 0
 
@@ -86,3 +87,11 @@ def test_nothing_counts_as_shadowed(installed: Path) -> None:
     options = ("--profile", "cpu-demo", "--level", "host", "--output-format", "json")
     report = json.loads(run(installed, "preflight", *options).stdout)
     assert {check["id"]: check["status"] for check in report["checks"]}["HST006"] == "pass"
+
+
+def test_the_python_interface_is_complete(installed: Path) -> None:
+    program = (
+        "import neobert_launch as nl; run = nl.load_run(profile='cpu-demo');"
+        "assert run.preflight('static').verdict == 'pass'"
+    )
+    subprocess.run([installed.parents[2] / "bin" / "python", "-P", "-c", program], check=True)

@@ -1,0 +1,57 @@
+"""A run directory: metrics, outcome, checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from launcher.rundir.records import read_json, read_metrics, read_outcome
+from neobert.config import RunConfig, from_dict
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.runfiles.checkpoint.folders import checkpoint_steps
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """A run that has started, also one that still runs. Its files are read when they are asked for."""
+
+    path: Path
+
+    @property
+    def config(self) -> RunConfig:
+        """The values of all keys."""
+        return from_dict(read_json(Path(self.path) / RESOLVED))
+
+    @property
+    def outcome(self) -> dict[str, Any]:
+        """Status (finished, preempted, interrupted, failed), exit code and step of the last session."""
+        return read_outcome(Path(self.path))
+
+    @property
+    def steps(self) -> list[int]:
+        """Steps of the checkpoints, in their order."""
+        return sorted(checkpoint_steps(Path(self.path) / CHECKPOINTS))
+
+    def checkpoint(self, which: str | int = "latest") -> Path:
+        """Return the folder of a checkpoint: "latest", "best" or a step. Raises `ProjectError` if absent."""
+        folder = Path(self.path) / CHECKPOINTS / str(which)
+        if not folder.is_dir():
+            hint = f"steps with a checkpoint: {', '.join(map(str, self.steps)) or 'none'}"
+            message = f"there is no checkpoint {which}"
+            raise ProjectError("no-checkpoint", message, hint, str(self.path), EXIT_USAGE)
+        return folder.resolve()
+
+    def metrics(self) -> pd.DataFrame:
+        """Return the logged metrics, a row per step with evaluations merged into it, indexed by `step`."""
+        import pandas as pd
+
+        rows: dict[int, dict[str, Any]] = {}
+        for row in read_metrics(Path(self.path) / METRICS):
+            rows.setdefault(row["step"], {}).update(row)
+        frame = pd.DataFrame([rows[step] for step in sorted(rows)])
+        return frame.set_index("step") if len(frame) else frame

@@ -1,0 +1,97 @@
+"""Use of a model folder, or of a run directory's newest checkpoint: predictions, embeddings, exports."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from neobert_launch.command import report_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+    from numpy.typing import NDArray
+
+TEXT, PAIR = "text", "pair"
+
+
+def predict(
+    folder: str | Path,
+    texts: Sequence[str] | Sequence[tuple[str, str]] | Sequence[Sequence[str]] | pd.DataFrame,
+    *,
+    column: str | None = None,
+    pair_column: str | None = None,
+    every_class: bool = False,
+    dtype: str | None = None,
+) -> pd.DataFrame:
+    """Return the rows with the columns `prediction` and `probability`, as `predict` does.
+
+    Args:
+        texts: texts, pairs of texts, or a table with the columns that the model reads.
+        every_class: add the probability of each class.
+        dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
+
+    Raises `ProjectError`.
+    """
+    import pandas as pd
+
+    rows, has_pairs = _rows(texts)
+    options = _options(column=column, pair_column=PAIR if has_pairs else pair_column, dtype=dtype)
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
+        source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.jsonl")
+        _write(source, rows)
+        flags = ["--every-class"] if every_class else []
+        report_of("predict", str(folder), str(source), "--output", str(output), *options, *flags)
+        lines = output.read_text(encoding="utf-8").splitlines()
+    return pd.DataFrame([json.loads(line) for line in lines])
+
+
+def encode(
+    folder: str | Path,
+    texts: Sequence[str],
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dtype: str | None = None,
+) -> NDArray[np.float32]:
+    """Return the embeddings of texts, float32 [texts, hidden size]. Raises `ProjectError`."""
+    import numpy as np
+
+    options = _options(pooling=pooling, max_length=max_length, dtype=dtype)
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
+        source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.npy")
+        _write(source, ({TEXT: text} for text in texts))
+        report_of("encode", str(folder), str(source), "--output", str(output), *options)
+        embeddings: NDArray[np.float32] = np.load(output, allow_pickle=False)
+    return embeddings
+
+
+def export(folder: str | Path, output: str | Path, to: Sequence[str] = ("hf",)) -> dict[str, Any]:
+    """Convert a checkpoint to formats of other libraries; return what was written. Raises `ProjectError`."""
+    return report_of("export", str(folder), "--output", str(output), "--to", ",".join(to))
+
+
+def _rows(texts: Any) -> tuple[Iterable[dict[str, Any]], bool]:
+    """Return the rows of texts, pairs or a table, and whether they are pairs."""
+    if hasattr(texts, "to_dict"):
+        return texts.to_dict("records"), False
+    if texts and isinstance(texts[0], tuple):
+        return ({TEXT: first, PAIR: second} for first, second in texts), True
+    return ({TEXT: text} for text in texts), False
+
+
+def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _options(**values: object) -> list[str]:
+    """Return options of the command line, without those that are None."""
+    options: list[str] = []
+    for name, value in values.items():
+        if value is not None:
+            options += [f"--{name.replace('_', '-')}", str(value)]
+    return options

@@ -1,0 +1,98 @@
+"""The Python interface: a run from its config to its predictions, as the commands do it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import neobert_launch as nl
+
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_run.ipynb"
+TINY = {
+    "model.hidden_size": 32, "model.num_hidden_layers": 1, "model.num_attention_heads": 2,
+    "model.intermediate_size": 48, "tokenizer.vocab_size": 300, "scheduler.warmup_steps": 0,
+    "trainer.max_steps": 6, "trainer.save_steps": 3, "trainer.eval_steps": 3, "trainer.logging_steps": 1,
+    "trainer.output_dir": "runs/tiny",
+}  # fmt: skip
+
+
+@pytest.fixture
+def in_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_importing_it_imports_no_torch():
+    heavy = "torch", "transformers", "numpy", "pandas"
+    code = f"import sys, neobert_launch; print([name for name in {heavy} if name in sys.modules])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_values_win_and_are_named_as_origins(in_folder):
+    (in_folder / "run.yaml").write_text("profile: cpu-demo\noptimizer: {lr: 2e-3}\n")
+    run = nl.load_run("run.yaml", values={"optimizer.lr": 1e-3, "trainer.output_dir": "40"})
+    assert (run.config.optimizer.lr, run.config.trainer.output_dir) == (1e-3, "40")
+    other = run.with_values({"optimizer.lr": 5e-4})
+    assert (other.config.optimizer.lr, run.config.optimizer.lr) == (5e-4, 1e-3)
+    assert other.digest != run.digest
+    assert run.origins["optimizer.lr"].kind == "override"
+    assert run.plan().num_parameters.value > 1e6
+
+
+def test_errors_have_their_place(in_folder):
+    (in_folder / "run.yaml").write_text("profile: cpu-demo\noptimizer: {rate: 2e-3}\n")
+    with pytest.raises(nl.ProjectError, match="rate"):
+        nl.load_run("run.yaml")
+    with pytest.raises(nl.ProjectError, match="no such folder") as caught:
+        nl.encode("absent", ["a"])
+    assert caught.value.exit_code == 2
+
+
+def test_preflight_returns_the_findings(in_folder):
+    sound = nl.load_run(profile="cpu-demo", values=TINY)
+    assert sound.preflight("static").verdict == "pass"
+    wrong = sound.with_values({"optimizer.lr": 5.0})
+    verdict = wrong.preflight("static")
+    assert not verdict
+    assert {"fail"} <= {finding.severity for finding in verdict.findings}
+    with pytest.raises(nl.ProjectError):
+        wrong.train(lambda line: None)
+
+
+@pytest.mark.e2e
+def test_a_run_from_config_to_embeddings(in_folder):
+    lines: list[str] = []
+    done = nl.load_run(profile="cpu-demo", values=TINY).train(lines.append)
+    assert any("finished at step 6" in line for line in lines)
+    assert done.outcome["status"] == "finished"
+    assert done.steps[-1] == 6
+    assert done.checkpoint() == done.checkpoint(6)
+    assert done.config.model.hidden_size == 32
+    metrics = done.metrics()
+    assert isinstance(metrics, pd.DataFrame)
+    assert metrics["train/loss"].notna().sum() == 6
+    assert metrics.loc[6, "eval/loss"] > 0
+    with pytest.raises(nl.ProjectError, match="there is no checkpoint 99"):
+        done.checkpoint(99)
+    embeddings = nl.encode(done.path, ["the", "def"], pooling="avg")
+    assert embeddings.shape == (2, 32)
+    assert np.isfinite(embeddings).all()
+    found = nl.predict(done.path, ["return the [MASK]"])
+    assert list(found.columns) == ["text", "prediction", "probability"]
+    table = pd.DataFrame({"id": [7], "sentence": ["a [MASK]"]})
+    assert list(nl.predict(done.path, table).columns) == ["id", "sentence", "prediction", "probability"]
+
+
+@pytest.mark.e2e
+def test_the_notebook_runs(in_folder):
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
