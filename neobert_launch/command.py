@@ -20,7 +20,10 @@ FORMAT = ("--output-format", "json")
 def report_of(*arguments: str) -> dict[str, Any]:
     """Run a command and return its JSON report, of findings too. Raises the `ProjectError` that ended it."""
     ended = subprocess.run(
-        [sys.executable, "-m", MODULE, *arguments, *FORMAT], stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-P", "-m", MODULE, *arguments, *FORMAT],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     try:
         report: dict[str, Any] = json.loads(ended.stdout)
@@ -52,7 +55,7 @@ def pass_on(arguments: Sequence[str], on_line: Callable[[str], None]) -> int:
     An interrupt is passed to the command, which saves a checkpoint, and raised when the command has ended.
     """
     child = subprocess.Popen(
-        [sys.executable, "-m", MODULE, *arguments],
+        [sys.executable, "-P", "-m", MODULE, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -60,7 +60,7 @@ class Run:
 
     @property
     def origins(self) -> Mapping[str, Origin]:
-        """Where each key's value is from: file, line and column, profile or override."""
+        """Origin of each key's value: file with line and column, profile, or override."""
         return self._resolved.origins
 
     @property
