@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from neobert.config.schedules import Schedule, learning_rate_at, schedule_of
 from neobert.config.schema import RunConfig
@@ -23,8 +23,7 @@ from neobert.plan.vocabulary import configured_size, plan_vocabulary
 from neobert.tasks.specs import metrics_of, spec_of
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(NamedTuple):
     """Predicted properties of a run. Units are part of the field names (`_mib`, `_s`, `_steps`)."""
 
     assumptions: Assumptions
@@ -78,10 +77,9 @@ class Plan:
 
     def derived(self) -> Iterator[tuple[str, Derived[Any]]]:
         """Yield every derived value with its name, in the order of the fields."""
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, value in self._asdict().items():
             if isinstance(value, Derived):
-                yield field.name, value
+                yield name, value
 
 
 NO_MEASUREMENT = Measured(step_time_s=None, memory_mib=None, source="")

@@ -26,7 +26,7 @@ def run_of(*overrides: str, profile: str | None = "a100-prod") -> ResolvedRun:
 
 
 def found(code: str, run: ResolvedRun, facts: Facts = FACTS, **plan: Any) -> list[Violation]:
-    changed = replace(plan_run(run), **{name: Derived(value, "given") for name, value in plan.items()})
+    changed = plan_run(run)._replace(**{name: Derived(value, "given") for name, value in plan.items()})
     return list(RULES[code].judge(run, changed, facts))
 
 

@@ -281,7 +281,7 @@ def test_somebody_may_answer_for_what_facts_do_not_say(tmp_path):
 def test_a_failure_among_warnings_fails():
     """Ten parameters' worth of tokens warn, and a wall-clock limit fails, under one code."""
     run = resolve_run("a100-prod", overrides=["guard.walltime_limit_hours=1", "trainer.max_steps=12000"])
-    plan = replace(plan_run(run), tokens_per_parameter=Derived(15.0, "given"))
+    plan = plan_run(run)._replace(tokens_per_parameter=Derived(15.0, "given"))
     findings, results = judge(run, plan)
     assert {one.severity for one in findings if one.code == "BUD001"} == {Severity.FAIL, Severity.WARN}
     (check,) = [result for result in results if result.id == "BUD001"]

@@ -23,7 +23,7 @@ GPU = FACTS.gpus[0]
 
 
 def violations(code, facts=FACTS, run=RUN, **plan):
-    changed = replace(PLAN, **{name: Derived(value, "given") for name, value in plan.items()})
+    changed = PLAN._replace(**{name: Derived(value, "given") for name, value in plan.items()})
     return list(RULES[code].judge(run, changed, facts))
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_run_that_is_at_its_end():
     ],
 )
 def test_a_verified_checkpoint_counts_before_the_name_of_a_folder(resume, start):
-    plan = replace(PLAN, assumptions=replace(PLAN.assumptions, start=Start(30, 20)))
+    plan = PLAN._replace(assumptions=replace(PLAN.assumptions, start=Start(30, 20)))
     facts = replace(FACTS, resume=None if resume is None else replace(FACTS.resume, **resume))
     assert start_of(plan, facts) == start
 
@@ -173,7 +173,7 @@ def test_a_kind_of_profile_limits_the_steps_of_all_launches_of_a_run(step, is_co
     """A development run of 48 hours: the half that another run has trained does not count."""
     run = resolve_run("gpu", (), ("trainer.max_steps=50000",))
     facts = resumed(FACTS, step, is_continued=is_continued)
-    plan = replace(plan_run(run), eta_s=Derived(172_800.0, "given"))
+    plan = plan_run(run)._replace(eta_s=Derived(172_800.0, "given"))
     found = [one for one in RULES["CFG005"].judge(run, plan, facts) if "development profile" in one.message]
     assert len(found) == count
 

@@ -483,6 +483,6 @@ def test_a_rehearsal_without_answers_is_unknown():
 
 def test_a_causal_model_needs_the_answer_of_a_causal_model(monkeypatch):
     attention = replace(PLAN.shape.attention, direction="causal")
-    plan = replace(PLAN, shape=replace(PLAN.shape, attention=attention))
+    plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
     with pytest.raises(CannotTellError, match=r"^not tested: causal, shift, next$"):
         list(RULES["TSK006"].judge(RUN, plan, FACTS))

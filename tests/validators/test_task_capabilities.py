@@ -54,7 +54,7 @@ def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwante
 def test_targets_need_a_direction_of_attention(monkeypatch, predicts, direction, message) -> None:
     monkeypatch.setitem(SPECS, "pretrain", replace(SPECS["pretrain"], predicts=predicts))
     attention = replace(PLAN.shape.attention, direction=direction)
-    plan = replace(PLAN, shape=replace(PLAN.shape, attention=attention))
+    plan = PLAN._replace(shape=replace(PLAN.shape, attention=attention))
     found = [each.message for each in RULES["MOD005"].judge(RUN, plan, NO_FACTS)]
     assert found == ([f"task pretrain predicts {message}"] if message else [])
 
@@ -63,7 +63,7 @@ def test_targets_need_a_direction_of_attention(monkeypatch, predicts, direction,
 def test_muon_needs_an_architecture_with_layouts(name) -> None:
     run = resolve_run("a100-prod", overrides=(f"optimizer.name={name}", "dataset.path=text"))
     assert list(RULES["MOD005"].judge(run, PLAN, NO_FACTS)) == []
-    plan = replace(PLAN, shape=replace(PLAN.shape, linear_layers={}))
+    plan = PLAN._replace(shape=replace(PLAN.shape, linear_layers={}))
     found = [(each.path, each.message, each.hint) for each in RULES["MOD005"].judge(run, plan, NO_FACTS)]
     message = f"{name} needs the layouts of matrices, and NeoBERT declares none"
     refused = [("optimizer.name", message, "set optimizer.name to adamw")]
