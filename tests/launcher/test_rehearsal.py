@@ -237,6 +237,11 @@ def test_the_driver_is_asked_what_the_process_took(
     assert seen_from_outside({"gpu_uuid": "GPU-2", "pid": 7}, {})["driver_mib"] is None
 
 
+def test_a_device_that_was_not_there_before_had_no_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (gpu(21_000),))
+    assert seen_from_outside(STANDING_STILL, {})["driver_mib"] == 21_000
+
+
 def test_the_system_is_asked_for_the_memory_of_a_process_that_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -365,7 +370,7 @@ def test_the_first_resume_warms_up_before_the_unbroken_run_measures(
 ) -> None:
     """Its memory would count as the other's where the driver names no processes: there it does not."""
     fresh, child = SimpleNamespace(pid=7), Warming()
-    listed = (GpuProcessFacts(pid=7 if is_named else 8, name="python", memory_mib=900),)
+    listed = (OTHER, GpuProcessFacts(pid=7 if is_named else 9, name="python", memory_mib=900))
     monkeypatch.setattr(driver_memory, "probe_gpus", lambda: (replace(gpu(1_000), processes=listed),))
     compiled = replace(
         subject, config=replace(subject.config, trainer=replace(subject.config.trainer, torch_compile=True))
@@ -530,6 +535,14 @@ def test_a_loss_that_is_no_number_is_none_and_can_be_written() -> None:
     assert found.accumulation is not None
     assert found.accumulation.relative_difference is None
     assert facts_from_json(facts_to_json(Facts(rehearsal=found))).rehearsal == found
+
+
+@pytest.mark.parametrize("step", [21, 24])
+def test_a_loss_that_is_no_number_after_a_resume_is_not_the_same(step: int) -> None:
+    trace = [line(n, loss=math.nan if n == step else 2.0) for n in range(21, 25)]
+    found = compare([FRESH], [{"start": 20, "state": FRESH["state"], "trace": trace}], [FRESH["state"]], 20)
+    assert math.isnan(found["largest_loss_difference"])
+    assert math.isnan(found["first_loss_difference"]) == (step == 21)
 
 
 def test_an_answer_that_makes_no_sense_is_no_facts() -> None:
