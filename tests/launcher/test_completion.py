@@ -21,7 +21,7 @@ def offered(line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "last_words"),
     [
-        ("neobert-launch pre", ["preflight"]),
+        ("neobert-launch pref", ["preflight"]),
         ("neobert-launch train -p h200", ["h200-prod"]),
         ("neobert-launch plan --profile=h200", ["h200-prod"]),
         ("neobert-launch profiles diff h200-prod a100", ["a100-prod"]),

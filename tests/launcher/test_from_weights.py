@@ -214,6 +214,7 @@ def _without_weights(folder: Path, start: str) -> None:
     write_header(folder / "model.safetensors", kept)
 
 
+@pytest.mark.child
 def test_train_writes_the_file_once_and_trains_it(
     launch: Callable[..., Any], command: Callable[..., Any]
 ) -> None:
@@ -264,6 +265,7 @@ def test_weights_and_text_go_together(given: str, missing: str, command: Callabl
     assert (answer.code, f"{given} is given without {missing}" in answer.err) == (2, True)
 
 
+@pytest.mark.child
 def test_weights_that_are_new_or_not_used_are_named(launch: Callable[..., Any]) -> None:
     write_model(Path("model"))
     train = ("train", "--from", "model", "--text", "reviews.csv", "--task", "classification")

@@ -18,6 +18,7 @@ from tests.launcher.stub_hub import Hub, serving
 
 NAME = "owner/tiny-bert"
 INIT = ("init", "--from", NAME, "--text", "notes", "--device", "cpu")
+pytestmark = pytest.mark.child
 
 
 @pytest.fixture(autouse=True)
