@@ -196,14 +196,22 @@ def _load_transformers(
 
 
 def over_runs(
-    model: PreTrainedModel, auto_class: str, folder: Path, device: torch.device, dtype: torch.dtype
+    model: PreTrainedModel,
+    auto_class: str,
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    separator: int | None = None,
 ) -> Backbone:
-    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack."""
+    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack.
+
+    `separator`: id after which tokens have type 1; None: all have type 0.
+    """
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
     if architecture_of(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)
-        return transformers_backbone(model, auto_class, shape, kernel)
-    backbone = transformers_backbone(model, auto_class, shape)
+        return transformers_backbone(model, auto_class, shape, kernel, separator)
+    backbone = transformers_backbone(model, auto_class, shape, separator=separator)
     return replace(backbone, hidden=partial(_in_rows, backbone.hidden))
 
 

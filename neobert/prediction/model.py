@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neobert.config.schema import TokenizerConfig
+from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding.model import KERNEL_MULTIPLE, computing_in, over_runs, run_config
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -20,6 +22,7 @@ from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.build import read_model, refuse_absent
+from neobert.families.hf.token_types import separator_of_pairs
 from neobert.families.neobert.build import MODELS
 from neobert.families.neobert.build import backbone_of as neobert_backbone
 from neobert.model import NeoBERTConfig
@@ -113,4 +116,6 @@ def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.d
 def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
     refuse_absent(absent, folder, "pass a complete checkpoint")
-    return over_runs(model, auto_class, folder, device, dtype)
+    num_types = getattr(model.config, "type_vocab_size", 0)
+    separator = separator_of_pairs(load_tokenizer(TokenizerConfig(path=str(folder))), num_types)
+    return over_runs(model, auto_class, folder, device, dtype, separator)

@@ -16,11 +16,16 @@ from neobert.tasks.specs import spec_of
 def separator_of(config: RunConfig, tokenizer: TokenizerBundle, num_types: int) -> int | None:
     """Return the id after which the second text of a pair begins; None if all tokens have type 0.
 
-    That is so without pairs, for a model of one type, and for a tokenizer that gives one type to both texts.
+    That is so without pairs, and as in `separator_of_pairs`.
     """
     task = spec_of(config)
     num_texts = sum(field.is_text for field in task.rows(config).fields)
-    if num_types < 2 or num_texts == task.texts(config) or not tokenizer.types_pairs:
+    return None if num_texts == task.texts(config) else separator_of_pairs(tokenizer, num_types)
+
+
+def separator_of_pairs(tokenizer: TokenizerBundle, num_types: int) -> int | None:
+    """Return the id; None for a model of one type, or a tokenizer that gives one type to both texts."""
+    if num_types < 2 or not tokenizer.types_pairs:
         return None
     return next(reversed(tokenizer.pair_framing.between), None)
 
