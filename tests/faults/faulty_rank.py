@@ -45,8 +45,14 @@ def other_weights() -> None:
     """Loaded weights differ here, as from a stale copy of a checkpoint."""
     from neobert.probes.ranks import replicas
 
-    load = replicas.load_file
-    replicas.load_file = lambda path: {name: tensor + 1e-7 for name, tensor in load(path).items()}
+    load = replicas.load_weights
+
+    def load_stale(model: Any, path: Path) -> None:
+        load(model, path)
+        for parameter in model.parameters():
+            parameter.data += 1e-7
+
+    replicas.load_weights = load_stale
 
 
 def mean_of_means() -> None:
