@@ -17,7 +17,7 @@ app.add_typer(evaluate_app, rich_help_panel="Use")
 def _encode(
     folder: use_options.ModelFolder,
     texts: use_options.TextsPath,
-    output: use_options.EmbeddingsFile,
+    output: use_options.EmbeddingsFile = None,
     column: use_options.Column = None,
     split: use_options.Split = "train",
     pooling: use_options.Pooling = None,
@@ -79,8 +79,8 @@ def _predict(
 
     request = Request(
         folder=str(folder),
-        texts=str(texts),
-        output="" if output is None else str(output),
+        texts="",
+        output="",
         column=column,
         pair_column=pair_column,
         max_length=max_length,
@@ -89,7 +89,7 @@ def _predict(
         processes=processes,
         rows_per_shard=rows_per_shard,
     )
-    end(predict.run(request, output_format))
+    end(predict.run(request, texts, output, output_format))
 
 
 @app.command(

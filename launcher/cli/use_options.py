@@ -50,12 +50,19 @@ TextsPath = Annotated[
     Path,
     Argument(
         metavar="TEXTS",
-        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, or "
-        "the name of a Hub dataset.",
+        help="Text file (one text per line), .jsonl, .csv, .tsv or .parquet, a dataset folder, "
+        "the name of a Hub dataset, one text in quotes, or - for lines of standard input.",
     ),
 ]
 EmbeddingsFile = Annotated[
-    Path, Option("--output", "-o", metavar="FILE", help="Output file, .npy or .parquet; rows in input order.")
+    Path | None,
+    Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Output file, .npy, .parquet or .jsonl; rows in input order. Default: JSON lines on standard "
+        "output.",
+    ),
 ]
 Column = Annotated[
     str | None, Option("--column", metavar="NAME", help="Text column. Default: text, sentence or content.")
@@ -103,8 +110,8 @@ RowsPath = Annotated[
     Path,
     Argument(
         metavar="TEXTS",
-        help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), or - for lines of "
-        "standard input.",
+        help="Table (.csv, .tsv, .jsonl or .parquet), text file (one text per line), one text in quotes, "
+        "or - for lines of standard input.",
     ),
 ]
 PredictionsFile = Annotated[

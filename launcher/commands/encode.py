@@ -9,7 +9,8 @@ from typing import Any
 
 from launcher.commands.data import deliver_report
 from launcher.commands.selection import require_working_directory
-from launcher.io.files import expanded, require_source, require_writable
+from launcher.commands.texts_argument import texts_and_output
+from launcher.io.files import expanded
 from launcher.process.json_child import ask
 from launcher.terminal import console
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
@@ -28,7 +29,7 @@ class Request:
 
     folder: Path
     texts: Path
-    output: Path
+    output: Path | None
     column: str | None
     split: str
     pooling: str | None
@@ -40,18 +41,18 @@ class Request:
 
 
 def run(request: Request, output_format: str) -> int:
-    """Encode the texts, and print the path of the embeddings and the number of texts and tokens."""
+    """Encode the texts; print the report, or without an output file the embeddings."""
     require_working_directory()
-    folder, output = expanded(request.folder), expanded(request.output).absolute()
+    folder = expanded(request.folder)
     require_model_folder(folder)
-    texts = require_source(request.texts, "TEXTS")
-    require_writable(output)
-    content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": str(output)}
-    try:
-        report = ask(MODULE, content, doing="loading the model", hint=HINT)
-    except KeyboardInterrupt:
-        raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
-    deliver_report(report, output_format)
+    with texts_and_output(request.texts, request.output) as (texts, output):
+        content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": output}
+        try:
+            report = ask(MODULE, content, doing="loading the model", hint=HINT)
+        except KeyboardInterrupt:
+            raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
+    if request.output is not None:
+        deliver_report(report, output_format)
     warn_of_lost_text(report)
     return EXIT_OK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from neobert.encoding.processes import in_processes
 from neobert.encoding.request import Request
-from neobert.encoding.shards import NPY, PARQUET, Shards, write_arrays
+from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
 from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 def run(request: Request) -> dict[str, Any]:
     """Encode the missing shards, write the output and return a report. Raises `ProjectError`."""
     output = Path(request.output)
-    if output.suffix not in (NPY, PARQUET):
-        message, hint = (
-            f"--output {output.name} does not end in {NPY} or {PARQUET}",
-            f"choose a file name that ends in {NPY} or {PARQUET}",
-        )
+    if output.suffix not in WRITERS:
+        endings = f"{NPY}, {PARQUET} or {JSONL}"
+        message = f"--output {output.name} does not end in {endings}"
+        hint = f"choose a file name that ends in {endings}"
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
     texts = open_texts(Path(request.texts), request.column, request.split)
     if next(iter(texts), None) is None:
@@ -42,8 +41,8 @@ def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
     shares = _shares(request)
     first = shares[0]
     counts = shards.counts(first.num_shards)
-    is_parquet = shards.output.suffix == PARQUET
-    shards.merge(first.num_shards, partial(write_arrays, width=first.hidden_size, is_parquet=is_parquet))
+    suffix = shards.output.suffix
+    shards.merge(first.num_shards, partial(write_arrays, width=first.hidden_size, suffix=suffix))
     seconds = max(share.seconds for share in shares)
     return {
         "output": str(shards.output),

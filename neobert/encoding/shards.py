@@ -32,7 +32,7 @@ from neobert.printable import printable
 from neobert.progress import OnProgress, Progress
 
 MANIFEST = "manifest.json"
-NPY, PARQUET = ".npy", ".parquet"
+NPY, PARQUET, JSONL = ".npy", ".parquet", ".jsonl"
 Text = TypeVar("Text")
 
 
@@ -214,9 +214,9 @@ def _change(name: str, whole: Mapping[str, Any], value: object) -> str:
     return f"{name} changed from {json.dumps(earlier)} to {json.dumps(value)}"
 
 
-def write_arrays(path: Path, files: Sequence[Path], *, width: int, is_parquet: bool = False) -> None:
-    """Write the rows [N, width] of shards to a .npy or .parquet file."""
-    (_write_parquet if is_parquet else _write_npy)(path, files, width)
+def write_arrays(path: Path, files: Sequence[Path], *, width: int, suffix: str = NPY) -> None:
+    """Write the rows [N, width] of shards to a .npy, .parquet or .jsonl file."""
+    WRITERS[suffix](path, files, width)
 
 
 def _write_npy(path: Path, files: Sequence[Path], hidden_size: int) -> None:
@@ -237,3 +237,13 @@ def _write_parquet(path: Path, files: Sequence[Path], hidden_size: int) -> None:
         for file in files:
             values = pa.array(np.load(file).reshape(-1))
             writer.write_table(pa.table([pa.FixedSizeListArray.from_arrays(values, hidden_size)], schema))
+
+
+def _write_lines(path: Path, files: Sequence[Path], hidden_size: int) -> None:  # noqa: ARG001
+    """Write an object with the key `embedding` per row."""
+    with path.open("x", encoding="utf-8") as output:
+        for file in files:
+            output.writelines(json.dumps({"embedding": row}) + "\n" for row in np.load(file).tolist())
+
+
+WRITERS = {NPY: _write_npy, PARQUET: _write_parquet, JSONL: _write_lines}

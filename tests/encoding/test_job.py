@@ -148,8 +148,9 @@ def test_a_failed_write_names_the_file_and_the_same_command_continues(
             raise OSError(number, os.strerror(number))
         write_atomically(path, content)
 
-    for writer in ("write_atomically", "_write_npy", "_write_parquet"):
-        monkeypatch.setattr(shards_module, writer, fail)
+    monkeypatch.setattr(shards_module, "write_atomically", fail)
+    for suffix in (".npy", ".parquet"):
+        monkeypatch.setitem(shards_module.WRITERS, suffix, fail)
     with pytest.raises(ProjectError) as caught:
         run(request_of)
     error, folder = caught.value, Shards(Path(request_of.output)).folder

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import random
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -263,3 +265,14 @@ def test_columns_are_those_of_the_run(classifier, tmp_path):
     )
     other = predict(run_dir / "checkpoints" / "10", rows, tmp_path, "c.jsonl", column="text")
     assert found == asked != other
+
+
+@pytest.mark.e2e
+def test_the_command_reads_standard_input_and_one_text(classifier):
+    command = [sys.executable, "-P", "-m", "launcher"]
+    asked = {"capture_output": True, "text": True, "check": True}
+    lines = subprocess.run([*command, "predict", classifier, "-"], input="the model\nreads text\n", **asked)
+    rows = [json.loads(line) for line in lines.stdout.splitlines()]
+    assert [row["text"] for row in rows] == ["the model", "reads text"]
+    one = subprocess.run([*command, "encode", classifier, "the model reads"], **asked)
+    assert len(json.loads(one.stdout)["embedding"]) == SIZES["hidden_size"]
