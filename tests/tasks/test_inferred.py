@@ -18,6 +18,11 @@ from neobert.tasks.token_classification.inferred import infer as tagged
 TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
 
 
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def write(name: str, columns: Mapping[str, Sequence[Any]]) -> Path:
     path = Path(name)
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
