@@ -53,7 +53,7 @@ StartingWeights = Annotated[
 # Output format and strictness.
 Format = Annotated[TextOrJson, Option("--output-format", help="Output format; --json for short.")]
 LintFormat = Annotated[
-    AnyFormat, Option("--output-format", help="Output format of the findings; --json for json.")
+    AnyFormat, Option("--output-format", help="Output format of the findings; --json for short.")
 ]
 Strict = Annotated[bool, Option("--strict", help="Treat warnings as failures.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Print warnings, errors and the summary only.")]

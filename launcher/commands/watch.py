@@ -75,4 +75,4 @@ def _follow(reader: RunReader) -> bool:
 def _terminal() -> Terminal:
     """Return the size of the terminal, less one row for the help line or the shell prompt."""
     columns, rows = shutil.get_terminal_size() if console.is_terminal(sys.stdout) else PIPE_SIZE
-    return Terminal(columns, rows - 1, is_unicode=console.shows_blocks(sys.stdout))
+    return Terminal(columns, rows - 1, is_unicode=console.supports_blocks(sys.stdout))

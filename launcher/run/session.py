@@ -75,9 +75,9 @@ class Session:
     @property
     def ended(self) -> list[EndedRank]:
         """Ended ranks in torchrun's report, in its order: the rank that failed first comes last."""
-        asked = set(ASKED_TO_END.findall(self.output))
+        stopped = set(ASKED_TO_END.findall(self.output))
         return [
-            EndedRank(int(rank), int(code), pid in asked) for rank, code, pid in ENDED.findall(self.output)
+            EndedRank(int(rank), int(code), pid in stopped) for rank, code, pid in ENDED.findall(self.output)
         ]
 
     @property

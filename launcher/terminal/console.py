@@ -106,7 +106,7 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def shows_blocks(stream: TextIO) -> bool:
+def supports_blocks(stream: TextIO) -> bool:
     """Return whether a stream's encoding has block characters and the ellipsis."""
     try:
         return codecs.lookup(stream.encoding or "ascii").name.startswith("utf")
@@ -116,7 +116,7 @@ def shows_blocks(stream: TextIO) -> bool:
 
 def cut_name(name: str, width: int) -> str:
     """Shorten a run's name to `width` columns at its start: names of runs in a sweep differ at the end."""
-    return cut_start(name, width, ELLIPSIS if shows_blocks(sys.stdout) else "~")
+    return cut_start(name, width, ELLIPSIS if supports_blocks(sys.stdout) else "~")
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -28,9 +28,9 @@ def model_identity(folder: Path, device: str | None, dtype: str | None) -> dict[
     return {"model": model_digests(folder), "dtype": names[computed_in], "device": where.type}
 
 
-def num_processes(asked: int | None) -> int:
-    """Return the number of processes asked for; None: one per GPU, or one on the CPU."""
-    return asked or max(1, torch.cuda.device_count())
+def num_processes(requested: int | None) -> int:
+    """Return the number of processes; None: one per GPU, or one on the CPU."""
+    return requested or max(1, torch.cuda.device_count())
 
 
 def device_of(rank: int, size: int) -> str:

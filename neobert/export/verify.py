@@ -87,9 +87,9 @@ def clean_environment(work_dir: str) -> dict[str, str]:
     }
 
 
-def compare(expected: Arrays, found: Arrays, folder: Path) -> dict[str, float]:
+def compare(expected: Arrays, actual: Arrays, folder: Path) -> dict[str, float]:
     """Return the difference of each output. Raises `ProjectError` EXP006 if one exceeds `LIMIT`."""
-    gaps = differences(expected, found)
+    gaps = differences(expected, actual)
     beyond = {name: gap for name, gap in gaps.items() if not gap <= LIMIT}
     if beyond:
         raise ProjectError(

@@ -72,7 +72,7 @@ def open_inputs(
 ) -> Inputs:
     """Return the rows of a file for the model of a task.
 
-    The columns are those asked for, else those of the model's run that the file has. Raises `ProjectError`
+    The columns are those requested, else those of the model's run that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
     if not path.is_file():

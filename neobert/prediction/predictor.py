@@ -80,9 +80,9 @@ class Predictor(ABC):
             on_progress(len(places))
 
 
-def length_limit(asked: int | None, positions: int, folder: Path) -> int:
-    """Return the longest text in tokens. Raises `ProjectError` if more than the model has are asked for."""
-    if asked is not None and asked > positions:
-        message = f"max_length {asked} exceeds the {positions} positions of the model"
+def length_limit(requested: int | None, positions: int, folder: Path) -> int:
+    """Return the longest text in tokens. Raises `ProjectError` if the request exceeds the positions."""
+    if requested is not None and requested > positions:
+        message = f"max_length {requested} exceeds the {positions} positions of the model"
         raise ProjectError(CODE, message, f"pass {positions} or less", str(folder), EXIT_USAGE)
-    return asked or positions
+    return requested or positions

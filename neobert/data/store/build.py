@@ -273,7 +273,7 @@ def _empty(label: str, counts: Counts) -> ProjectError:
         return ProjectError("DAT004", "has no documents", _SOURCE, label)
     return ProjectError(
         "DAT004",
-        f"no text is left of {counted(counts.documents, 'document')} ({counts.empty:,} empty, "
+        f"every document is left out: {counted(counts.documents, 'document')} ({counts.empty:,} empty, "
         f"{counts.too_short:,} too short, {counts.dropped:,} dropped as too long)",
         "check the source, dataset.min_length and dataset.long_documents",
         label,

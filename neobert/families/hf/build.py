@@ -188,10 +188,10 @@ def _refuse_other_padding(
     # A fresh model may begin earlier: its table of positions then has rows to spare.
     if is_fresh and not padding.is_fixed and pad_id is not None and pad_id < expected:
         return
-    own = "no padding token" if pad_id is None else f"the padding token {pad_id}"
+    own = "no padding token" if pad_id is None else f"padding token id {pad_id}"
     raise ProjectError(
         CODE,
-        f"the tokenizer has {own}, but positions of this model begin after the id {expected} of its padding",
+        f"the tokenizer has {own}, but position embeddings of this model need padding token id {expected}",
         "set tokenizer.path to the tokenizer of the model",
         "tokenizer",
     )

@@ -39,7 +39,7 @@ def add_norm_backward(
     grad_normed, grad_out, out, weight, rstd, grad_x, partial, num_rows,
     D: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, HAS_BRANCH: tl.constexpr,
 ):  # fmt: skip
-    """Compute grad_x, also the gradient of branch, and per program a partial sum of the weight's gradient."""
+    """Compute grad_x (the gradient of branch too) and a partial sum per program of the weight gradient."""
     cols = tl.arange(0, WIDTH)
     gain = tl.load(weight + cols, mask=cols < D, other=0.0).to(tl.float32)
     # A fixed number of programs strides over the rows, so that the partial sums of the weight's gradient are
