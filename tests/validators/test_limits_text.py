@@ -63,6 +63,11 @@ def test_the_way_to_fuller_microbatches(overrides: tuple[str, ...], num_tokens: 
     assert one.hint.startswith(hint)
 
 
+def test_a_model_that_cannot_be_packed_is_padded_without_a_warning() -> None:
+    padded = ("datacollator.pack_sequences=false", "model.type=hf", "model.architecture=mpnet")
+    assert not found("DAT005", run_of(*padded), with_prepared(fill=0.1))
+
+
 @pytest.mark.parametrize(
     ("epochs", "severities"),
     [(4.0, []), (4.01, [Severity.WARN]), (40.0, [Severity.WARN]), (40.01, [None])],

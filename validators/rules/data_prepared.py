@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import sqrt
 from typing import TYPE_CHECKING
 
 from neobert.config.corpora import BUILTIN, corpora_of
-from neobert.families.table import requested_rows
+from neobert.config.schema import RunConfig
+from neobert.families.table import family_of, requested_rows
 from neobert.plan import Plan
 from neobert.plurals import counted, percent
 from neobert.tasks.specs import spec_of
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 PREPARE = "delete the prepared folder and run `neobert-launch data prepare` again"
 REPORT = "report this as a bug, with the config"
+PACKING = "datacollator.pack_sequences"
 LEAST_FILL = 0.9
 FEW_MICROBATCHES = 10
 MOST_LOST = 0.05
@@ -197,7 +200,8 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
 
     ## What it does
     Warns if less than 90 % of a microbatch is text, if truncation loses more than 5 % of the tokens, or if
-    more than 5 % of the documents are dropped. Reports the median document length. Smoke runs are exempt.
+    more than 5 % of the documents are dropped. Reports the median document length. Smoke runs are exempt, and
+    from the first limit models that cannot be packed.
 
     ## Why is this bad?
     Padding costs as much as text and teaches nothing, and truncated text was paid for when it was collected.
@@ -215,7 +219,7 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     ```
     """
     prepared = prepared_of(facts)
-    if prepared.fill is not None and prepared.fill < LEAST_FILL:
+    if prepared.fill is not None and prepared.fill < LEAST_FILL and _can_be_packed(run.config):
         message = f"only {percent(prepared.fill)} of a microbatch is text; {_lengths(prepared)}"
         key, hint = _way_to_fill(run, plan, prepared)
         yield Violation(key, message, hint)
@@ -235,11 +239,16 @@ def wasted_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         yield Violation("dataset.min_length", message, hint)
 
 
+def _can_be_packed(config: RunConfig) -> bool:
+    packed = replace(config, datacollator=replace(config.datacollator, pack_sequences=True))
+    return all(key != PACKING for key, _, _ in family_of(packed).unsupported(packed))
+
+
 def _way_to_fill(run: ResolvedRun, plan: Plan, prepared: PreparedFacts) -> tuple[str, str]:
     """Return key and hint for microbatches that are partly padding."""
-    config, packing, rows = run.config, "datacollator.pack_sequences", "trainer.per_device_train_batch_size"
-    if not config.datacollator.pack_sequences:
-        return packing, f"set {packing} to true"
+    rows = "trainer.per_device_train_batch_size"
+    if not run.config.datacollator.pack_sequences:
+        return PACKING, f"set {PACKING} to true"
     few = FEW_MICROBATCHES * plan.tokens_per_microbatch.value
     if prepared.num_tokens is not None and prepared.num_tokens < few:
         return rows, f"use more text, or lower {rows}: it fills fewer than {FEW_MICROBATCHES} microbatches"
