@@ -21,7 +21,7 @@ from rich.console import Console
 from launcher.commands.status import BETWEEN, line, read_status
 from launcher.run import progress_bar
 from launcher.run.live_view import PlainView, SteadyView, make_view
-from launcher.rundir.live_state import Watch, phase_of
+from launcher.rundir.live_state import Watch, describe, phase_of
 from launcher.rundir.records import MetricsTail, last_record, parse_lines, read_json, read_outcome
 from launcher.terminal import console
 from launcher.terminal.metric_text import metric_text
@@ -112,6 +112,15 @@ def test_an_earlier_session_is_not_shown_again(tmp_path: Path) -> None:
     append(tmp_path / "metrics.jsonl", {"step": 5, "train/loss": 2.0})
     view.close()
     assert [words.split()[1] for words in shown] == ["5/40"]
+
+
+def test_a_line_in_words() -> None:
+    assert describe(ROW, BEAT) == (
+        "step 10/40  loss 2.5000  eval loss 3.5000  12.3k tokens/s  eta 2 min  memory 2.0 GiB"
+        "  saved 2 min ago"
+    )
+    assert "memory 1.0 GiB" in describe(ROW, {**BEAT, "gpu_mem_reserved_mib": 1024})
+    assert describe({"step": 0, "eval/loss": 1.0}, {}) == "step 0/?  eval loss 1.0000"
 
 
 def test_the_progress_bar_shows_it_all(tmp_path: Path, terminal: Callable[[int], StringIO]) -> None:
