@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from neobert.config.schema import RunConfig
 from neobert.data.batches.masking import MaskingRule
 from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import TargetRule
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import text_rows
 from neobert.data.tokenize.encoding import Counts, SegmentEncoder, segment_encoder
@@ -36,7 +37,7 @@ class Documents:
         """Return what frames a document. A task that changes it names that in `identity`."""
         return tokenizer.framing
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> MaskingRule:
+    def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
         """Build the masking rule of the config."""
         collator = self.config.datacollator
         return MaskingRule(
