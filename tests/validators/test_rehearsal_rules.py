@@ -329,6 +329,14 @@ def test_a_first_loss_that_is_no_number_fails_trained_weights_too():
         assert message == "the initial loss is not finite"
 
 
+def test_a_task_without_masks_is_not_sent_to_their_keys():
+    overfit = replace(FOUND.learning.overfit, first=None)
+    facts = with_part("learning", initial_loss=None, overfit=overfit)
+    found = list(RULES["NUM005"].judge(overridden("task=classification"), PLAN, facts))
+    assert [each.path for each in found] == ["model", "model"]
+    assert {each.hint for each in found} == {"check the initial weights, and the labels"}
+
+
 def test_an_evaluation_that_was_not_heard_of():
     assert len(said("DAT006", with_part("evaluation", was_announced=False))) == 1
     assert len(said("DAT006", with_part("evaluation", loss=None))) == 1

@@ -15,6 +15,7 @@ from validators.finding import Severity, Violation
 from validators.rehearsal_parts import measured, rehearsal_of
 from validators.rule import Violations, rehearsal_rule
 from validators.rules.numerics import INITIAL_LOSS_SHARE
+from validators.tasks import masking
 
 if TYPE_CHECKING:
     from neobert.tasks.spec import TaskSpec
@@ -26,7 +27,8 @@ LABELS_LOSS = 1.0
 """Largest distance in nats of the initial loss of a classification from ln(classes)."""
 
 STABLER = "lower optimizer.lr, or raise scheduler.warmup_steps"
-CHECK_THE_START = "check the initial weights, and how datacollator masks the targets"
+CHECK_THE_MASKS = "check the initial weights, and how datacollator masks the targets"
+CHECK_THE_LABELS = "check the initial weights, and the labels"
 
 
 @rehearsal_rule("NUM005", "does-not-learn", severity=Severity.FAIL)
@@ -63,16 +65,18 @@ def does_not_learn(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         return
     learning = measured(rehearsal_of(facts).learning, facts, "the loss")
     initial, uniform = learning.initial_loss, log(learning.vocab_size)
+    task = spec_of(run.config)
+    check = CHECK_THE_MASKS if masking(task) else CHECK_THE_LABELS
     is_fresh = initial_weights(run.config) is None and learning.vocab_size > 1  # a score has no uniform loss
     if initial is None:
-        yield Violation("model", "the initial loss is not finite", CHECK_THE_START)
-    elif is_fresh and abs(initial - uniform) > (allowed := _allowed(spec_of(run.config), uniform)):
+        yield Violation("model", "the initial loss is not finite", check)
+    elif is_fresh and abs(initial - uniform) > (allowed := _allowed(task, uniform)):
         message = (
             f"the initial loss is {initial:.4g}, but ln({learning.vocab_size:,}) is {uniform:.4g} "
             f"(within {allowed:.2g})"
         )
-        yield Violation("model", message, CHECK_THE_START)
-    yield from _not_learned(learning.overfit)
+        yield Violation("model", message, check)
+    yield from _not_learned(learning.overfit, task)
 
 
 def _allowed(task: TaskSpec, uniform: float) -> float:
@@ -84,12 +88,15 @@ def _allowed(task: TaskSpec, uniform: float) -> float:
     return max(INITIAL_LOSS_SHARE * uniform, 0.0 if task.labels is None else LABELS_LOSS)
 
 
-def _not_learned(overfit: OverfitFacts) -> Violations:
+def _not_learned(overfit: OverfitFacts, task: TaskSpec) -> Violations:
     first, last = overfit.first, overfit.last
-    if first is None:
+    not_finite = "the loss of one batch is not finite before the first update"
+    if first is None and not masking(task):
+        yield Violation("model", not_finite, CHECK_THE_LABELS)
+    elif first is None:
         yield Violation(
             "datacollator.mlm_probability",
-            "the loss of one batch is not finite before the first update",
+            not_finite,
             "raise datacollator.mlm_probability so that each batch has targets, or check the initial weights",
         )
     elif last is None or not last < first * (1 - LEAST_FALL):
