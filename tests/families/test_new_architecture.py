@@ -11,6 +11,7 @@ from neobert.config import ConfigError, from_dict
 from neobert.config.schema.model import Architecture, HfModelConfig
 from neobert.families.hf import spec
 from neobert.families.hf.architecture import TEXTS
+from neobert.families.hf.architectures import bert
 from neobert.families.hf.architectures.table import ARCHITECTURES
 
 CONFIG = from_dict(
@@ -30,7 +31,7 @@ def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
     row = ARCHITECTURES["bert"]
     assert [each.key for each in spec.unsupported(CONFIG)] == []
     heads = {name: head for name, head in row.heads.items() if name != TEXTS}
-    monkeypatch.setitem(ARCHITECTURES, "bert", row._replace(heads=heads))
+    monkeypatch.setattr(bert, "BERT", row._replace(heads=heads))
     assert [*spec.unsupported(CONFIG)] == [
         (
             "task",

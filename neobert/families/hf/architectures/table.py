@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 
 from neobert.families.hf.architecture import Architecture
-from neobert.families.hf.architectures.bert import BERT
-from neobert.families.hf.architectures.deberta_v2 import DEBERTA_V2
-from neobert.families.hf.architectures.distilbert import DISTILBERT
-from neobert.families.hf.architectures.electra import ELECTRA
-from neobert.families.hf.architectures.eurobert import EUROBERT
-from neobert.families.hf.architectures.modernbert import MODERNBERT
-from neobert.families.hf.architectures.mpnet import MPNET
-from neobert.families.hf.architectures.roberta import CAMEMBERT, ROBERTA, XLM_ROBERTA
 
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "bert": BERT,
-    "modernbert": MODERNBERT,
-    "roberta": ROBERTA,
-    "xlm-roberta": XLM_ROBERTA,
-    "camembert": CAMEMBERT,
-    "distilbert": DISTILBERT,
-    "electra": ELECTRA,
-    "eurobert": EUROBERT,
-    "mpnet": MPNET,
-    "deberta-v2": DEBERTA_V2,
+PLACES = {
+    "bert": "bert.BERT",
+    "modernbert": "modernbert.MODERNBERT",
+    "roberta": "roberta.ROBERTA",
+    "xlm-roberta": "roberta.XLM_ROBERTA",
+    "camembert": "roberta.CAMEMBERT",
+    "distilbert": "distilbert.DISTILBERT",
+    "electra": "electra.ELECTRA",
+    "eurobert": "eurobert.EUROBERT",
+    "mpnet": "mpnet.MPNET",
+    "deberta-v2": "deberta_v2.DEBERTA_V2",
 }
+"""Module beside this one, and name, of each architecture."""
+
+
+class Table(Mapping[str, Architecture]):
+    """Architectures by `model_type`; each module is imported when it is first needed."""
+
+    def __getitem__(self, model_type: str) -> Architecture:
+        module, name = PLACES[model_type].split(".")
+        architecture: Architecture = getattr(import_module(f"{__package__}.{module}"), name)
+        return architecture
+
+    def __contains__(self, model_type: object) -> bool:
+        return model_type in PLACES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PLACES)
+
+    def __len__(self) -> int:
+        return len(PLACES)
+
+
+ARCHITECTURES = Table()
