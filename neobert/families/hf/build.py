@@ -29,6 +29,7 @@ from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import BARE, MASKED, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
+from neobert.families.hf.quiet import loading_quietly
 from neobert.families.hf.settings import CODE, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
 from neobert.families.hf.token_types import separator_of, token_types
@@ -260,15 +261,16 @@ def read_model(
     the folder cannot be loaded.
     """
     try:
-        model, report = _auto(auto_class).from_pretrained(
-            folder,
-            **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
-            dtype=torch.float32,
-            local_files_only=True,
-            use_safetensors=True,
-            ignore_mismatched_sizes=True,
-            output_loading_info=True,
-        )
+        with loading_quietly():
+            model, report = _auto(auto_class).from_pretrained(
+                folder,
+                **({} if config is None else {"config": config, **_without_pooler(auto_class, config)}),
+                dtype=torch.float32,
+                local_files_only=True,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
     except Exception as error:  # a setting that no class checks raises errors of every kind
         message = f"the weights cannot be loaded: {reason_of(error)}"
         raise ProjectError("EXP005", message, hint, str(folder)) from error

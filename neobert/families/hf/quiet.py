@@ -1,0 +1,23 @@
+"""Loading by transformers without its own output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from transformers.utils import logging
+
+from neobert.data.sources.hub import quiet
+
+
+@contextmanager
+def loading_quietly() -> Iterator[None]:
+    """Suppress the progress bar and the report of missing and unused weights, which the callers judge."""
+    shows_bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with quiet("transformers"):
+            yield
+    finally:
+        if shows_bars:
+            logging.enable_progress_bar()
