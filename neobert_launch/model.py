@@ -34,9 +34,11 @@ def predict(
         every_class: add the probability of each class.
         dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
 
-    Raises `ProjectError`.
+    Raises `ProjectError`, or `TypeError` if `texts` is one string.
     """
     import pandas as pd
+
+    _require_list(texts)
 
     rows, has_pairs = _rows(texts)
     options = _options(column=column, pair_column=PAIR if has_pairs else pair_column, dtype=dtype)
@@ -57,9 +59,13 @@ def encode(
     max_length: int | None = None,
     dtype: str | None = None,
 ) -> NDArray[np.float32]:
-    """Return the embeddings of texts, float32 [texts, hidden size]. Raises `ProjectError`."""
+    """Return the embeddings of texts, float32 [texts, hidden size].
+
+    Raises `ProjectError`, or `TypeError` if `texts` is one string.
+    """
     import numpy as np
 
+    _require_list(texts)
     options = _options(pooling=pooling, max_length=max_length, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:
         source, output = Path(scratch, "in.jsonl"), Path(scratch, "out.npy")
@@ -72,6 +78,12 @@ def encode(
 def export(folder: str | Path, output: str | Path, to: Sequence[str] = ("hf",)) -> dict[str, Any]:
     """Convert a checkpoint to formats of other libraries; return what was written. Raises `ProjectError`."""
     return report_of("export", str(folder), "--output", str(output), "--to", ",".join(to))
+
+
+def _require_list(texts: object) -> None:
+    """Raise TypeError for a string, whose characters would each be a text."""
+    if isinstance(texts, str):
+        raise TypeError("texts is one string: pass a list of texts, such as [text]")
 
 
 def _rows(texts: Any) -> tuple[Iterable[dict[str, Any]], bool]:

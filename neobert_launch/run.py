@@ -117,7 +117,7 @@ class Run:
 
 
 def load_run(*files: str | Path, profile: str | None = None, values: Mapping[str, Any] | None = None) -> Run:
-    """Load a run from run files, later ones first, on a named profile, with values of keys.
+    """Load a run from a named profile, run files and values of keys: the later replaces the earlier.
 
     Raises `ProjectError` for a config that cannot be read or is invalid.
     """

@@ -55,6 +55,12 @@ def test_errors_have_their_place(in_folder):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("use", [nl.predict, nl.encode])
+def test_one_string_is_not_a_list_of_texts(use):
+    with pytest.raises(TypeError, match="pass a list"):
+        use("model", "a fine film")
+
+
 def test_preflight_returns_the_findings(in_folder):
     sound = nl.load_run(profile="cpu-demo", values=TINY)
     assert sound.preflight("static").verdict == "pass"
