@@ -12,7 +12,7 @@ LIGHT_COMMANDS := 'init --text help.txt --size tiny --device cpu' 'lint run.yaml
   'explain trainer.save_steps --profile cpu-demo' 'rule --all' schema 'runs .' 'status run' 'watch run' 'runs compare run run'
 # Tests start hundreds of interpreters: each source is compiled once for all of them.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := neobert launcher profiles validators tests benchmarks docs/conf.py docs/reference_pages.py hatch_build.py
+SOURCES := neobert neobert_launch launcher profiles validators tests benchmarks docs/conf.py docs/reference_pages.py hatch_build.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo unit test test-thorough test-faults test-wheel mutation test-gpu lint format docs site bench bench-gpu clean

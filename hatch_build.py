@@ -37,7 +37,8 @@ class OneTopLevelPackage(BuildHookInterface[Any]):
         scripts.update({name: f"{PARENT}.{function}" for name, function in scripts.items()})
 
     def _files(self) -> list[Path]:
-        found = (file for each in (*PACKAGES, INTERFACE) for file in Path(self.root, each).rglob("*") if file.is_file())
+        folders = (Path(self.root, name) for name in (*PACKAGES, INTERFACE))
+        found = (file for folder in folders for file in folder.rglob("*") if file.is_file())
         return sorted(file for file in found if file.parent.name != "__pycache__")
 
     def finalize(self, *_: Any) -> None:
