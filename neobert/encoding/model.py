@@ -33,8 +33,8 @@ from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import MASKED
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import choose_kernel
+from neobert.families.hf.build import TOKENS, read_model, refuse_absent
 from neobert.families.hf.build import backbone_of as transformers_backbone
-from neobert.families.hf.build import read_model, refuse_absent
 from neobert.families.hf.parts import architecture_of
 from neobert.families.hf.settings import reason_of
 from neobert.families.hf.spec import read_shape
@@ -201,17 +201,13 @@ def over_runs(
     folder: Path,
     device: torch.device,
     dtype: torch.dtype,
-    separator: int | None = None,
 ) -> Backbone:
-    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack.
-
-    `separator`: id after which tokens have type 1; None: all have type 0.
-    """
+    """Return the backbone of a transformers model over packed runs, which it pads if it does not pack."""
     shape = read_shape(HfModelConfig(config=str(folder)), model.config.vocab_size, 1)
     if architecture_of(model).packs:
         kernel = choose_kernel("auto", device.type, dtype, shape.attention)
-        return transformers_backbone(model, auto_class, shape, kernel, separator)
-    backbone = transformers_backbone(model, auto_class, shape, separator=separator)
+        return transformers_backbone(model, auto_class, shape, kernel)
+    backbone = transformers_backbone(model, auto_class, shape)
     return replace(backbone, hidden=partial(_in_rows, backbone.hidden))
 
 
@@ -219,11 +215,12 @@ def _in_rows(hidden: Callable[[Mapping[str, Any]], Tensor], inputs: Mapping[str,
     """Return the hidden states [T, D] of a run by a model of padded rows; a run's lengths are similar."""
     lengths = inputs["cu_seqlens"].diff()
     is_token = torch.arange(inputs["max_seqlen"], device=lengths.device) < lengths[:, None]
-    ids, positions = (
-        torch.zeros(is_token.shape, dtype=torch.int64, device=lengths.device).masked_scatter(is_token, each)
-        for each in (inputs["input_ids"], inputs["position_ids"])
-    )
-    states = hidden({"input_ids": ids, "position_ids": positions, "attention_mask": is_token})
+    rows = {
+        name: torch.zeros_like(is_token, dtype=torch.int64).masked_scatter(is_token, inputs[name])
+        for name in TOKENS
+        if inputs.get(name) is not None
+    }
+    states = hidden({**rows, "attention_mask": is_token})
     return states[is_token.flatten()]
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.config.schema import TokenizerConfig
-from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.encoding.model import KERNEL_MULTIPLE, computing_in, over_runs, run_config
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -22,7 +20,7 @@ from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.families.hf.token_types import separator_of_pairs
+from neobert.families.hf.token_types import token_types
 from neobert.families.neobert.build import MODELS
 from neobert.families.neobert.build import backbone_of as neobert_backbone
 from neobert.model import NeoBERTConfig
@@ -70,15 +68,20 @@ class HeadModel:
         return KERNEL_MULTIPLE if self.device.type == "cuda" else 1
 
     @torch.no_grad()
-    def logits(self, run: Run) -> Tensor:
-        """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens."""
-        inputs = {
+    def logits(self, run: Run, separator: int | None = None) -> Tensor:
+        """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens.
+
+        Tokens of a text after its first `separator` have type 1; None: all have type 0.
+        """
+        inputs: dict[str, Any] = {
             "input_ids": run.input_ids,
             "position_ids": run.position_ids,
             "attention_mask": None,
             "cu_seqlens": run.cu_seqlens,
             "max_seqlen": run.longest,
         }
+        if separator is not None:
+            inputs["token_type_ids"] = token_types(run.input_ids, run.position_ids, separator)
         with computing_in(self.dtype, self.device):
             return self.objective.logits(inputs)
 
@@ -116,6 +119,4 @@ def _neobert(folder: Path, auto_class: str, device: torch.device, dtype: torch.d
 def _transformers(folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype) -> Backbone:
     model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
     refuse_absent(absent, folder, "pass a complete checkpoint")
-    num_types = getattr(model.config, "type_vocab_size", 0)
-    separator = separator_of_pairs(load_tokenizer(TokenizerConfig(path=str(folder))), num_types)
-    return over_runs(model, auto_class, folder, device, dtype, separator)
+    return over_runs(model, auto_class, folder, device, dtype)

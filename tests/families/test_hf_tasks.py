@@ -13,17 +13,14 @@ from transformers import (
     AutoModel,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    BertConfig,
     PreTrainedTokenizerFast,
 )
 
 from neobert.config import from_dict
 from neobert.data.tokenize.tokenizers import bundle
 from neobert.encoding import Encoder
-from neobert.encoding.runs import pack
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
-from neobert.prediction.model import load_head_model
 from tests.families.layouts import PACKED, SMALL
 from tests.families.test_hf import WORLD, described
 from tests.training.conftest import TINY
@@ -120,24 +117,6 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
             wanted = backbone.model.base_model(row.input_ids, **types).last_hidden_state[0]
         for each in (ours[: len(wanted)], backbone.plain(row.input_ids[0])):
             torch.testing.assert_close(each, wanted, atol=1e-5, rtol=1e-5)
-
-
-@torch.no_grad()
-def test_predictions_of_pairs_have_the_token_types_of_the_tokenizer(files, tmp_path):
-    names = ["input_ids", "token_type_ids", "attention_mask"]
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(files / "tokenizer", model_input_names=names)
-    tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
-    settings = {"max_position_embeddings": 32, "vocab_size": len(tokenizer), "initializer_range": 0.3}
-    saved = AutoModelForSequenceClassification.from_config(BertConfig(**SMALL["bert"], **settings)).eval()
-    saved.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    loaded = load_head_model(
-        tmp_path, "AutoModelForSequenceClassification", torch.device("cpu"), torch.float32
-    )
-    pairs = [(" ".join(WORDS[:3]), "ba be"), ("ba", " ".join(WORDS[5:9]))]
-    rows = [tokenizer(*pair, return_tensors="pt") for pair in pairs]
-    logits = loaded.logits(pack([row.input_ids[0].numpy() for row in rows]))
-    torch.testing.assert_close(logits, torch.cat([saved(**row).logits for row in rows]), atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -60,6 +60,8 @@ FAMILIES = {
         )
     ),
 }  # fmt: skip
+TYPED = ("BERT", "DeBERTa")
+"""Families that read the second text of a pair with a type of its own; packed and padded."""
 
 
 @pytest.fixture(autouse=True)
@@ -113,9 +115,19 @@ def test_probabilities_of_texts_are_those_of_the_pipeline(family, saved, tmp_pat
     assert len({round(row["probability"], 3) for row in found}) > 9
 
 
+def with_types(folder):
+    """Have the tokenizer of a folder return token types."""
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_of_pairs_are_those_of_the_pipeline(family, saved, tmp_path):
-    folder = saved(FAMILIES[family]("Sequence", SCORE))
+    has_types = family in TYPED
+    folder = saved(FAMILIES[family]("Sequence", SCORE | {"type_vocab_size": 2} if has_types else SCORE))
+    folder = with_types(folder) if has_types else folder
     pairs = list(zip(sentences(), sentences(longest=9)[::-1], strict=True))
     rows = [{"text": first, "other": second} for first, second in pairs]
     found = predict(folder, rows, tmp_path, pair_column="other")
@@ -125,6 +137,14 @@ def test_scores_of_pairs_are_those_of_the_pipeline(family, saved, tmp_path):
     largest = max(abs(each["score"]) for each in wanted)
     for row, score in zip(found, wanted, strict=True):
         assert row["prediction"] == pytest.approx(score["score"], abs=1e-6 * max(1, largest))
+
+
+def test_a_single_text_with_a_separator_has_one_token_type(saved, tmp_path):
+    folder = with_types(saved(FAMILIES["BERT"]("Sequence", LABELS)))
+    text = "the model [SEP] reads text"
+    (row,) = predict(folder, [{"text": text}], tmp_path)
+    (wanted,) = pipeline("text-classification", folder)([text])
+    assert row["probability"] == pytest.approx(wanted["score"], abs=1e-6)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

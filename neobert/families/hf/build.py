@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path")
 """Keys of a config.json that name code to run, or describe the file and not the model."""
-TOKENS = ("input_ids", "inputs_embeds", "position_ids")
+TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
 
 

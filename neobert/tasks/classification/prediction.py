@@ -11,6 +11,7 @@ from torch import Tensor
 
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
+from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
 from neobert.prediction.model import HeadModel, load_head_model
@@ -25,17 +26,22 @@ class TextPredictor(Predictor):
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
         self.model = model
+        num_types = getattr(model.settings, "type_vocab_size", 0)
+        self.separator = separator_of_pairs(tokenizer.bundle, num_types)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         sequences, counts = self.tokenizer.tokenize_items(items)
         self.counts.add(counts)
         logits = torch.empty(len(items), len(self.model.labels))
-        for places, found in self._in_runs(sequences, self._logits, on_progress):
-            logits[places] = found
-        return self._scores(logits) if self.model.is_score else self._classes(logits)
+        # A single text may have the separator's token too, and all of it has type 0.
+        separator = self.separator if any(len(item) > 1 for item in items) else None
 
-    def _logits(self, run: Run, size: int) -> Tensor:
-        return self.model.logits(run)[:size]
+        def compute(run: Run, size: int) -> Tensor:
+            return self.model.logits(run, separator)[:size]
+
+        for places, outputs in self._in_runs(sequences, compute, on_progress):
+            logits[places] = outputs
+        return self._scores(logits) if self.model.is_score else self._classes(logits)
 
     def _scores(self, logits: Tensor) -> list[Prediction]:
         return [{PREDICTION: score} for score in logits[:, 0].tolist()]
