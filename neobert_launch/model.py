@@ -30,7 +30,8 @@ def predict(
     """Return the rows with the columns `prediction` and `probability`, as `predict` does.
 
     Args:
-        texts: texts, pairs of texts, or a table with the columns that the model reads.
+        texts: texts, pairs of texts as tuples, lists of words, or a table with the columns that the model
+            reads.
         every_class: add the probability of each class.
         dtype: "bf16" or "fp32"; None: bf16 on a GPU, fp32 on the CPU.
 
@@ -39,7 +40,6 @@ def predict(
     import pandas as pd
 
     _require_list(texts)
-
     rows, has_pairs = _rows(texts)
     options = _options(column=column, pair_column=PAIR if has_pairs else pair_column, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="neobert-launch-") as scratch:

@@ -108,14 +108,15 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry(*request.text)
     length = _length(request, shape)
     yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
+    can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
-    is_packed = request.device == "cpu" or requested_kernels(config)[1] != "sdpa"
-    is_packed &= all(each.key != PACKING for each in family_of(config).unsupported(config))
+    is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     if request.table is not None:
         yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
         if len(request.lengths) < FEW_TEXTS:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
-    yield Entry(PACKING, is_packed)
+    reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
+    yield Entry(PACKING, is_packed, "" if is_packed else reason)
     trainer = config.trainer
     rows = (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
     if request.table is not None and is_packed:

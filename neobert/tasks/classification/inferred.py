@@ -61,7 +61,9 @@ def _label_column(columns: Sequence[Column], text: Path) -> Column:
         return likely[0]
     names = listed([quoted(each.name) for each in likely or columns], 8)
     message = f"{'several columns may hold' if likely else 'no column holds'} the label: {names}"
-    raise unclear(text, message, "rename the column of the label to label")
+    has_words = any(each.elements for each in columns)
+    words = "pass --task token_classification if words have labels, or "
+    raise unclear(text, message, f"{words if has_words else ''}rename the column of the label to label")
 
 
 def _text_columns(columns: Sequence[Column], text: Path) -> tuple[Column, Column | None]:
