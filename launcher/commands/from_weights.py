@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from glob import has_magic
@@ -27,7 +27,7 @@ from neobert.families.table import named_weights
 from neobert.printable import printable
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.spec import TaskSpec
-from neobert.tasks.specs import spec_of
+from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import resolve_run
 
 LONGEST_COMMAND = 2**16
@@ -94,7 +94,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
     if found is not None:
         warn_of_text(found, request.file)
     write_run_file(request.file, content)
-    return table.notes if table else ()
+    return table.notes if table else tuple(_other_tasks(request))
 
 
 def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]) -> Path:
@@ -169,6 +169,17 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
         return None, import_module(f"{spec.keys.package}.inferred").infer(request.text)
     except ProjectError as error:
         raise about_text(error) from None
+
+
+def _other_tasks(request: Request) -> Iterator[str]:
+    """Yield the tasks that a file without a stated task has labels for: it is read as text alone."""
+    if request.task is not None or request.text is None or not request.text.is_file():
+        return
+    for spec in SPECS.values():
+        with suppress(ProjectError):
+            if spec.labels is not None:
+                import_module(f"{spec.keys.package}.inferred").infer(request.text)
+                yield f"{request.text} is read as text; for its labels: --task {spec.name}"
 
 
 def _lengths(found: Preview | None) -> tuple[int, ...]:

@@ -50,9 +50,17 @@ def without(tree: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key != name}
 
 
-@pytest.mark.parametrize("device", ["cpu", "gpu"])
-@pytest.mark.parametrize("text", ["notes", "reviews.csv", "tagged.jsonl"])
-@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    ("kind", "text", "device"),
+    [
+        ("bert", "notes", "cpu"),
+        ("bert", "reviews.csv", "gpu"),
+        ("bert", "tagged.jsonl", "cpu"),
+        ("modernbert", "notes", "gpu"),
+        ("modernbert", "reviews.csv", "cpu"),
+        ("modernbert", "tagged.jsonl", "gpu"),
+    ],
+)
 def test_a_file_lints_clean_and_needs_each_of_its_keys(
     kind: str, text: str, device: str, command: Callable[..., Any]
 ) -> None:
@@ -251,6 +259,13 @@ def test_the_file_is_named_after_model_and_text(
     Path("tagged.jsonl.gz").write_bytes(gzip.compress(json.dumps({"text": "some words"}).encode()))
     answer = command("train", "--from", weights, "--text", text, "--dry-run")
     assert f"wrote {file}" in answer.err
+
+
+def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command: Callable[..., Any]) -> None:
+    write_model(Path("model"))
+    answer = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
+    assert "reviews.csv is read as text; for its labels: --task classification\n" in answer.err
+    assert "is read as text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
 
 
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
