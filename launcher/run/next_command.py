@@ -18,22 +18,21 @@ MODELING_CODE = "modeling_neobert.py"
 
 
 def next_command(exit_code: int, checkpoint: Path | None, folder: Path) -> str:
-    """Return the Python code that loads a finished run's model, else the command that resumes the run.
+    """Return the use of a finished run's model, else the command that resumes the run.
 
-    The model is that of `checkpoints/best` where the run has one.
+    A model of labels predicts them; of another one, it is the Python code that loads it. The model is that of
+    `checkpoints/best` where the run has one.
     """
     if exit_code == EXIT_OK and checkpoint:
         checkpoint = follow(folder / CHECKPOINTS, BEST) or checkpoint
+        spec = SPECS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
+        if spec is not None and spec.labels is not None:
+            return f"{shlex.join(['neobert-launch', 'predict', str(checkpoint)])} FILE"
         trust = ", trust_remote_code=True" if (checkpoint / MODELING_CODE).exists() else ""
-        return f"{_auto_class(folder)}.from_pretrained({str(checkpoint)!r}{trust})"
+        auto_class = "AutoModel" if spec is None else spec.auto_class
+        return f"{auto_class}.from_pretrained({str(checkpoint)!r}{trust})"
     again = resume_command(has_checkpoint=checkpoint is not None)
     return f"{remove_halt(folder)} && {again}" if (folder / HALT).exists() else again
-
-
-def _auto_class(folder: Path) -> str:
-    """Return the transformers class that loads the checkpoints of a run."""
-    spec = SPECS.get(str((read_json(folder / RESOLVED) or {}).get("task")))
-    return "AutoModel" if spec is None else spec.auto_class
 
 
 def resume_command(*, has_checkpoint: bool) -> str:
