@@ -53,6 +53,11 @@ KERNEL_MULTIPLE = 128
 OTHER_HEADS = ("SequenceClassification", "TokenClassification", "QuestionAnswering", "MultipleChoice")
 
 
+def multiple_on(device: torch.device) -> int:
+    """Return the number of tokens of which the length of a run must be a multiple."""
+    return KERNEL_MULTIPLE if device.type == "cuda" else 1
+
+
 class InferenceModel:
     """An encoder over packed runs and its masked-language-model head, without gradients.
 
@@ -70,23 +75,16 @@ class InferenceModel:
     ) -> None:
         settings = objective.model.config
         self.device, self.hidden_size = device, settings.hidden_size
-        self.max_length = int(settings.max_position_embeddings) - objective.backbone.first_position
-        self.num_rows = settings.vocab_size
-        self.multiple = KERNEL_MULTIPLE if device.type == "cuda" else 1
+        self.max_length, self.num_rows = objective.backbone.max_length, settings.vocab_size
+        self.multiple = multiple_on(device)
         self.kernels = f"{kernels}, attention {objective.backbone.attention}"
         self._objective, self._dtype = objective.to(device).eval(), dtype
 
     @torch.no_grad()
     def hidden(self, run: Run) -> Tensor:
         """Return the final hidden states [T, D] of a run; those of filler tokens are undefined."""
-        inputs = {
-            "input_ids": run.input_ids,
-            "position_ids": run.position_ids,
-            "cu_seqlens": run.cu_seqlens,
-            "max_seqlen": run.longest,
-        }
         with computing_in(self._dtype, self.device):
-            return self._objective.final_states(self._objective.encode(inputs))
+            return self._objective.final_states(self._objective.encode(run.inputs))
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:

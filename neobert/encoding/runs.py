@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,16 @@ class Run:
     def longest(self) -> int:
         """Length of the longest segment, filler included."""
         return max(*self.lengths, len(self.input_ids) - self.num_tokens)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Arguments of a model, by name."""
+        return {
+            "input_ids": self.input_ids,
+            "position_ids": self.position_ids,
+            "cu_seqlens": self.cu_seqlens,
+            "max_seqlen": self.longest,
+        }
 
     def to(self, device: torch.device) -> Run:
         """Copy to a device; from pinned memory, the host does not wait for the copy."""

@@ -89,6 +89,11 @@ class Backbone:
     identity: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def max_length(self) -> int:
+        """Longest sequence in tokens. RoBERTa's positions begin after the id of its padding token."""
+        return int(self.model.config.max_position_embeddings) - self.first_position
+
+    @property
     def units(self) -> list[nn.Module]:
         """Return the modules that FSDP2 shards as units (see `World.prepare`)."""
         return [*self.blocks, *self.ends]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neobert.encoding.model import KERNEL_MULTIPLE, computing_in, over_runs, run_config
+from neobert.encoding.model import computing_in, multiple_on, over_runs, run_config
 from neobert.encoding.runs import Run
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.export.saved_settings import refuse_other_settings
@@ -65,7 +65,12 @@ class HeadModel:
     @property
     def multiple(self) -> int:
         """The length of each run must be a multiple of this number of tokens."""
-        return KERNEL_MULTIPLE if self.device.type == "cuda" else 1
+        return multiple_on(self.device)
+
+    @property
+    def max_length(self) -> int:
+        """Longest sequence in tokens."""
+        return self.objective.backbone.max_length
 
     @torch.no_grad()
     def logits(self, run: Run, separator: int | None = None) -> Tensor:
@@ -73,13 +78,7 @@ class HeadModel:
 
         Tokens of a text after its first `separator` have type 1; None: all have type 0.
         """
-        inputs: dict[str, Any] = {
-            "input_ids": run.input_ids,
-            "position_ids": run.position_ids,
-            "attention_mask": None,
-            "cu_seqlens": run.cu_seqlens,
-            "max_seqlen": run.longest,
-        }
+        inputs = run.inputs | {"attention_mask": None}
         if separator is not None:
             inputs["token_type_ids"] = token_types(run.input_ids, run.position_ids, separator)
         with computing_in(self.dtype, self.device):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
@@ -21,7 +22,7 @@ from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
-from neobert.prediction.model import HeadModel
+from neobert.prediction.model import HeadModel, load_head_model
 from neobert.progress import OnProgress
 from neobert.runfiles.model_folder import CODE
 
@@ -86,3 +87,12 @@ def length_limit(requested: int | None, positions: int, folder: Path) -> int:
         message = f"max_length {requested} exceeds the {positions} positions of the model"
         raise ProjectError(CODE, message, f"pass {positions} or less", str(folder), EXIT_USAGE)
     return requested or positions
+
+
+def load_head(
+    folder: Path, auto_class: str, device: torch.device, dtype: torch.dtype, max_length: int | None
+) -> tuple[HeadModel, TextTokenizer]:
+    """Load a model with a head, and its tokenizer. Raises `ProjectError` for an unusable folder."""
+    model = load_head_model(folder, auto_class, device, dtype)
+    length = length_limit(max_length, model.max_length, folder)
+    return model, TextTokenizer.load(folder, length, model.settings.vocab_size)

@@ -53,6 +53,9 @@ FAMILIES = {
     "DeBERTa": lambda head, more: getattr(transformers, f"DebertaV2For{head}Classification")(
         transformers.DebertaV2Config(**SIZES, max_position_embeddings=32, initializer_range=0.1, **more)
     ),
+    "RoBERTa": lambda head, more: getattr(transformers, f"RobertaFor{head}Classification")(
+        transformers.RobertaConfig(**SIZES, max_position_embeddings=33, initializer_range=0.3, **more)
+    ),
     "ModernBERT": lambda head, more: getattr(transformers, f"ModernBertFor{head}Classification")(
         transformers.ModernBertConfig(
             **SIZES, max_position_embeddings=32, initializer_range=0.3, cls_token_id=2, sep_token_id=3,
@@ -73,7 +76,7 @@ def _one_thread_one_seed() -> None:
 @pytest.fixture
 def saved(tmp_path, tokenizer_dir):
     def save(model):
-        if hasattr(model, "classifier"):
+        if isinstance(getattr(model, "classifier", None), torch.nn.Linear):
             torch.nn.init.normal_(model.classifier.weight)
         write_hf_folder(model, read_tokenizer_files(tokenizer_dir), tmp_path / "model")
         return tmp_path / "model"

@@ -14,8 +14,8 @@ from neobert.encoding.tokens import TextTokenizer
 from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.model import HeadModel, load_head_model
-from neobert.prediction.predictor import Predictor, length_limit
+from neobert.prediction.model import HeadModel
+from neobert.prediction.predictor import Predictor, load_head
 from neobert.progress import OnProgress
 from neobert.tasks.classification.spec import SPEC
 
@@ -60,6 +60,4 @@ class TextPredictor(Predictor):
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> TextPredictor:
     """Load a classifier or regression model from a folder. Raises `ProjectError` for an unusable one."""
-    model = load_head_model(folder, SPEC.auto_class, device, dtype)
-    length = length_limit(max_length, int(model.settings.max_position_embeddings), folder)
-    return TextPredictor(model, TextTokenizer.load(folder, length, model.settings.vocab_size), folder)
+    return TextPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)

@@ -13,8 +13,8 @@ from neobert.encoding.runs import Tokens
 from neobert.encoding.tokens import TextTokenizer
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
-from neobert.prediction.model import HeadModel, load_head_model
-from neobert.prediction.predictor import Predictor, length_limit
+from neobert.prediction.model import HeadModel
+from neobert.prediction.predictor import Predictor, load_head
 from neobert.progress import OnProgress
 from neobert.tasks.token_classification.examples import split_between_words, words_of
 from neobert.tasks.token_classification.labels import SEPARATOR
@@ -83,6 +83,4 @@ class WordPredictor(Predictor):
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> WordPredictor:
     """Load a model of words from a folder. Raises `ProjectError` for an unusable one."""
-    model = load_head_model(folder, SPEC.auto_class, device, dtype)
-    length = length_limit(max_length, int(model.settings.max_position_embeddings), folder)
-    return WordPredictor(model, TextTokenizer.load(folder, length, model.settings.vocab_size), folder)
+    return WordPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)
