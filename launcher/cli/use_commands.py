@@ -79,8 +79,8 @@ def _predict(
 
     request = Request(
         folder=str(folder),
-        texts="",
-        output="",
+        texts=str(texts),
+        output="" if output is None else str(output),
         column=column,
         pair_column=pair_column,
         max_length=max_length,
@@ -89,7 +89,7 @@ def _predict(
         processes=processes,
         rows_per_shard=rows_per_shard,
     )
-    end(predict.run(request, texts, output, output_format))
+    end(predict.run(request, output_format))
 
 
 @app.command(

@@ -47,14 +47,19 @@ def run(request: Request, output_format: str) -> int:
     require_model_folder(folder)
     with texts_and_output(request.texts, request.output) as (texts, output):
         content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": output}
-        try:
-            report = ask(MODULE, content, doing="loading the model", hint=HINT)
-        except KeyboardInterrupt:
-            raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
+        report = ask_resumable(MODULE, content)
     if request.output is not None:
         deliver_report(report, output_format)
     warn_of_lost_text(report)
     return EXIT_OK
+
+
+def ask_resumable(module: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a job that the same command continues after Ctrl-C, and return its report."""
+    try:
+        return ask(module, content, doing="loading the model", hint=HINT)
+    except KeyboardInterrupt:
+        raise ProjectError("interrupted", STOPPED, CONTINUED, exit_code=EXIT_INTERRUPTED) from None
 
 
 def warn_of_lost_text(report: Mapping[str, Any]) -> None:

@@ -43,8 +43,6 @@ FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
 CONTINUED_RATE, CONTINUED_ROWS = 5e-4 * 768, 2048
 """Product for continued pretraining, and its rows per step (arXiv:2004.10964): falls with their root."""
-
-
 LONG_LINE = 50
 SMALL = 0.01
 
@@ -94,7 +92,7 @@ def content_of(request: Content) -> str:
     if request.weights is not None:
         refuse_other_weights(config, request.weights.folder)
         refuse_other_model(config, request.weights.folder)
-    kept = [each for each in entries if _matters(each, entries, request.device)]
+    kept = [each for each in entries if _matters(each, entries, config, request.device)]
     return f"# {printable(request.command)}\n{_yaml(kept, request.file.parent)}"
 
 
@@ -204,13 +202,13 @@ def _length_comment(request: Content, length: int) -> str:
     return f"tokens; about {percent(num_longer / len(request.lengths))} of the texts are longer"
 
 
-def _matters(entry: Entry, entries: Sequence[Entry], device: str) -> bool:
-    """Return whether the run without the entry would be another one, or none."""
+def _matters(entry: Entry, entries: Sequence[Entry], config: RunConfig, device: str) -> bool:
+    """Return whether the run, which has this config, would have another one, or none, without the entry."""
     others = [each for each in entries if each is not entry]
     if entry.key == "profile":
         return True
     try:
-        return to_dict(_resolved(others, device)) != to_dict(_resolved(entries, device))
+        return to_dict(_resolved(others, device)) != to_dict(config)
     except ConfigError:
         return True
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neobert.encoding.processes import in_processes
+from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
 from neobert.encoding.texts import Texts, open_texts
@@ -43,15 +43,12 @@ def _encode_all(request: Request, shards: Shards) -> dict[str, Any]:
     counts = shards.counts(first.num_shards)
     suffix = shards.output.suffix
     shards.merge(first.num_shards, partial(write_arrays, width=first.hidden_size, suffix=suffix))
-    seconds = max(share.seconds for share in shares)
     return {
         "output": str(shards.output),
         "embeddings": [counts.texts, first.hidden_size],
         **asdict(counts),
         **first.settings,
-        "processes": len(shares),
-        "seconds": round(seconds, 3),
-        "tokens_per_s": round(sum(share.tokens for share in shares) / seconds) if seconds else None,
+        **speed_of(shares),
     }
 
 

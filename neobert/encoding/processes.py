@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.progress import report_to_launcher
@@ -12,6 +12,26 @@ from neobert.worker_pool import worker_pool
 
 Request = TypeVar("Request")
 Share = TypeVar("Share")
+
+
+class HasSpeed(Protocol):
+    """Result of one process: tokens, and the seconds that they took."""
+
+    @property
+    def tokens(self) -> int: ...  # noqa: D102
+
+    @property
+    def seconds(self) -> float: ...  # noqa: D102
+
+
+def speed_of(shares: Sequence[HasSpeed]) -> dict[str, Any]:
+    """Return the number of processes, the time of the slowest, and their tokens per second, for a report."""
+    seconds = max(share.seconds for share in shares)
+    return {
+        "processes": len(shares),
+        "seconds": round(seconds, 3),
+        "tokens_per_s": round(sum(share.tokens for share in shares) / seconds) if seconds else None,
+    }
 
 
 def in_processes(

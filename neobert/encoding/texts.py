@@ -100,6 +100,13 @@ def _for_command(hint: str) -> str:
     return hint.replace(TRAIN_KEY, SPLIT_OPTION)
 
 
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield (number, line without its line end) of a text file."""
+    with opened(path) as handle:
+        for number, line in whole_lines(line_pieces(handle, path), path):
+            yield number, line.rstrip("\r\n")
+
+
 class _Lines:
     """Lines of a text file; an empty line is an empty text."""
 
@@ -107,9 +114,7 @@ class _Lines:
         self._path, self.label = path, str(path)
 
     def __iter__(self) -> Iterator[str]:
-        with opened(self._path) as handle:
-            for _, line in whole_lines(line_pieces(handle, self._path), self._path):
-                yield line.rstrip("\r\n")
+        return (line for _, line in lines_of(self._path))
 
     def known_count(self) -> int:
         """Count the lines, including a last line without a line end."""

@@ -10,7 +10,6 @@ from typing import Any
 from neobert.config import from_dict
 from neobert.config.text_formats import READABLE, kind_of
 from neobert.config.text_formats import TEXT as TEXT_KIND
-from neobert.data.sources.lines import line_pieces, whole_lines
 from neobert.data.sources.rows import (
     CANDIDATES,
     TEXT,
@@ -20,8 +19,8 @@ from neobert.data.sources.rows import (
     choose_column,
     text_of,
 )
-from neobert.data.sources.text_files import opened, read_table
-from neobert.encoding.texts import whole_digest
+from neobert.data.sources.text_files import read_table
+from neobert.encoding.texts import lines_of, whole_digest
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import RESOLVED
@@ -63,7 +62,7 @@ class Inputs:
 
     def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if kind_of(self.path) == TEXT_KIND:
-            return _lines(self.path)
+            return ((f"{self.path}:{number}", {TEXT: line}) for number, line in lines_of(self.path))
         return read_table(self.path, RowFormat((), tsv_quotes=False))
 
 
@@ -125,9 +124,3 @@ def _text_of(field: Field, value: object, column: str, place: str) -> str:
 
 def _unusable(path: Path, message: str, hint: str) -> ProjectError:
     return ProjectError("predict-texts", message, hint, str(path), EXIT_USAGE)
-
-
-def _lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with opened(path) as handle:
-        for number, line in whole_lines(line_pieces(handle, path), path):
-            yield f"{path}:{number}", {TEXT: line.rstrip("\r\n")}

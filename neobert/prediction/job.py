@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from neobert.encoding.processes import in_processes
+from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.shards import Shards
 from neobert.prediction.inputs import Inputs, open_inputs
 from neobert.prediction.kinds import Prediction, task_of_model
@@ -45,14 +45,11 @@ def run(request: Request) -> dict[str, Any]:
         first = shares[0]
         counts = shards.counts(first.num_shards)
         shards.merge(first.num_shards, partial(write_rows, inputs=inputs, suffix=shards.output.suffix))
-    seconds = max(share.seconds for share in shares)
     return {
         "output": request.output,
         **asdict(counts),
         **first.settings,
-        "processes": len(shares),
-        "seconds": round(seconds, 3),
-        "tokens_per_s": round(sum(share.tokens for share in shares) / seconds) if seconds else None,
+        **speed_of(shares),
     }
 
 
