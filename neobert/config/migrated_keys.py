@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path as FilePath
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from neobert.config.keys import all_keys
 from neobert.config.nodes import Path, Scalar
-from neobert.config.schema.model import Architecture
 
 ANY_BATCH = "rows per device are trainer.per_device_train_batch_size, rows per step trainer.global_batch_size"
 NO_SUCH = "`neobert-launch explain NAME` searches the keys; if none fits, remove the line"
@@ -36,7 +35,7 @@ def table() -> Mapping[str, Mapping[str, str]]:
     import tomllib  # only files with other keys need it
 
     text = FilePath(__file__).with_suffix(".toml").read_text("utf-8")
-    parts = tomllib.loads(text.replace("{encoders}", ", ".join(("neobert", *get_args(Architecture)))))
+    parts = tomllib.loads(text)
     return {
         part: {name: text for text, names in lines.items() for name in names.split()}
         for part, lines in parts.items()

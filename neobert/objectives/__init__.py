@@ -1,6 +1,6 @@
 """Training objectives: modules of model and loss that map a microbatch to a summed loss."""
 
-from neobert.objectives.build import build_objective
+from neobert.objectives.build import token_objective_for
 from neobert.objectives.objective import Objective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
 from neobert.objectives.tokens import TokenObjective, check_labels
@@ -9,7 +9,7 @@ __all__ = [
     "Objective",
     "StepKernels",
     "TokenObjective",
-    "build_objective",
     "check_labels",
     "resolve_step_kernels",
+    "token_objective_for",
 ]

@@ -1,11 +1,10 @@
-"""Construction of the objective of masked tokens."""
+"""Construction of the objective of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from typing import Any
 
-from neobert.config.schedules import masking_rates
+from neobert.config.schedules import MaskingRates
 from neobert.config.schema import RunConfig
 from neobert.families.backbone import Backbone
 from neobert.families.table import longest_row
@@ -13,17 +12,26 @@ from neobert.objectives.objective import target_capacity
 from neobert.objectives.tokens import TokenObjective
 
 
-def build_objective(config: RunConfig, backbone: Backbone, device_type: str) -> TokenObjective:
-    """Build the cross-entropy of masked tokens with the model's kernels."""
-    trainer, rates = config.trainer, masking_rates(config.datacollator)
+def token_objective_for(
+    config: RunConfig, backbone: Backbone, device_type: str, rates: MaskingRates, *, targets_only: bool
+) -> TokenObjective:
+    """Build the cross-entropy of tokens with the model's kernels.
+
+    `rates` are the targets per token in training and in evaluations, which give the static shapes;
+    `targets_only` as in `TokenObjective`.
+    """
+    trainer = config.trainer
     capacity = _capacity(config, device_type, trainer.per_device_train_batch_size, rates.training)
     eval_capacity = _capacity(config, device_type, trainer.per_device_eval_batch_size, rates.evaluation)
-    build: Callable[..., TokenObjective] = partial(
-        TokenObjective, targets_only=trainer.masked_logits_only_loss
-    )
+    sizes: dict[str, Any] = {
+        "capacity": capacity,
+        "eval_capacity": eval_capacity,
+        "z_loss": trainer.z_loss,
+    }
     if backbone.token_objective is not None and capacity is not None:
-        build = backbone.token_objective
-    return build(backbone, capacity=capacity, eval_capacity=eval_capacity, z_loss=trainer.z_loss)
+        built: TokenObjective = backbone.token_objective(backbone, **sizes)
+        return built
+    return TokenObjective(backbone, targets_only, **sizes)
 
 
 def _capacity(config: RunConfig, device_type: str, rows: int, probability: float) -> int | None:

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.windows import Cursor
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import build_backbone
 from neobert.families.table import longest_row, shape_of
-from neobert.objectives import build_objective
+from neobert.objectives import token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.parallel import World
 from neobert.plan.vocabulary import vocabulary_rows
@@ -49,7 +50,8 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
     backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
     world.recipe.convert(backbone.model)
-    objective = build_objective(config, backbone, world.device.type)
+    rates = masking_rates(config.datacollator)
+    objective = token_objective_for(config, backbone, world.device.type, rates, targets_only=True)
     compile_objective(config, objective)
     objective.to(world.device).eval()
     spec = shape.attention

@@ -45,4 +45,5 @@ class Metric:
 
 LOSS = Metric(EVAL_LOSS, is_higher_better=False)
 ACCURACY = Metric("eval/accuracy", is_higher_better=True, is_share=True)
+PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 """Metrics of several tasks."""

@@ -78,6 +78,11 @@ class Head(NamedTuple):
         return self.scored_share * (num_tokens / document_tokens if self.is_per_document else num_tokens)
 
 
+def next_token_head(_config: RunConfig, shape: ModelShape) -> Head:
+    """Return the size of a head of next tokens: vocabulary logits of every token."""
+    return Head(shape.parameters.decoder, shape.decoder_products, shape.vocab_size, 1.0)
+
+
 class Labels(NamedTuple):
     """Labels that the data contains.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from neobert.tasks.causal.section import CAUSAL
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.pretraining.section import PRETRAINING
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 TASKS: dict[str, TaskKeys[Any]] = {
-    task.name: task for task in (PRETRAINING, CLASSIFICATION, TOKEN_CLASSIFICATION)
+    task.name: task for task in (PRETRAINING, CLASSIFICATION, TOKEN_CLASSIFICATION, CAUSAL)
 }

@@ -83,7 +83,7 @@ def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
             "contrastive",
             "not supported yet: train a checkpoint of task: pretrain with sentence-transfo",
         ),
-        ("task", "causal_lm", "not supported yet: only encoders are trained here (neobert, bert, modern"),
+        ("task", "causal_lm", "write causal"),
         ("optimizer.name", "decoupled_adamw", "divide optimizer.weight_decay by optimizer.lr"),
         ("trainer.max_steps", -1, "optimizer steps"),
         ("trainer.mixed_precision", 1, ""),

@@ -14,7 +14,10 @@ from neobert.tasks.table import TASKS
 ROOT = Path(__file__).parents[2]
 FOLDERS = [task.package.rpartition(".")[2] for task in TASKS.values()]
 NAME = "|".join(TASKS)
-NAMED = re.compile(rf"(?:{NAME})(?:\.\w+)?|.*\btask(?::| to| is)? (?:{NAME})\b.*", re.DOTALL)
+TERMS = {"causal"}
+"""Names of tasks that are also terms of the field: the direction of attention."""
+ALONE = "|".join(TASKS.keys() - TERMS)
+NAMED = re.compile(rf"(?:{ALONE})(?:\.\w+)?|(?:{NAME})\.\w+|.*\btask(?::| to| is)? (?:{NAME})\b.*", re.DOTALL)
 IMPORTED = re.compile(rf"neobert\.tasks\.(?:{'|'.join(FOLDERS)})\b.*")
 ALLOWED = {
     "neobert/evaluation/glue/settings.py": "GLUE is made of runs of one task",

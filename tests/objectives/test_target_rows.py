@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import from_dict
+from neobert.config.schedules import masking_rates
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives.build import build_objective
+from neobert.objectives.build import token_objective_for
 from neobert.objectives.objective import MULTIPLE, rows_for, target_capacity
 
 TOKENS = st.integers(1, 300_000)
@@ -46,7 +47,8 @@ def test_training_and_evaluation_have_room_for_their_own_rates():
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = from_dict({"datacollator": rates, "model": shape | {"intermediate_size": 24}})
     model = NeoBERTLMHead(build_model_config(config.model, 128, 0, "sdpa"))
-    objective = build_objective(config, backbone_of(model), "cuda")
+    rates = masking_rates(config.datacollator)
+    objective = token_objective_for(config, backbone_of(model), "cuda", rates, targets_only=True)
     tokens = config.trainer.per_device_train_batch_size * config.dataset.max_seq_length
     assert objective.capacity == target_capacity(tokens, 0.4)
     assert objective.eval_capacity == target_capacity(tokens, 0.1)

@@ -13,12 +13,10 @@ from neobert.data.batches.targets import IGNORED
 from neobert.families.neobert.spec import NEOBERT, read_shape
 from neobert.families.table import FAMILIES
 from neobert.objectives import TokenObjective
-from neobert.tasks.pretraining.task import PretrainingData
-from neobert.tasks.specs import SPECS
-from neobert.tasks.table import TASKS
+from neobert.tasks.next_tokens import NextTokens
+from neobert.tasks.token_task import TokenData
 from tests.merged_documents import two_merged
 from tests.rehearsal import toy_decoder
-from tests.rehearsal.toy_causal import examples as toy_causal
 
 PADDED = {"datacollator": {"pack_sequences": False}}
 LEARNED = {"model": {"rope": False}}
@@ -34,13 +32,13 @@ def test_a_sound_model_passes(rehearsal, sections):
 
 
 def positions_that_run_on(monkeypatch):
-    inputs = PretrainingData.inputs
+    inputs = TokenData.inputs
 
     def running_on(self, batch, device):
         given = inputs(self, batch, device)
         return given | {"position_ids": torch.arange(given["input_ids"].numel()) % 32}
 
-    monkeypatch.setattr(PretrainingData, "inputs", running_on)
+    monkeypatch.setattr(TokenData, "inputs", running_on)
 
 
 def look_back_only(monkeypatch):
@@ -76,13 +74,6 @@ def test_a_fault_of_an_encoder_is_named(rehearsal, monkeypatch, fault, sections,
 @pytest.fixture
 def causal(rehearsal, monkeypatch):
     """Rehearse a causal task over a causal model."""
-    spec = replace(
-        SPECS["pretrain"],
-        keys=replace(TASKS["pretrain"], package="tests.rehearsal.toy_causal"),
-        auto_class="AutoModelForCausalLM",
-        predicts="next",
-    )
-    monkeypatch.setitem(SPECS, "pretrain", spec)
     family = NEOBERT._replace(
         module="tests.rehearsal.toy_decoder",
         read_shape=lambda section, *sizes: replace(
@@ -90,7 +81,7 @@ def causal(rehearsal, monkeypatch):
         ),
     )
     monkeypatch.setitem(FAMILIES, "neobert", family)
-    return lambda: rehearsal(model={"kernel_backend": "torch", "num_attention_heads": 4})
+    return lambda: rehearsal(task="causal", model={"kernel_backend": "torch", "num_attention_heads": 4})
 
 
 def test_a_sound_causal_task_passes(causal):
@@ -145,13 +136,13 @@ def labels_of_another_document(_ids, labels):
 
 @pytest.mark.parametrize("fault", [no_shift, shift_twice, labels_of_another_document])
 def test_labels_of_the_rule_that_are_not_the_next_tokens(causal, monkeypatch, fault):
-    targets = toy_causal.NextToken.targets
+    targets = NextTokens.targets
 
     def faulty(self, segments, **of_run):
         found = targets(self, segments, **of_run)
         return replace(found, labels=fault(found.input_ids, found.labels))
 
-    monkeypatch.setattr(toy_causal.NextToken, "targets", faulty)
+    monkeypatch.setattr(NextTokens, "targets", faulty)
     assert causal().message("TSK006").startswith("shift: the targets in a text have the next token")
 
 

@@ -16,7 +16,7 @@ from neobert.families.neobert import build as family
 from neobert.objectives.tokens import TokenObjective
 from neobert.parallel import world
 from neobert.rehearsal import observers
-from neobert.tasks.pretraining import task as pretraining
+from neobert.tasks.token_task import TokenData
 from neobert.training.checkpoint import restore, save
 from neobert.training.loop import assembly, steps
 from profiles.registry import resolve_run
@@ -216,7 +216,7 @@ def test_one_very_long_document_is_met_before_the_first_step(
 def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
     """A library that reads the mask, and not the boundaries, lets every document hear the others."""
     has_mask = observers.has_mask_with_packing
-    inputs = pretraining.PretrainingData.inputs
+    inputs = TokenData.inputs
     masked = []
 
     def with_mask(self, batch, device):
@@ -230,7 +230,7 @@ def test_a_mask_beside_packed_documents(rehearsal, monkeypatch):
         finally:
             masked.clear()
 
-    monkeypatch.setattr(pretraining.PretrainingData, "inputs", with_mask)
+    monkeypatch.setattr(TokenData, "inputs", with_mask)
     monkeypatch.setattr(observers, "has_mask_with_packing", look)
     found = rehearsal()
     _, checks = judge_rehearsal(resolve_run("cpu-demo"), found.facts, (Level.STATIC,))

@@ -23,7 +23,7 @@ from neobert.objectives.objective import most_targets
 from neobert.rehearsal.measurements import recording_products, recording_reads, train_eval_overlap
 from neobert.rehearsal.script import script_for, stand_ins
 from neobert.rehearsal.trials import adversarial_lengths, full_of_text, thinned
-from neobert.tasks.pretraining.task import with_most_targets
+from neobert.tasks.token_task import with_most_targets
 
 CONFIG = RunConfig()
 RATES = masking_rates(CONFIG.datacollator)

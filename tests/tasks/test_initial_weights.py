@@ -12,17 +12,18 @@ from neobert.objectives import TokenObjective
 from neobert.parallel import World
 from neobert.precision.fp32 import FP32
 from neobert.tasks.pretraining import task as pretraining
-from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.rank_data import task_over
+from neobert.tasks.token_metrics import TokenMetrics
+from neobert.tasks.token_task import TokenData
 from neobert.training.prepare_model import prepare_model
 
 
 def build(config, prepared, world, backbone, *, on_sign):
     return task_over(
         backbone,
-        pretraining.PretrainingData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        TokenData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
         objective=TokenObjective(backbone, targets_only=True),
-        metrics=lambda: MaskedTokenMetrics(world.device),
+        metrics=lambda: TokenMetrics(world.device),
         worst_case=lambda batch, **_: batch,
         probe=lambda *_: iter(()),
         targets_per_token=0.2,

@@ -13,8 +13,8 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
-from neobert.tasks.pretraining.task import PretrainingData
 from neobert.tasks.rank_data import describe, segment_lengths
+from neobert.tasks.token_task import TokenData
 from neobert.tasks.weights import vocabulary_rows
 
 VOCAB = 256
@@ -44,7 +44,8 @@ def batch(lengths, num_targets, *, is_packed=True):
 def data(**trainer):
     config = from_dict({"trainer": trainer})
     world = SimpleNamespace(rank=0, size=1)
-    return PretrainingData(config, SimpleNamespace(), world, VOCAB), config
+    targets_only = config.trainer.masked_logits_only_loss
+    return TokenData(config, SimpleNamespace(), world, VOCAB, targets_only=targets_only), config
 
 
 @pytest.mark.parametrize("is_packed", [True, False])
@@ -55,9 +56,9 @@ def test_padding_earns_no_flops(is_packed):
 @pytest.mark.parametrize("masked_only", [True, False])
 def test_flops_are_the_plans_where_its_assumptions_hold(masked_only):
     """For equal segments, and the configured share of targets, both count the same."""
-    pretraining, config = data(masked_logits_only_loss=masked_only)
+    of_rank, config = data(masked_logits_only_loss=masked_only)
     predicted = flops_per_token(config, shape_of(config, VOCAB), segment=10) * 40
-    assert pretraining.flops(batch([10] * 4, num_targets=8)) == pytest.approx(predicted)
+    assert of_rank.flops(batch([10] * 4, num_targets=8)) == pytest.approx(predicted)
 
 
 def test_a_batch_is_found_again_by_its_samples():

@@ -32,10 +32,10 @@ from neobert.probes.loss import loss_answers
 from neobert.rehearsal.trials import full_of_text
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.task import with_every_label
-from neobert.tasks.pretraining.task import with_most_targets
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.probe import tagger_answers
+from neobert.tasks.token_task import with_most_targets
 from tests.merged_documents import two_merged
 from validators.known_answers import LIMITS
 

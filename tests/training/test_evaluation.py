@@ -12,8 +12,8 @@ import torch
 from neobert.config.schema import RunConfig
 from neobert.objectives.tokens import Score
 from neobert.runfiles.phases import PhaseTracker
-from neobert.tasks.pretraining.metrics import MaskedTokenMetrics, perplexity
 from neobert.tasks.pretraining.spec import PRETRAINING
+from neobert.tasks.token_metrics import TokenMetrics, perplexity
 from neobert.training.loop.steps import evaluate
 from neobert.training.state.train_state import TrainState
 from neobert.training.state.trainer import Trainer
@@ -48,7 +48,7 @@ def trainer_over(batches) -> Trainer:
         task=SimpleNamespace(
             evaluation=lambda: scored,
             objective=Scores(),
-            metrics=lambda: MaskedTokenMetrics(alone.device),
+            metrics=lambda: TokenMetrics(alone.device),
             inputs=lambda batch, _: dict(zip(("loss_sum", "num_correct"), batch.inputs, strict=True)),
         ),
     )

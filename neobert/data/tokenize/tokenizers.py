@@ -77,6 +77,13 @@ class TokenizerBundle:
         return int(number)
 
     @property
+    def end_id(self) -> int:
+        """Id of the token that ends a text, for tasks that declare the role eos_token."""
+        number = self.ids_of_roles()["eos_token_id"]
+        assert number is not None, "TaskSpec.roles has eos_token"
+        return number
+
+    @property
     def types_pairs(self) -> bool:
         """Return whether the second text of a pair has tokens of type 1, for a model that has types."""
         backend, name = self.tokenizer.backend_tokenizer, "token_type_ids"
@@ -86,12 +93,15 @@ class TokenizerBundle:
     def ids_of_roles(self) -> dict[str, int | None]:
         """Return the ids of special tokens, by their names in a model's config.
 
-        An encoder's first and last tokens are also its beginning and end of a text.
+        The first and last token of an encoder's texts are its beginning and end if it names no others. An end
+        that also pads is only the end: the embedding of a padding token is not trained.
         """
         roles = ("pad", "cls", "sep", "bos", "eos", "mask")
         ids = {role: getattr(self.tokenizer, f"{role}_token_id") for role in roles}
-        for role, first in (("bos", "cls"), ("eos", "sep")):
-            ids[role] = ids[role] if ids[first] is None else ids[first]
+        for role, of_encoder in (("bos", "cls"), ("eos", "sep")):
+            ids[role] = ids[of_encoder] if ids[role] is None else ids[role]
+        if ids["pad"] == ids["eos"]:
+            ids["pad"] = None
         return {f"{role}_token_id": number for role, number in ids.items()}
 
     def summary(self) -> dict[str, Any]:
@@ -145,7 +155,7 @@ def open_tokenizer(
     _recognize_roles(tokenizer)
     if config.allow_special_token_rewrite:
         _add_roles(tokenizer)
-    if missing := [role for role in roles if getattr(tokenizer, role) is None]:
+    if missing := [role for role in roles if not _has(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
         raise ProjectError(
             "TOK002",
@@ -155,6 +165,12 @@ def open_tokenizer(
             place,
         )
     return tokenizer
+
+
+def _has(tokenizer: PreTrainedTokenizerFast, role: str) -> bool:
+    """Return whether a tokenizer has a special token; in that of an encoder, the separator ends a text."""
+    names = (role, "sep_token") if role == "eos_token" else (role,)
+    return any(getattr(tokenizer, name) is not None for name in names)
 
 
 def _place_of(config: TokenizerConfig) -> str:

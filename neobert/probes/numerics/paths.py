@@ -17,12 +17,13 @@ import torch
 from torch import Tensor
 
 from neobert.config import replace
+from neobert.config.schedules import masking_rates
 from neobert.config.schema import RunConfig
 from neobert.families.neobert.build import backbone_of
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.model import NeoBERTLMHead, build_model_config
-from neobert.objectives import StepKernels, TokenObjective, build_objective
+from neobert.objectives import StepKernels, TokenObjective, token_objective_for
 from neobert.objectives.compile import compile_objective
 from neobert.probes.attention import draw_weights
 from neobert.probes.numerics.leak_batch import PAD_ID, LeakBatch
@@ -129,7 +130,9 @@ def build_path(
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
-    objective = build_objective(variant, backbone_of(model.to(device), kernels), device.type)
+    backbone = backbone_of(model.to(device), kernels)
+    rates, targets_only = masking_rates(config.datacollator), config.trainer.masked_logits_only_loss
+    objective = token_objective_for(variant, backbone, device.type, rates, targets_only=targets_only)
     compile_objective(variant, objective)
     return Path(config, kernels, objective, is_compiled, device, dtype)
 

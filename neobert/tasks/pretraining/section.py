@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from neobert.tasks.keys import TaskKeys
-from neobert.tasks.metric import ACCURACY, LOSS, Metric
+from neobert.tasks.metric import ACCURACY, LOSS, PERPLEXITY
 
 ACCURACY_OF_WORDS = replace(
     ACCURACY,
@@ -13,7 +13,6 @@ ACCURACY_OF_WORDS = replace(
     "input and output embeddings are tied predicts its input before it has learned anything: accuracy falls "
     "before it rises.",
 )
-PERPLEXITY = Metric("eval/perplexity", is_higher_better=False)
 
 PRETRAINING: TaskKeys[None] = TaskKeys(
     name="pretrain", package="neobert.tasks.pretraining", metrics=(LOSS, ACCURACY_OF_WORDS, PERPLEXITY)

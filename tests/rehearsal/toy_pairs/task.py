@@ -14,8 +14,8 @@ from neobert.model.heads import pool
 from neobert.objectives.labelled import LabelledObjective
 from neobert.objectives.objective import Objective
 from neobert.objectives.tokens import Score
-from neobert.tasks.pretraining.metrics import MaskedTokenMetrics
 from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.token_metrics import TokenMetrics
 
 
 def are_candidates(groups):
@@ -68,7 +68,7 @@ def build(config, prepared, world, backbone, *, on_sign=lambda: None):
         backbone,
         PairsData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
         objective=PairsObjective(backbone),
-        metrics=partial(MaskedTokenMetrics, world.device),
+        metrics=partial(TokenMetrics, world.device),
         worst_case=with_every_target,
         targets_per_token=0.05,
     )

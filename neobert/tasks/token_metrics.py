@@ -1,4 +1,4 @@
-"""Loss, accuracy and perplexity of the masked tokens."""
+"""Loss, accuracy and perplexity of predicted tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from neobert.parallel import World
 from neobert.training.loop.task import Batch
 
 
-class MaskedTokenMetrics:
+class TokenMetrics:
     """Sums over the targets of an evaluation, kept on the device to avoid synchronization."""
 
     def __init__(self, device: torch.device) -> None:

@@ -1,0 +1,1 @@
+"""Pretraining of causal models: every token of a document is predicted from those before it."""

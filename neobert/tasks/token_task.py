@@ -1,0 +1,103 @@
+"""Tasks whose targets are tokens of the vocabulary: objective, metrics and data of a rank."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from neobert.config.schedules import MaskingRates
+from neobert.config.schema import RunConfig
+from neobert.data.batches.document_stream import DocumentStream
+from neobert.data.batches.streams import Microbatch, describe_loader
+from neobert.data.batches.targets import IGNORED
+from neobert.data.store.prepare import PreparedData
+from neobert.families.backbone import Backbone
+from neobert.objectives import Objective, check_labels, token_objective_for
+from neobert.objectives.objective import most_targets
+from neobert.parallel import World
+from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.tasks.token_metrics import TokenMetrics
+from neobert.training.loop.task import Guesser, Task
+
+log = logging.getLogger(__name__)
+
+
+def token_task(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    backbone: Backbone,
+    rates: MaskingRates,
+    *,
+    on_sign: Callable[[], None],
+    targets_only: bool = True,
+    guesser: Guesser | None = None,
+) -> Task:
+    """Build objective, metrics and data of a run.
+
+    Args:
+        rates: targets per token in training and in evaluations; the most, if their number varies.
+        on_sign: called while waiting for data.
+        targets_only: the head runs on the targets only, and not on every token.
+        guesser: masked texts at which the model guesses after each evaluation.
+    """
+    if prepared.eval is None:
+        log.warning("no evaluation: the text has no evaluation split, and no documents are held out")
+    is_stream = isinstance(prepared.train, DocumentStream)
+    log.info("data loader: %s", describe_loader(config.dataset, is_stream=is_stream))
+    objective = token_objective_for(config, backbone, world.device.type, rates, targets_only=targets_only)
+    vocab_size = backbone.model.config.vocab_size
+    return task_over(
+        backbone,
+        TokenData(config, prepared, world, vocab_size, on_sign, targets_only=targets_only),
+        objective=objective,
+        metrics=partial(TokenMetrics, world.device),
+        worst_case=partial(with_most_targets, objective, rates),
+        targets_per_token=rates.training,
+        guesser=guesser,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenData(RankData):
+    """Microbatches of one rank, with their inputs and FLOPs.
+
+    Attributes:
+        targets_only: the head runs on the targets only.
+    """
+
+    targets_only: bool = True
+
+    def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
+        """Return the arguments of the objective. Raises `IndexError` for a label outside the vocabulary."""
+        check_labels(batch.labels, self.vocab_size)
+        return RankData.inputs(self, batch, device)
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
+        decoded = batch.num_targets if self.targets_only else batch.num_tokens
+        blocks = self.shape.block_flops(segment_lengths(batch).tolist())
+        return blocks + 6 * self.shape.decoder_products * decoded
+
+
+def with_most_targets(
+    objective: Objective, rates: MaskingRates, batch: Microbatch, *, is_training: bool
+) -> Microbatch:
+    """Return the microbatch with the maximum number of targets, for the worst case of time and memory.
+
+    That is the decoder's capacity, or without one the most targets of the rates. The targets are
+    spread evenly over the microbatch, as the decoder gathers them from all positions.
+    """
+    ids = batch.input_ids.flatten()
+    capacity = objective.capacity if is_training else objective.eval_capacity
+    probability = rates.training if is_training else rates.evaluation
+    labels = torch.full_like(ids, IGNORED)
+    places = torch.linspace(0, ids.numel() - 1, capacity or most_targets(ids.numel(), probability)).long()
+    labels[places] = ids[places]
+    num_targets = int((labels != IGNORED).sum())
+    return replace(batch, labels=labels.reshape(batch.input_ids.shape), num_targets=num_targets)
