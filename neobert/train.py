@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import sys
+import time
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +31,11 @@ log = logging.getLogger("neobert.train")
 USAGE = "usage: python -m neobert.train RUN_DIR/resolved.json [--again]"
 AGAIN = "--again"
 
+# A process that used a GPU can take seconds to die, and its connections close before. Without this wait,
+# torchrun sees first the rank that lost a connection, and never reports the rank that was killed.
+LOST_RANK_S = 3.0
+CLOSED = ("Connection closed by peer", "Connection reset by peer")
+
 
 def main(arguments: list[str]) -> int:
     """Train the run of a resolved config; return an exit code (see `docs/recovery.md`)."""
@@ -42,6 +48,8 @@ def main(arguments: list[str]) -> int:
         return report(error)
     except Exception as error:
         log.exception("training failed")
+        if lost_connection(error):
+            time.sleep(LOST_RANK_S)
         return report(unexpected(error, Path(arguments[0]).parent))
 
 
@@ -118,6 +126,11 @@ def unexpected(error: Exception, run_dir: Path) -> ProjectError:
         hint = "lower trainer.per_device_train_batch_size and raise trainer.gradient_accumulation_steps"
     message = f"training failed: {type(error).__name__}: {error}".splitlines()[0]
     return ProjectError("TRN001", message, hint, exit_code=EXIT_TRAINING_FAILED)
+
+
+def lost_connection(error: Exception) -> bool:
+    """Return whether the error says that another rank is gone (Gloo has no type of error for this)."""
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in CLOSED)
 
 
 def _resume_hint(run_dir: Path) -> str:

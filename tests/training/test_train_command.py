@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from neobert.errors import ERROR_FILE_ENV, read_error_file
+from neobert import train
+from neobert.errors import ERROR_FILE_ENV, EXIT_TRAINING_FAILED, read_error_file
 from neobert.train import unexpected
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
@@ -144,3 +145,17 @@ def edit(run_dir, key, value):
     path = run_dir / "resolved.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(content | {key: value}), encoding="utf-8")
+
+
+def test_a_rank_that_lost_its_connection_lets_the_lost_rank_be_reported_first(tmp_path, monkeypatch):
+    left, waits = tmp_path / "error.json", []
+
+    def lose_the_other_rank(*_):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1428")
+
+    monkeypatch.setenv(ERROR_FILE_ENV, str(left))
+    monkeypatch.setattr(train, "train", lose_the_other_rank)
+    monkeypatch.setattr(train.time, "sleep", lambda seconds: waits.append((seconds, left.exists())))
+    assert train.main([str(tmp_path / "resolved.json")]) == EXIT_TRAINING_FAILED
+    assert waits == [(train.LOST_RANK_S, False)]
+    assert "Connection closed" in read_error_file(left).message
