@@ -25,8 +25,28 @@ SMALL = {
         **BERT,
     },
 }
-"""One for each file under `neobert/families/hf/architectures`; without `max_position_embeddings`."""
+"""One for each encoder under `neobert/families/hf/architectures`; without `max_position_embeddings`."""
 PACKED = [name for name in SMALL if name not in ("mpnet", "deberta-v2")]
+
+OF_LLAMA_3 = {
+    "factor": 32.0,
+    "high_freq_factor": 4.0,
+    "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 64,
+    "rope_type": "llama3",
+}
+DECODERS = {
+    "llama": {"num_key_value_heads": 2, "rope_theta": 500_000.0, "rope_scaling": OF_LLAMA_3, **BERT},
+    "qwen2": {
+        "num_key_value_heads": 2,
+        "use_sliding_window": False,
+        "sliding_window": WINDOW,
+        "max_window_layers": 1,
+        "tie_word_embeddings": True,
+        **BERT,
+    },
+}
+"""Small causal models with the structure of released ones."""
 
 BASE = {
     "hidden_size": 768,

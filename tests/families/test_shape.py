@@ -21,13 +21,14 @@ from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
-from tests.families.layouts import PACKED, RELEASED, SMALL
+from tests.families.layouts import DECODERS, PACKED, RELEASED, SMALL
 
 torch = pytest.importorskip("torch")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402  only where torch is
-from transformers import AutoConfig, AutoModelForMaskedLM, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM  # noqa: E402
 
+SMALL_OF = SMALL | DECODERS
 VOCAB_SIZE, ROWS, LENGTH = 256, 3, 48
 IDS = {f"{role}_token_id": 0 for role in ("pad", "bos", "eos", "cls", "sep")}
 SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 96}
@@ -46,7 +47,8 @@ def described(folder, **values):
 
 def real(attention="sdpa", **values):
     config = AutoConfig.for_model(**{"vocab_size": VOCAB_SIZE, **IDS, **values})
-    return AutoModelForMaskedLM.from_config(config, attn_implementation=attention).train()
+    auto_class = AutoModelForCausalLM if values["model_type"] in DECODERS else AutoModelForMaskedLM
+    return auto_class.from_config(config, attn_implementation=attention).train()
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,9 @@ def real(attention="sdpa", **values):
         {"model_type": "bert", "max_position_embeddings": 77},
         {"model_type": "bert", "type_vocab_size": 5, "tie_word_embeddings": False, **SIZES},
         *({"model_type": name, "tie_word_embeddings": False, **SMALL[name]} for name in SMALL),
+        *({"model_type": name, **DECODERS[name]} for name in DECODERS),
+        *({"model_type": name, "tie_word_embeddings": False} for name in DECODERS),
+        {"model_type": "llama", "attention_bias": True, "mlp_bias": True, "head_dim": 16, **SIZES},
         {"model_type": "modernbert", "tie_word_embeddings": False, "decoder_bias": False, **SIZES},
         {"model_type": "modernbert", "norm_bias": True, "attention_bias": True, "mlp_bias": True, **SIZES},
         {"model_type": "modernbert", "classifier_bias": True, "global_attn_every_n_layers": 2, **SIZES},
@@ -75,16 +80,17 @@ def test_every_parameter_of_a_transformers_model_is_counted(tmp_path, values):
     assert shape.max_positions == positions["max_position_embeddings"] - (2 if is_after_padding else 0)
 
 
-@pytest.mark.parametrize("architecture", SMALL)
+@pytest.mark.parametrize("architecture", [*SMALL, *DECODERS])
 def test_flops_are_those_that_torch_counts(tmp_path, architecture):
-    values = {"model_type": architecture, "max_position_embeddings": LENGTH + 2, **SMALL[architecture]}
-    values |= {"layer_types": ["full_attention"] * 3} if architecture == "modernbert" else {}
+    """torch counts every pair: also those of later tokens, and those outside a window."""
+    values = {"model_type": architecture, "max_position_embeddings": LENGTH + 2, **SMALL_OF[architecture]}
     model = real("eager", **values)  # torch does not count the SDPA of a CPU
     ids = torch.randint(VOCAB_SIZE, (ROWS, LENGTH))
     counter = FlopCounterMode(display=False)
     with counter:
         model(input_ids=ids).logits.float().sum().backward()
     shape = shape_of(described(tmp_path, **values), VOCAB_SIZE)
+    shape = replace(shape, attention=replace(shape.attention, direction="bidirectional", window=None))
     expected = shape.block_flops([LENGTH] * ROWS) + 6 * shape.decoder_products * ROWS * LENGTH
     if architecture == "deberta-v2":
         # Once per microbatch, and not counted: queries and keys of the 16 positions.
@@ -154,19 +160,21 @@ def of_depth(architecture, depth):
         return {"dim": 64, "n_heads": 2, "hidden_dim": 96, "n_layers": depth, "attention_dropout": 0.0}
     without = {"attention_probs_dropout_prob": 0.0, "embedding_size": 64}
     own = {"eurobert": {"num_attention_heads": 4}, "modernbert": {}}.get(architecture, without)
+    own = {} if architecture in DECODERS else own
     return SIZES | {"num_hidden_layers": depth} | own
 
 
 @pytest.mark.parametrize("precision", ["no", "bf16"])
 @pytest.mark.parametrize(
     ("architecture", "attention"),
-    [(name, "sdpa" if name in PACKED else "eager") for name in SMALL] + [("modernbert", "eager")],
+    [(name, "sdpa" if name in PACKED else "eager") for name in SMALL]
+    + [("modernbert", "eager"), *((name, "sdpa") for name in DECODERS)],
 )
 def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, attention, precision):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
     measured, predicted = {}, {}
     for depth in (2, 5):
-        values = {"model_type": architecture, **SMALL[architecture], **of_depth(architecture, depth)}
+        values = {"model_type": architecture, **SMALL_OF[architecture], **of_depth(architecture, depth)}
         config = described(tmp_path, **values)
         config = replace(
             config,
@@ -189,8 +197,8 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         (" " * (2**20 + 1), "is larger than 1 MiB"),
         (
             '{"model_type": "gpt2"}',
-            "gpt2 is not supported: model.type hf trains encoders of type bert, modernbert, roberta, "
-            "xlm-roberta, camembert, distilbert, electra, eurobert, mpnet, deberta-v2",
+            "gpt2 is not supported: model.type hf trains models of type bert, modernbert, roberta, "
+            "xlm-roberta, camembert, distilbert, electra, eurobert, mpnet, deberta-v2, llama, qwen2",
         ),
         ("{}", "model_type is missing"),
         ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),
@@ -224,13 +232,3 @@ def test_neither_a_config_json_nor_an_architecture_is_an_error():
     with pytest.raises(ProjectError, match=r"neither model.config nor model.architecture") as caught:
         shape_of(RunConfig(model=HfModelConfig()), VOCAB_SIZE)
     assert caught.value.place == "model.config"
-
-
-def test_projections_are_those_of_a_grouped_decoder():
-    config = Qwen2Config(
-        hidden_size=48, num_attention_heads=6, num_key_value_heads=2, num_hidden_layers=1, head_dim=16
-    )
-    with torch.device("meta"):
-        layer = Qwen2ForCausalLM(config).model.layers[0].self_attn
-    wanted = sum(each.numel() for name, each in layer.named_parameters() if name.endswith("weight"))
-    assert AttentionSpec(heads=6, kv_heads=2, head_size=16).weights(48) == wanted

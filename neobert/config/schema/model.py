@@ -25,6 +25,8 @@ Architecture = Literal[
     "eurobert",
     "mpnet",
     "deberta-v2",
+    "llama",
+    "qwen2",
 ]
 
 
@@ -34,7 +36,7 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a transformers encoder.")
+    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a model of transformers.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
@@ -108,6 +110,7 @@ SIZES = (
     "hidden_size",
     "num_hidden_layers",
     "num_attention_heads",
+    "num_key_value_heads",
     "intermediate_size",
     "vocab_size",
     "max_position_embeddings",
@@ -116,14 +119,14 @@ SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfModelConfig:
-    """A transformers encoder with its masked-language-model head, from a config.json or by architecture.
+    """A model of transformers, an encoder or a causal decoder, from a config.json or by architecture.
 
     Null keys default to the value of the config.json, or else to the transformers default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["hf"] = key("hf", "Model family: a transformers encoder.")
+    type: Literal["hf"] = key("hf", "Model family: a model of transformers.")
     config: NonEmpty | None = key(
         None,
         "A transformers config.json, or a folder that contains one; null: architecture decides.",
@@ -136,8 +139,13 @@ class HfModelConfig:
         replaces=(*SIZES, "config"),
     )
     hidden_size: PositiveInt | None = key(None, "Width of the residual stream.")
-    num_hidden_layers: PositiveInt | None = key(None, "Number of encoder blocks.")
-    num_attention_heads: PositiveInt | None = key(None, "Number of attention heads; must divide hidden_size.")
+    num_hidden_layers: PositiveInt | None = key(None, "Number of blocks.")
+    num_attention_heads: PositiveInt | None = key(None, "Number of attention heads.")
+    num_key_value_heads: PositiveInt | None = key(
+        None,
+        "Number of heads of keys and values; must divide num_attention_heads. Null: that of the config.json "
+        "or architecture; with another num_attention_heads, the same number.",
+    )
     intermediate_size: PositiveInt | None = key(None, "Feed-forward width.")
     vocab_size: PositiveInt | None = key(
         None,

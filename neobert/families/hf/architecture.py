@@ -12,12 +12,15 @@ from neobert.families.hf.settings import Settings
 from neobert.families.linear import PROJECTION, Layout, Linear
 from neobert.families.shape import Kept, ModelShape
 
-BARE, MASKED, TEXTS, TOKENS = (
+BARE, MASKED, CAUSAL, TEXTS, TOKENS = (
     "AutoModel",
     "AutoModelForMaskedLM",
+    "AutoModelForCausalLM",
     "AutoModelForSequenceClassification",
     "AutoModelForTokenClassification",
 )
+OF_WORDS = (MASKED, CAUSAL)
+"""Heads over the vocabulary, which a checkpoint must have."""
 KEPT_REASON = "a block keeps the inputs of its matrix products, norms and activation"
 
 

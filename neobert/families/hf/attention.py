@@ -42,6 +42,8 @@ def attend_packed(
 ) -> tuple[Tensor, None]:
     """Attend within the documents of one row: [1, N, T, H] to [1, T, N, H]."""
     q, k, v = (each[0].transpose(0, 1) for each in (query, key, value))
+    # Rotations in fp32 promote queries and keys of half precision, which kernels do not take.
+    q, k = q.to(v.dtype), k.to(v.dtype)
     spec = spec_of_call(module, q, k, **own)
     attend = packed_attention(kernel, cu_seq_lens_q, max_length_q, len(q), spec, dropout)
     return attend(q, k, v)[None], None

@@ -1,4 +1,4 @@
-"""Construction of transformers encoders. Imports torch.
+"""Construction of models of transformers. Imports torch.
 
 Only classes of the installed transformers package are used.
 """
@@ -26,11 +26,11 @@ from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.export.weights import LoadReport
 from neobert.families.backbone import Backbone
-from neobert.families.hf.architecture import BARE, MASKED, Architecture
+from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
 from neobert.families.hf.quiet import loading_quietly
-from neobert.families.hf.settings import CODE, POSITIONS, Settings, reason_of
+from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
 from neobert.families.hf.token_types import separator_of, token_types
 from neobert.families.shape import ModelShape
@@ -43,7 +43,15 @@ from neobert.printable import printable
 
 log = logging.getLogger(__name__)
 
-LEFT_OUT = ("auto_map", "architectures", "transformers_version", "dtype", "torch_dtype", "_name_or_path")
+LEFT_OUT = (
+    "auto_map",
+    "architectures",
+    "transformers_version",
+    "dtype",
+    "torch_dtype",
+    "_name_or_path",
+    "quantization_config",
+)
 """Keys of a config.json that name code to run, or describe the file and not the model."""
 TOKENS = ("input_ids", "inputs_embeds", "position_ids", "token_type_ids")
 """Inputs of a model with one value per token."""
@@ -57,7 +65,7 @@ def build(
     auto_class: str,
     settings: Mapping[str, Any],
 ) -> Backbone:
-    """Build the encoder with a head of transformers, or without, initialized by transformers.
+    """Build the model with a head of transformers, or without, initialized by transformers.
 
     Raises `ProjectError` for keys that these models do not support.
     """
@@ -88,7 +96,7 @@ def backbone_of(
     kernel: Backend | None = None,
     separator: int | None = None,
 ) -> Backbone:
-    """Return the backbone of a transformers encoder with the head of an auto class, or with none.
+    """Return the backbone of a model of transformers with the head of an auto class, or with none.
 
     Args:
         kernel: of attention over packed rows; None: rows are padded.
@@ -97,6 +105,8 @@ def backbone_of(
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     architecture = architecture_of(model)
     first = first_position(model)
+    # Keys and values of earlier calls are for generation; storing them costs memory.
+    own = {"use_cache": False} if shape.attention.is_causal else {}
     for number, block in enumerate(blocks):
         block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
     if kernel is not None:
@@ -110,17 +120,19 @@ def backbone_of(
             tokens["position_ids"] = tokens["position_ids"] + first
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
             with attending(model, padded):
-                states: Tensor = encoder(**tokens, attention_mask=inputs["attention_mask"]).last_hidden_state
+                mask = inputs["attention_mask"]
+                states: Tensor = encoder(**tokens, attention_mask=mask, **own).last_hidden_state
             return states.flatten(0, -2)
         assert kernel is not None, "built for padded rows"
         bounds = {"cu_seq_lens_q": cu_seqlens, "max_length_q": inputs["max_seqlen"], "kernel": kernel.name}
-        states = encoder(**{name: each[None] for name, each in tokens.items()}, **bounds).last_hidden_state
+        row = {name: each[None] for name, each in tokens.items()}
+        states = encoder(**row, **bounds, **own).last_hidden_state
         return states[0]
 
     def plain(document: Tensor) -> Tensor:
         places = torch.arange(len(document), device=document.device)[None]
         # Not those of the model: after a padding token, which a test may draw, a RoBERTa counts no further.
-        inputs: dict[str, Any] = {"input_ids": document[None], "position_ids": places + first}
+        inputs: dict[str, Any] = {"input_ids": document[None], "position_ids": places + first} | own
         if separator is not None:
             inputs["token_type_ids"] = token_types(document[None], places, separator)
         if architecture.packs:
@@ -163,13 +175,13 @@ def build_config(
     is_fresh = section_of(config).pretrained_checkpoint is None
     _refuse_other_padding(tokenizer.pad_id, requested, architecture, is_fresh=is_fresh)
     model_type = values.pop("model_type")
-    ids = tokenizer.ids_of_roles()
-    if not hasattr(CONFIG_MAPPING[model_type], "mask_token_id"):
-        del ids["mask_token_id"]
-    values |= ids | {
+    known = CONFIG_MAPPING[model_type]
+    values |= _ids(tokenizer, known, values) | {
         "vocab_size": vocab_size,
         POSITIONS: position_rows(requested, architecture, longest_row(config)),
     }
+    if hasattr(known, KV_HEADS):
+        values[KV_HEADS] = shape_of(config, vocab_size).attention.kv_heads
     values = _with_head(values, architecture, head)
     try:
         settings: PretrainedConfig = AutoConfig.for_model(model_type, **values)
@@ -177,6 +189,15 @@ def build_config(
         message = f"transformers rejects the configuration: {printable(str(error))}"
         raise ProjectError(CODE, message, "correct model.config", "model.config") from error
     return settings
+
+
+def _ids(tokenizer: TokenizerBundle, known: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the ids of special tokens; further ends of a text are those of the file."""
+    ids: dict[str, Any] = tokenizer.ids_of_roles()
+    if not hasattr(known, "mask_token_id"):
+        del ids["mask_token_id"]
+    ends = values.get("eos_token_id")
+    return ids | ({"eos_token_id": ends} if isinstance(ends, list) and ids["eos_token_id"] in ends else {})
 
 
 def _refuse_other_padding(
@@ -227,7 +248,7 @@ def _recompute(blocks: Iterable[Any], every_n: int) -> None:
 def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadReport:
     """Load the weights of a transformers folder in place. Reads safetensors only.
 
-    The head of masked words must be in the folder; another head keeps its initial values where the folder
+    A head over the vocabulary must be in the folder; another head keeps its initial values where the folder
     lacks it or has it in another shape. Raises `ProjectError` EXP005.
     """
     hint = "set model.pretrained_checkpoint to a folder with config.json and model.safetensors"
@@ -248,7 +269,7 @@ def load_weights(model: PreTrainedModel, auto_class: str, folder: Path) -> LoadR
 
 
 def _may_lack(model: PreTrainedModel, auto_class: str, name: str) -> bool:
-    return auto_class != MASKED and name.startswith(head_prefixes(model, auto_class))
+    return auto_class not in OF_WORDS and name.startswith(head_prefixes(model, auto_class))
 
 
 def read_model(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.errors import ProjectError
-from neobert.families.hf.architecture import MASKED, Architecture, head_parts
+from neobert.families.hf.architecture import Architecture, head_parts
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.spec import requested_rows, settings_of
 from neobert.families.shape import ModelShape
@@ -23,7 +23,7 @@ from neobert.runfiles.weights_header import Shape, tensor_shapes
 from neobert.tasks.specs import spec_of
 
 CODE = "EXP005"
-NO_HEAD = "set model.pretrained_checkpoint to a checkpoint with a masked-language-model head"
+NO_HEAD = "set model.pretrained_checkpoint to a checkpoint with a {}-language-model head"
 
 
 def expected_weights(
@@ -51,8 +51,9 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     absent = [name for name in wanted if name not in found]
     other = [name for name, size in wanted.items() if found.get(name, size) != size]
     # A decoder that is the embedding needs no weights, but what runs before it does.
-    needs_head = spec_of(config).reads_text and shape.parameters.decoder > 0
-    head = head_parts(architecture.prefix, architecture.heads[MASKED])[0] if needs_head else ""
+    task = spec_of(config)
+    needs_head = task.reads_text and shape.parameters.decoder > 0
+    head = head_parts(architecture.prefix, architecture.heads[task.auto_class])[0] if needs_head else ""
     hint = f"set model.config to {folder}, and remove the sizes from the section model"
     if len(absent) == len(wanted):
         hint = f"set model.pretrained_checkpoint to the weights of a {shape.architecture}"
@@ -63,9 +64,9 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
         message = f"{printable(other[0])} in the checkpoint has the shape {sizes}"
     elif not any(name.startswith(head) for name in found):
         message = f"the checkpoint lacks weights of the model: {head}.*"
-        hint = NO_HEAD
+        hint = NO_HEAD.format("causal" if shape.attention.is_causal else "masked")
         if architecture.without_masked_head:
-            hint = f"{NO_HEAD} ({architecture.without_masked_head})"
+            hint = f"{hint} ({architecture.without_masked_head})"
     else:
         return
     raise ProjectError(CODE, message, hint, "model.pretrained_checkpoint")

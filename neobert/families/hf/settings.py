@@ -19,6 +19,7 @@ from neobert.runfiles.run_dir import CONFIG
 
 CODE = "MOD006"
 POSITIONS = "max_position_embeddings"
+KV_HEADS = "num_key_value_heads"
 MAX_FILE_BYTES = 2**20
 LARGEST = 2**31
 """Upper bound of every size; larger values are not sizes of a model."""
@@ -49,6 +50,11 @@ class Settings(NamedTuple):
         if type(value) is not int or not least <= value < LARGEST:
             raise self.wrong(name, "a positive integer" if least == 1 else f"an integer of at least {least}")
         return value
+
+    def size_or_none(self, name: str, default: int | None) -> int | None:
+        """Return an integer setting; None if it is null, or missing without a default."""
+        value = self.values.get(name, default)
+        return None if value is None else self.size(name, value)
 
     def number(self, name: str, default: float) -> float:
         """Return a non-negative number setting; `default` if it is missing or null. Raises `ProjectError`."""
@@ -83,7 +89,7 @@ class Settings(NamedTuple):
         named = (
             f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
         )
-        others = f"model.type hf trains encoders of type {', '.join(supported)}"
+        others = f"model.type hf trains models of type {', '.join(supported)}"
         return ProjectError(
             CODE, f"architecture {named}: {others}", f"set {self.key} to a model of one of them", self.key
         )

@@ -1,4 +1,4 @@
-"""Transformers encoders as a model family: settings, shape and limits. Imports no torch."""
+"""Models of transformers as a model family: settings, shape and limits. Imports no torch."""
 
 from __future__ import annotations
 
@@ -105,6 +105,10 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
     yield from _unsupported_head(config, architecture)
+    kv_heads = section.num_key_value_heads
+    if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
+        problem = f"a {name} has as many heads of keys and values as of queries"
+        yield Unsupported("model.num_key_value_heads", problem, "remove model.num_key_value_heads")
     if OPTIMIZERS[config.optimizer.name].clips_logits:
         problem = f"{config.optimizer.name} measures the attention logits of a NeoBERT"
         yield Unsupported("optimizer.name", problem, "set optimizer.name to muon")

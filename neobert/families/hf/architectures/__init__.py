@@ -1,1 +1,1 @@
-"""Architectures of transformers encoders: one file each, and their table."""
+"""Architectures of transformers: one file each, and their table."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath, kept
 from neobert.families.hf.settings import Settings
+from neobert.families.hf.windows import sliding_layers
 from neobert.families.linear import GATE_UP, STACKED_QKV, Layout, Linear
 from neobert.families.shape import ModelShape, ParameterCount
-
-LAYER_TYPES = ("full_attention", "sliding_attention")
 
 
 def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
@@ -54,17 +53,9 @@ def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
 
 
 def _window(settings: Settings, layers: int) -> Window | None:
-    """Return the sliding-window attention, or None if all blocks attend to the whole segment.
-
-    `layer_types` lists the type of each block; without it, every n-th block attends to the whole segment.
-    """
-    types = settings.values.get("layer_types")
-    if types is None:
-        every = settings.size("global_attn_every_n_layers", 3)
-        types = [LAYER_TYPES[index % every != 0] for index in range(layers)]
-    elif not isinstance(types, list) or len(types) != layers or any(one not in LAYER_TYPES for one in types):
-        raise settings.wrong("layer_types", f"a list of {layers} values, each {' or '.join(LAYER_TYPES)}")
-    sliding = tuple(index for index, one in enumerate(types) if one == "sliding_attention")
+    """Return the window; without `layer_types`, every n-th block attends to the whole segment."""
+    every = settings.size("global_attn_every_n_layers", 3)
+    sliding = sliding_layers(settings, layers, (number for number in range(layers) if number % every))
     reach = settings.size("local_attention", 128) // 2
     return Window(sliding, reach) if sliding else None
 

@@ -18,6 +18,8 @@ PLACES = {
     "eurobert": "eurobert.EUROBERT",
     "mpnet": "mpnet.MPNET",
     "deberta-v2": "deberta_v2.DEBERTA_V2",
+    "llama": "llama.LLAMA",
+    "qwen2": "qwen2.QWEN2",
 }
 """Module beside this one, and name, of each architecture."""
 

@@ -1,0 +1,133 @@
+"""Causal models of transformers: each document is what it is alone, and no later token matters."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from neobert.config import from_dict
+from neobert.export.folder import write_hf_folder
+from neobert.families.backbone import build_backbone
+from neobert.families.hf import build as hf_build
+from neobert.families.hf.attention import attending
+from neobert.objectives import TokenObjective
+from neobert.probes.attention_suite import Markers
+from tests.families.layouts import DECODERS, WINDOW
+
+LENGTHS = (1, 90, WINDOW + 2, 2, 37, WINDOW + 2, WINDOW, 9)
+LONGEST, ROWS = max(LENGTHS), 128
+WORLD = SimpleNamespace(device=torch.device("cpu"), compute_dtype=torch.float32, size=1)
+CLOSE = 1e-5  # relative
+
+
+@pytest.fixture(scope="module", params=DECODERS)
+def backbone(request, tmp_path_factory):
+    """One of each type for all tests, which do not change its weights."""
+    return build(request.param, tmp_path_factory.mktemp(request.param))
+
+
+def build(architecture, folder, **changes):
+    small = {"model_type": architecture, "initializer_range": 0.1, **DECODERS[architecture], **changes}
+    folder.joinpath("config.json").write_text(json.dumps(small))
+    values = {"model": {"type": "hf", "config": str(folder), "max_position_embeddings": LONGEST}}
+    values |= {"dataset": {"max_seq_length": LONGEST}, "datacollator": {"pack_sequences": True}}
+    values |= {"trainer": {"mixed_precision": "no", "torch_compile": False}}
+    torch.manual_seed(3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hf_build, "unsupported", lambda _: ())  # the heads of a task
+        built = build_backbone(from_dict(values), Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
+    built.model.eval()
+    return built
+
+
+def packed(lengths=LENGTHS):
+    total, draw = sum(lengths), torch.Generator().manual_seed(0)
+    bounds = [0, *torch.tensor(lengths).cumsum(0).tolist(), total]  # the last document is empty
+    return {
+        "input_ids": torch.randint(5, ROWS, (total,), generator=draw),
+        "position_ids": torch.cat([torch.arange(length) for length in lengths]),
+        "attention_mask": None,
+        "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
+        "max_seqlen": max(lengths),
+    }
+
+
+@torch.no_grad()
+def test_a_packed_document_is_the_document_alone(backbone):
+    row = packed()
+    for ids, states in zip(row["input_ids"].split(LENGTHS), backbone.hidden(row).split(LENGTHS), strict=True):
+        with attending(backbone.model, "eager"):  # the model's own, with its own positions
+            own = backbone.model.base_model(ids[None]).last_hidden_state[0]
+        alone = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
+        padded = backbone.hidden(alone | {"attention_mask": torch.ones_like(alone["input_ids"])})
+        for other in (own, padded, backbone.plain(ids)):
+            assert (states - other).abs().max() <= CLOSE * states.abs().max()
+
+
+@torch.no_grad()
+def test_other_documents_and_later_tokens_change_nothing(backbone):
+    row = packed()
+    states, document = (
+        backbone.hidden(row),
+        torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS)),
+    )
+    for is_changed, is_fixed in (
+        (document % 2 == 0, document % 2 == 1),
+        (document % 2 == 1, document % 2 == 0),
+        (row["position_ids"] >= WINDOW // 2, row["position_ids"] < WINDOW // 2),
+    ):
+        changed = row | {"input_ids": torch.where(is_changed, 5 + (row["input_ids"] % 7), row["input_ids"])}
+        moved = backbone.hidden(changed) - states
+        assert (moved[is_fixed] == 0).all()
+        assert (moved[is_changed].abs().max()) > 0.1
+
+
+def test_the_gradients_of_a_packed_row_are_those_of_its_documents(backbone):
+    objective, row = TokenObjective(backbone, targets_only=True), packed()
+    labels = torch.where(torch.arange(len(row["input_ids"])) % 3 == 0, row["input_ids"], -100)
+    weights = list(backbone.model.parameters())
+
+    def gradients(labels, **inputs):
+        loss = objective(int((labels >= 0).sum()), labels, **inputs)
+        return torch.autograd.grad(loss, weights, allow_unused=True)
+
+    together, alone = gradients(labels, **row), [torch.zeros_like(each) for each in weights]
+    assert objective.attention_ran == dict.fromkeys(range(len(backbone.blocks)), "sdpa")
+    for ids, wanted in zip(row["input_ids"].split(LENGTHS), labels.split(LENGTHS), strict=True):
+        rows = {"input_ids": ids[None], "position_ids": torch.arange(len(ids))[None]}
+        of_one = gradients(wanted[None], **rows, attention_mask=torch.ones_like(ids[None]))
+        alone = [one + other for one, other in zip(alone, of_one, strict=True)]
+    for one, other in zip(together, alone, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_transformers_loads_the_written_folder_to_the_last_bit(backbone, tmp_path):
+    write_hf_folder(backbone.model, None, tmp_path)
+    theirs, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    for name, weight in theirs.state_dict().items():
+        assert torch.equal(weight, backbone.model.state_dict()[name]), name
+    ids = packed()["input_ids"][None, 1:91]
+    ours = backbone.head(backbone.hidden({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
+    torch.testing.assert_close(ours, theirs(ids).logits[0], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("architecture", DECODERS)
+def test_weights_are_loaded_strictly(architecture, is_tied, tmp_path):
+    source, started = (build(architecture, tmp_path, tie_word_embeddings=is_tied) for _ in range(2))
+    with torch.no_grad():
+        for weight in source.model.parameters():
+            weight.normal_()
+    source.model.save_pretrained(tmp_path)
+    report = started.load(tmp_path)
+    assert (report.initialized, report.unused) == ((), ())
+    for name, weight in source.model.state_dict().items():
+        assert torch.equal(weight, started.model.state_dict()[name]), name
+    tables = started.model.get_input_embeddings().weight, started.head.linear.weight
+    assert (tables[0] is tables[1]) == is_tied
