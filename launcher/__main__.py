@@ -7,9 +7,10 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
     try:
-        from neobert.gc_policy import collect_rarely
+        from neobert.gc_policy import collect_rarely, skip_last_collection
 
         collect_rarely()
+        skip_last_collection()
         from launcher.cli.app import main as run_command_line
     except KeyboardInterrupt:
         print("error: Ctrl-C: stopped before there was a result [interrupted]", file=sys.stderr)
