@@ -6,17 +6,20 @@ import os
 import sys
 from collections.abc import Sequence
 from copy import copy
+from importlib import import_module
 from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
-from launcher.cli import config_commands, run_commands, use_commands  # noqa: F401  register commands
 from launcher.cli.arguments import spell_out_json
 from launcher.cli.groups import PROGRAM, app
 from launcher.process.termination import TerminatedError, unwind_when_terminated
 from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
+
+DECLARATIONS = ("launcher.cli.config_commands", "launcher.cli.run_commands", "launcher.cli.use_commands")
+"""Modules that add their commands to the app, in the order of the help text."""
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
 """Variable by which a shell requests completions; typer prints them and exits."""
@@ -58,21 +61,36 @@ def _root(version: Version = False, color: Color = "auto") -> None:
     pass
 
 
+def whole_app() -> typer.Typer:
+    """Return the app with all commands."""
+    for name in DECLARATIONS:
+        import_module(name)
+    return app
+
+
 def parser_of(arguments: Sequence[str]) -> Any:
     """Return the parser of a command line, with only the command or group that its first argument names.
 
     typer inspects every option of every command it has, which for all commands takes as long as parsing a run
-    file.
+    file. Declarations of other commands are not imported.
     """
+    for name in DECLARATIONS:
+        import_module(name)
+        if chosen := _only(arguments[:1]):
+            return typer.main.get_command(chosen)
+    return typer.main.get_command(app)
+
+
+def _only(names: Sequence[str | None]) -> typer.Typer | None:
+    """Return the app with only the commands and groups of these names; None if it has none of them yet."""
     chosen = copy(app)
-    chosen.registered_commands = [info for info in app.registered_commands if info.name in arguments[:1]]
+    chosen.registered_commands = [info for info in app.registered_commands if info.name in names]
     chosen.registered_groups = [
         info
         for info in app.registered_groups
-        if info.typer_instance is not None and info.typer_instance.info.name in list(arguments[:1])
+        if info.typer_instance is not None and info.typer_instance.info.name in names
     ]
-    is_known = chosen.registered_commands or chosen.registered_groups
-    return typer.main.get_command(chosen if is_known else app)
+    return chosen if chosen.registered_commands or chosen.registered_groups else None
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -98,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
 def main() -> NoReturn:
     """Run `neobert-launch` with the arguments of the process, and exit with its exit code."""
     if os.environ.get(COMPLETES):
-        app(prog_name=PROGRAM)
+        whole_app()(prog_name=PROGRAM)
     unwind_when_terminated()
     console.open_closed_streams()
     console.accept_any_text()

@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from launcher.cli.app import app
+from launcher.cli.app import whole_app
 from neobert import __version__
 
 SNAPSHOT = Path(__file__).with_name("cli_surface.txt")
@@ -30,7 +30,7 @@ def surface(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_the_surface_is_the_one_in_the_snapshot() -> None:
-    now = "\n".join(surface(typer.main.get_command(app))) + "\n"
+    now = "\n".join(surface(typer.main.get_command(whole_app()))) + "\n"
     if os.environ.get("NEOBERT_UPDATE_SNAPSHOT"):
         SNAPSHOT.write_text(now, encoding="utf-8")
     assert now == SNAPSHOT.read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def test_the_surface_is_the_one_in_the_snapshot() -> None:
 
 @pytest.mark.parametrize("width", [40, 60])
 def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
-    text = CliRunner().invoke(app, ["-h"], terminal_width=width).output
+    text = CliRunner().invoke(whole_app(), ["-h"], terminal_width=width).output
     assert "..." not in text.partition("Config:")[2]
     assert "Check run files and profiles with the static rules." in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= width
@@ -55,7 +55,7 @@ def test_a_narrow_terminal_gets_the_whole_of_each_line(width: int) -> None:
     ],
 )  # fmt: skip
 def test_every_command_has_help(words: str) -> None:
-    answer = CliRunner().invoke(app, [*words.split(), "--help"])
+    answer = CliRunner().invoke(whole_app(), [*words.split(), "--help"])
     assert answer.exit_code == 0
     assert answer.output.startswith("Usage: ")
     assert "{" not in answer.output  # typer's mark of a required argument, which reads like a set of choices
@@ -72,7 +72,7 @@ def test_every_command_has_help(words: str) -> None:
     ],
 )  # fmt: skip
 def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None:
-    first = CliRunner().invoke(app, [*words.split(), "-h"]).output.splitlines()[0]
+    first = CliRunner().invoke(whole_app(), [*words.split(), "-h"]).output.splitlines()[0]
     assert first.endswith(f" {words} {usage}")
 
 
@@ -84,7 +84,8 @@ def test_usage_names_arguments_as_other_tools_do(words: str, usage: str) -> None
     ],
 )  # fmt: skip
 def test_help_has_an_example(words: list[str]) -> None:
-    assert f"Example: neobert-launch {' '.join(words)}" in CliRunner().invoke(app, [*words, "-h"]).output
+    page = CliRunner().invoke(whole_app(), [*words, "-h"]).output
+    assert f"Example: neobert-launch {' '.join(words)}" in page
 
 
 def test_version(command: Callable[..., Any]) -> None:

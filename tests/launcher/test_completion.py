@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from launcher.cli.app import app
+from launcher.cli.app import whole_app
 
 
 def offered(line: str) -> list[str]:
@@ -13,7 +13,7 @@ def offered(line: str) -> list[str]:
     words = line.split(" ")
     asked = {"COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     environment = asked | {"_NEOBERT_LAUNCH_COMPLETE": "complete_bash"}
-    ended = CliRunner().invoke(app, [], env=environment, prog_name="neobert-launch")
+    ended = CliRunner().invoke(whole_app(), [], env=environment, prog_name="neobert-launch")
     assert (ended.exit_code, ended.stderr) == (0, "")
     return ended.stdout.split()
 
