@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime
+from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
 from neobert.config import ConfigError
@@ -20,8 +21,7 @@ from validators.rule import RULES, CannotTellError, RaisedBy, Rule
 STATIC = (Level.STATIC,)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Result of one rule for one run, before waivers. `is_missing`: facts were missing or inconclusive."""
 
     rule: Rule
@@ -132,7 +132,7 @@ def _selected(levels: Collection[Level]) -> list[Rule]:
 def _outcome(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
     start = time.perf_counter()
     outcome = _judge_rule(rule, run, plan, facts)
-    return replace(outcome, result=replace(outcome.result, duration_s=time.perf_counter() - start))
+    return outcome._replace(result=replace(outcome.result, duration_s=time.perf_counter() - start))
 
 
 def _judge_rule(rule: Rule, run: ResolvedRun, plan: Plan, facts: Facts) -> Outcome:
@@ -186,7 +186,7 @@ def _with_waiver_faults(
     judged = {other.rule.code for other in outcomes if other.result.status is Status.PASS}
     raised = {finding.code for other in outcomes for finding in other.findings}
     faults = (*waivers.faults(run.config.waivers, judged, raised, today), *waivers.self_waivers(run))
-    return replace(outcome, findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
+    return outcome._replace(findings=tuple(_finding(outcome.rule, run, fault) for fault in faults))
 
 
 def _conclude(outcome: Outcome, findings: Iterable[Finding], run: ResolvedRun, today: date) -> CheckResult:

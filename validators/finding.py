@@ -38,8 +38,7 @@ class Level(StrEnum):
     REHEARSAL = "rehearsal"
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
+class Violation(NamedTuple):
     """Result of a rule: the config key, the problem, and the edit that fixes it.
 
     `severity`: None for the severity of the rule; a violation may be less severe than its rule, never more.

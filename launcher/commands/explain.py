@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
@@ -96,7 +95,7 @@ def _key_json(info: KeyInfo, resolved: ResolvedRun) -> dict[str, Any]:
     if info.path in values:
         origin = resolved.origin(info.path)
         content["value"] = values[info.path]
-        content["origin"] = {**asdict(origin), "text": origin_text(origin)}
+        content["origin"] = {**origin._asdict(), "text": origin_text(origin)}
     return content
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import validators.rules  # noqa: F401  registers every rule
-from launcher.commands.rule import note_retired
 from launcher.lint.discovery import Discovered, discover, left_out_as_foreign
 from launcher.preflight.text_checks import judge_with_text
 from launcher.report.formats import deliver
@@ -50,6 +49,8 @@ class Choice(NamedTuple):
 
     def check(self) -> None:
         """Raise ProjectError for a prefix that matches no rule, e.g. because of a typo."""
+        from launcher.commands.rule import note_retired
+
         for prefix in (*self.select, *self.ignore):
             note_retired(prefix)
             if not any(code.startswith(current_code(prefix)) for code in RULES):
@@ -78,8 +79,7 @@ class Request(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """Findings and checks of one file. `exit_code` is not 0 if the file could not be resolved.
 
     `note`: why its text was not checked.
@@ -244,7 +244,7 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
         return judged
     findings = tuple(finding for finding in judged.findings if choice.takes(finding.code))
     checks = tuple(check for check in judged.checks if choice.takes(check.id))
-    return replace(judged, findings=findings, checks=checks)
+    return judged._replace(findings=findings, checks=checks)
 
 
 def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:

@@ -36,7 +36,7 @@ def show(name: str, output_format: str, *, verbose: bool) -> int:
     values = flatten(to_dict(profile.config))
     if output_format == "json":
         content = {
-            key: {"value": value, "origin": asdict(profile.origins[key])} for key, value in values.items()
+            key: {"value": value, "origin": profile.origins[key]._asdict()} for key, value in values.items()
         }
         console.write(result_json({**_about(profile), "values": content}))
         return EXIT_OK

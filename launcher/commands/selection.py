@@ -66,7 +66,7 @@ class Selection:
     def _origin(self, key: str, origin: Origin) -> Origin:
         """Return the origin for findings: the user has not written the lines of a generated file."""
         is_generated = origin.kind == "file" and key in self.arguments
-        return replace(origin, file=self.arguments[key], line=0, column=0) if is_generated else origin
+        return origin._replace(file=self.arguments[key], line=0, column=0) if is_generated else origin
 
     def require(self) -> ResolvedRun:
         """Resolve the selected run, and print a note if it continues with values of an earlier version.

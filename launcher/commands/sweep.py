@@ -272,7 +272,7 @@ def _judge(request: train.Request, candidates: Sequence[Candidate]) -> int:
             console.tell(f"{printable(candidate.point.label)}\n{render(report)}")
             code = code or report.exit_code
         elif new := [each for each in report.findings if (each.code, each.message) not in shown]:
-            findings = render(replace(report, findings=tuple(new)), quiet=True)
+            findings = render(report._replace(findings=tuple(new)), quiet=True)
             console.tell(f"{printable(candidate.point.label)}\n{findings}")
         shown.update((each.code, each.message) for each in report.findings)
     if code != EXIT_OK:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -159,7 +159,7 @@ def _issues_of_text(source: str, path: Path) -> Issues | None:
     def judge(trial: Path) -> Issues | None:
         found = _issues(trial)
         ours = str(trial)
-        return found and tuple(replace(each, file=str(path)) if each.file == ours else each for each in found)
+        return found and tuple(each._replace(file=str(path)) if each.file == ours else each for each in found)
 
     return _at(path, source, judge)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from launcher.report.partial_checks import JudgedConfigError
 from launcher.terminal.values import versioned
@@ -21,8 +21,7 @@ SPOT = re.compile(r"(.+?):(\d+)(?::(\d+))?")
 VERDICTS: dict[int, Verdict] = {EXIT_OK: "pass", EXIT_CHECK_UNKNOWN: "unknown"}
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Result of a command.
 
     Attributes:

@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -92,7 +91,7 @@ def write_run(
 
 def provenance(run: ResolvedRun) -> dict[str, Any]:
     """Return the origin of every config value as JSON values, by key."""
-    return {path: asdict(origin) for path, origin in run.origins.items()}
+    return {path: origin._asdict() for path, origin in run.origins.items()}
 
 
 def _write_given(run: ResolvedRun, files: Sequence[Path], folder: Path) -> None:

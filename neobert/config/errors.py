@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neobert.config.nodes import COMMAND_LINE
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_USAGE, ProjectError
@@ -13,8 +13,7 @@ MOST_SHOWN = 20
 SHOWN_WIDTH = 96
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigIssue:
+class ConfigIssue(NamedTuple):
     """Config error. Lines and columns count from 1 (0: unknown); the column is that of the value or key."""
 
     code: str

@@ -19,8 +19,7 @@ MAX_VALUES = 50_000
 MAX_DEPTH = 48
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """File position of a value. Lines and columns count from 1; 0: unknown.
 
     A value of kind `run` is one that a run began with (`profiles.begun`); the file is its recorded config.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neobert.config.annotations import annotation_at
 from neobert.config.document import Document
@@ -21,8 +21,7 @@ QUOTED_OR_FLOW = ("[", "{", '"', "'")
 SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "null", "1", "0"})
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(NamedTuple):
     """Value of a key from the command line.
 
     Attributes:

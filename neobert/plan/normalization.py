@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from unicodedata import category, normalize
 
 from neobert.config.schema import TokenizerConfig
@@ -16,8 +15,7 @@ ACCENT = "Mn"
 """Unicode category of the combining marks that tokenizers delete: accents, tones and most vowel signs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Normalization:
+class Normalization(NamedTuple):
     """Changes of a tokenizer to words: lower case, and deletion of accents."""
 
     lowers_case: bool

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def keep_modules(_model: Any) -> None:
     """Convert nothing: modules compute in the type of autocast, or in that of their weights."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(NamedTuple):
     """Precision in which a run computes. Weights, their gradients and optimizer state are fp32 in all.
 
     Types are torch's names.

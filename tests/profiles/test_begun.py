@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ def begun(profile_was: Values, user: Values, folder: str = "/elsewhere/profiles/
     was = Document(origin.file, "profile", build(tree, lambda _: (origin, origin), []))
     documents = [*with_recipe(layers.documents), was, with_profile_name(layers, "cpu")]
     old = resolve(documents, parse_overrides(arguments(user)), sections_read())
-    origins = {key: asdict(each) for key, each in old.origins.items()}
+    origins = {key: each._asdict() for key, each in old.origins.items()}
     return Begun("runs/a/resolved.json", to_dict(old.config), origins)
 
 
@@ -78,7 +77,7 @@ def test_the_same_command_continues_with_the_values_it_began_with(profile_was: V
 @given(profile_was=values(), user=values(4))
 def test_a_run_that_was_continued_once_continues_again(profile_was: Values, user: Values) -> None:
     first = resolve_run("cpu", (), arguments(user), begun=begun(profile_was, user))
-    origins = {key: asdict(each) for key, each in first.origins.items()}
+    origins = {key: each._asdict() for key, each in first.origins.items()}
     second = resolve_run(
         "cpu", (), arguments(user), begun=Begun("resolved.json", to_dict(first.config), origins)
     )

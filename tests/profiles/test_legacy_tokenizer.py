@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from neobert.config import from_dict, to_dict
@@ -22,7 +21,7 @@ def stored_by_an_earlier_version() -> dict[str, Any]:
 
 
 def test_a_run_that_is_resumed_trains_the_tokenizer_that_it_began_with() -> None:
-    origins = {key: asdict(each) for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
+    origins = {key: each._asdict() for key, each in RUN.origins.items() if key not in LEGACY_DEFAULTS}
     resumed = resolve_run("cpu-demo", begun=Begun("resolved.json", stored_by_an_earlier_version(), origins))
     assert set(resumed.begun_with) == LEGACY_DEFAULTS.keys()
     # The name of the folder in the cache depends on it, which that version filled.

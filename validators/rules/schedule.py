@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import RunConfig
 from neobert.plan import Plan, pieces
@@ -69,7 +67,7 @@ def schedule_beyond_run(run: ResolvedRun, plan: Plan, facts: Facts) -> Violation
         *_decay_violations(plan),
         *_batch_warmup_violations(run.config, plan.max_steps.value),
     ):
-        yield replace(violation, message=f"{violation.message}; {rates}")
+        yield violation._replace(message=f"{violation.message}; {rates}")
 
 
 def _percent_violations(run: ResolvedRun, plan: Plan) -> Violations:

@@ -7,8 +7,8 @@ import os
 import stat
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from neobert.config.text_formats import COMPRESSIONS, PARQUET
 from neobert.data.sources.unreadable import unreadable
@@ -23,8 +23,7 @@ EMPTY = "empty"
 _SPECIAL = {stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFBLK: "device", stat.S_IFCHR: "device"}
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A file or folder to read.
 
     Attributes:

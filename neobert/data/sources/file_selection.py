@@ -10,8 +10,9 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from neobert.config.text_formats import (
     COMPRESSIONS,
@@ -39,8 +40,7 @@ _IN_A_MIXTURE = "list these files in dataset.mixture, with a text_column of thei
 _ALONE = f"pass these files on their own, with {TEXT_OPTION}"
 
 
-@dataclass(frozen=True, slots=True)
-class TextFile:
+class TextFile(NamedTuple):
     """A file to read: its path, its name below the path that is read, and its split."""
 
     path: Path
@@ -48,8 +48,7 @@ class TextFile:
     split: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(NamedTuple):
     """Files that are not read for one reason.
 
     Attributes:
@@ -71,7 +70,7 @@ class LeftOut:
 
     def with_another(self) -> LeftOut:
         """Return a copy that counts one file more."""
-        return replace(self, num_files=self.num_files + 1)
+        return self._replace(num_files=self.num_files + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +139,7 @@ def select_files(
         selection.files[:] = _with_text(selection, rows, can_open)
     refuse_two_formats(file.path for file in selection.files)
     if len(selection.files) == len(places) == 1 and selection.files[0].path == places[0].path:
-        selection.files[0] = replace(selection.files[0], split=TRAIN)
+        selection.files[0] = selection.files[0]._replace(split=TRAIN)
     return selection
 
 

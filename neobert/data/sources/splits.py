@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from neobert.config.schema import DatasetConfig
 from neobert.errors import ProjectError
@@ -28,8 +28,7 @@ ALIASES = {
 _SPLIT = re.compile(r"^(?P<name>[\w.\-]+)(?:\[(?P<start>-?\d+%?)?:(?P<stop>-?\d+%?)?\])?$")
 
 
-@dataclass(frozen=True, slots=True)
-class SplitSlice:
+class SplitSlice(NamedTuple):
     """A split name and a slice; a bound is (number, is_percent), or None if the slice is open."""
 
     name: str

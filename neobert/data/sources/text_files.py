@@ -13,7 +13,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -172,6 +171,8 @@ def opened(path: Path, *, seekable: bool = False) -> Iterator[IO[bytes]]:
             if compression not in COMPRESSIONS or not seekable:
                 yield handle
                 return
+            import tempfile  # imports the random generators; `lint` of plain text does without
+
             with tempfile.TemporaryFile() as copy:
                 copyfileobj(handle, copy)
                 copy.seek(0)
