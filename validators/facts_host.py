@@ -200,7 +200,10 @@ class DataFacts:
     `weights_damage` is how the checkpoint of the weights fails verification, `weights_hint` then the fix.
     `renumbered_tokens`: of the `weights_tokens` tokens in the weights' tokenizer.json, those with another id
     or none in that of the run; both 0 if a file is missing. `tokenizer_differences`: keys with which the run
-    would train another tokenizer than the run of the weights did.
+    would train another tokenizer than the run of the weights did. `special_tokens`: ids of special tokens in
+    the weights' config.json and in the tokenizer, by role, where they differ. `weights_positions`: longest
+    sequence that this config.json states; 0 if it states none. `random_head`: parts of the head that stay
+    random, although the weights have a head of the run's task.
     `cache_reason` is why prepared data cannot be cached.
     """
 
@@ -220,4 +223,7 @@ class DataFacts:
     weights_tokens: int = 0
     renumbered_tokens: int = 0
     tokenizer_differences: tuple[str, ...] = ()
+    special_tokens: dict[str, tuple[int, int]] = field(default_factory=dict)
+    weights_positions: int = 0
+    random_head: tuple[str, ...] = ()
     cache_reason: str = ""

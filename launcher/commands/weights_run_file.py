@@ -41,8 +41,8 @@ TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
 FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
-CONTINUED_RATE, CONTINUED_ROWS = 5e-4 * 768, 2048
-"""Product for continued pretraining, and its rows per step (arXiv:2004.10964): falls with their root."""
+CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
+"""Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
 LONG_LINE = 50
 SMALL = 0.01
 
@@ -120,7 +120,9 @@ def _entries(request: Content) -> Iterator[Entry]:
     if request.table is not None and is_packed:
         rows = max(1, round(TEXTS_PER_STEP * _mean_tokens(request, length) / length))
     if request.weights is not None:
-        yield Entry("optimizer.lr", _rate(request, shape, rows), f"for a width of {shape.hidden_size:,}")
+        yield Entry(
+            "optimizer.lr", _rate(request, shape, rows * length), f"for a width of {shape.hidden_size:,}"
+        )
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     yield from _of_trainer(request, config, per_pass)
     if request.table is not None and is_packed:
@@ -156,10 +158,10 @@ def _tokens(num_bytes: int) -> int:
     return math.ceil(num_bytes / LEAST_BYTES_PER_TOKEN)
 
 
-def _rate(request: Content, shape: ModelShape, rows: int) -> float:
+def _rate(request: Content, shape: ModelShape, tokens: int) -> float:
     product = FINE_TUNING_RATE
     if request.table is None:
-        product = CONTINUED_RATE * math.sqrt(rows / CONTINUED_ROWS)
+        product = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
     return float(f"{product / shape.hidden_size:.0e}")
 
 

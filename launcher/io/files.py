@@ -152,3 +152,13 @@ def open_regular(path: Path, *, follows_link: bool = True) -> Iterator[BinaryIO]
 
 
 RUN_FILE_SUFFIXES = (".yaml", ".yml", ".toml", ".json")
+
+
+def why_unreadable(file: Path) -> str:
+    """Return the reason why a file cannot be read; empty if it can."""
+    try:
+        with file.open("rb") as handle:
+            handle.read(1)
+    except OSError as error:
+        return f"{file}: {error.strerror}"
+    return ""

@@ -6,27 +6,17 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from launcher.io.files import expanded
+from launcher.io.files import expanded, why_unreadable
 from launcher.probes.probe import IncompleteError, Subject
-from launcher.probes.reading_time import request_reading_time
-from launcher.rundir.records import read_json
-from neobert.config import to_dict
+from launcher.probes.weights import facts_of_weights
 from neobert.config.corpora import BUILTIN, corpora_of, paths_of
-from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
+from neobert.config.schema import DatasetConfig, TokenizerConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
-from neobert.families.hf.initial_weights import refuse_other_weights
-from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import initial_weights
-from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
 from neobert.runfiles.cache_folder import cache_folder
-from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model
-from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
-from neobert.runfiles.continuation import tokenizer_differences
-from neobert.runfiles.model_folder import folder_of_weights, why_no_model
-from neobert.runfiles.weights_header import INDEX, WEIGHTS
 from validators.facts_host import DataFacts
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt")
@@ -59,7 +49,7 @@ def probe_data(subject: Subject) -> DataFacts:
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
         cache_reason=_why_no_cache(subject.config.dataset),
-        **({} if weights is None else _weights(subject, weights)),
+        **({} if weights is None else facts_of_weights(subject, weights)),
     )
 
 
@@ -70,22 +60,6 @@ def is_small_text(dataset: DatasetConfig) -> bool:
     ]
     is_local = len(texts) == len(corpora_of(dataset)) and not dataset.streaming
     return is_local and sum(text.size_bytes for text in texts) <= SMALL_TEXT_BYTES
-
-
-def _weights(subject: Subject, place: str) -> dict[str, Any]:
-    """Return the fields of `DataFacts` about the initial weights."""
-    config, path = subject.config, Path(place)
-    damage = _damage_of_weights(subject, folder_of_weights(path))
-    if damage is not None:
-        return {"weights": place, "weights_damage": damage.message, "weights_hint": damage.hint}
-    problem = _problem_of_weights(config, path)
-    return {
-        "weights": place,
-        "weights_reason": "" if problem is None else problem.message,
-        "weights_key": "" if problem is None else problem.place,
-        "weights_hint": "" if problem is None else problem.hint,
-        **_other_tokenizer(config, folder_of_weights(path)),
-    }
 
 
 def _text(dataset: DatasetConfig) -> Text:
@@ -146,7 +120,7 @@ def _local(path: Path) -> Text:
     for file in _files(path):
         num_files += 1
         size_bytes += file.stat().st_size
-        unreadable = unreadable or _why_unreadable(file)
+        unreadable = unreadable or why_unreadable(file)
     is_readable = num_files > 0 and not unreadable
     return Text(
         str(path),
@@ -170,15 +144,6 @@ def _files(path: Path) -> Iterator[Path]:
                 yield file
 
 
-def _why_unreadable(file: Path) -> str:
-    try:
-        with file.open("rb") as handle:
-            handle.read(1)
-    except OSError as error:
-        return f"{file}: {error.strerror}"
-    return ""
-
-
 def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     """Return the path or name of the tokenizer and its availability; ("", True) if it will be trained."""
     if tokenizer.path is not None:
@@ -187,70 +152,6 @@ def _tokenizer(tokenizer: TokenizerConfig) -> tuple[str, bool]:
     if tokenizer.name is not None:
         return tokenizer.name, is_available("models", tokenizer.name, os.environ)
     return "", True
-
-
-def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
-    """Return the error with which the trainer would reject the initial weights, or None.
-
-    Checks that the files exist, that config.json has the sizes of the section `model`, and for transformers
-    models that the weights have its shapes.
-    """
-    if reason := _why_no_weights(path):
-        return ProjectError("DAT001", reason)
-    try:
-        refuse_other_model(config, path)
-        refuse_other_weights(config, path)
-    except ProjectError as error:
-        if error.hint:  # the edits of the section; else config.json is damaged
-            return error
-        return ProjectError("DAT001", f"{error.place} {error.message}")
-    return None
-
-
-def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:
-    """Return the error CKP007 for a checkpoint whose model files differ from its manifest, or None."""
-    try:
-        if size_bytes := model_size_bytes(folder):
-            request_reading_time(subject, folder, size_bytes)
-        verify_model(folder)
-    except ProjectError as error:
-        return error
-    return None
-
-
-def _other_tokenizer(config: RunConfig, weights: Path) -> dict[str, Any]:
-    """Return the fields of `DataFacts` about the tokenizer of the weights, as far as files show them."""
-    if not (weights / TOKENIZER).is_file():
-        return {}
-    if config.tokenizer.path is None and config.tokenizer.name is None:
-        saved = read_json(weights / STATE_DIR / CONFIG)
-        other = tokenizer_differences(saved, to_dict(config)) if saved else ()
-        return {"tokenizer_differences": tuple(map(str, other))}
-    own = tokenizer_file(config.tokenizer)
-    if own is None or own.samefile(weights / TOKENIZER):
-        return {}
-    here, there = token_ids(own), token_ids(weights / TOKENIZER)
-    if not here:  # a file that cannot be read, which the inspection of the text reports
-        return {}
-    return {"weights_tokens": len(there), "renumbered_tokens": count_renumbered(here, there)}
-
-
-def _why_no_weights(path: Path) -> str:
-    """Return the reason why a path has no readable weights, or an empty string.
-
-    Like the trainer, accepts a file, a folder with one file, and a folder with the index of several files.
-    """
-    if path.is_file():
-        return _why_unreadable(path)
-    if not path.is_dir():
-        return "no such file or folder"
-    found = [path / name for name in (WEIGHTS, INDEX) if (path / name).is_file()]
-    if found:
-        return _why_unreadable(found[0])
-    newest = path / "checkpoints" / "latest"
-    if newest.is_dir():
-        return f"a run directory; its newest checkpoint is {newest}"
-    return why_no_model(path) or f"it contains no {WEIGHTS}"
 
 
 def is_available(kind: Kind, name: str, environment: Mapping[str, str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from neobert.config.schema import RunConfig
@@ -40,6 +41,7 @@ class Family(NamedTuple):
         padded_attention: returns the attention kernel of padded rows.
         has_numerics_probes: `validate-gpu` has numerics probes for this model.
         unsupported: yields the keys of a run that the family does not support.
+        trained_positions: returns the longest sequence that the config.json of a folder states; 0: none.
     """
 
     name: str
@@ -55,3 +57,4 @@ class Family(NamedTuple):
     padded_attention: Callable[[Any], str] = lambda _section: "sdpa"
     has_numerics_probes: bool = False
     unsupported: Callable[[RunConfig], Iterator[Unsupported]] = supports_all
+    trained_positions: Callable[[Path], int] = lambda _folder: 0

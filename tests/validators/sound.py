@@ -98,6 +98,7 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     longest = profile.dataset.max_seq_length
     length = draw(st.sampled_from([longest // 2, longest * 3 // 4, longest]))
     heads = draw(st.integers(10, 16))
+    highest_rate = 2e-3 if profile.model.pretrained_checkpoint is None else 9e-4
     attention = draw(st.sampled_from(["auto", "flash_attn_varlen", "torch_varlen"]))
     kernels = ["auto", "torch"] + (["triton"] if attention == "auto" else [])
     if attention == "auto" and load_profile(name).requires.gpu in ("H100", "H200"):
@@ -122,7 +123,7 @@ def sound_runs(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
         "datacollator": {"mlm_probability": draw(st.floats(0.15, 0.4)), "mask_all": draw(st.booleans())},
         "optimizer": {
             "weight_decay": draw(st.floats(0, 0.2)),
-            "lr": draw(st.floats(1e-4, 2e-3)),
+            "lr": draw(st.floats(1e-4, highest_rate)),
             "betas": [0.9, draw(st.sampled_from([0.95, 0.999]))],
         },
         "scheduler": {

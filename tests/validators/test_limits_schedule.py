@@ -152,6 +152,34 @@ def test_the_last_rate_of_fine_tuning_that_is_near_its_record(
         assert len(found("OPT006", run)) == count
 
 
+CONTINUED = (
+    "model.pretrained_checkpoint=runs/base", "trainer.gradient_accumulation_steps=1",
+    "dataset.max_seq_length=512",
+)  # fmt: skip
+LOWEST, HIGHEST = 5e-5 / 4, 5e-4 * 4
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rows", "factors"),
+    [
+        ("adamw", 2048, ((2048 / 192) ** 0.5, 1)),
+        ("adamw", 192, (1, (192 / 2048) ** 0.5)),
+        ("muon", 2048, ((2048 / 192) ** 0.5, 1)),
+        ("lion", 2048, ((2048 / 192) ** 0.5 * 26 / 77, 26 / 77)),
+    ],
+)
+def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(
+    optimizer: str, rows: int, factors: tuple[float, float]
+) -> None:
+    lowest, highest = LOWEST * factors[0], HIGHEST * factors[1]
+    size = f"trainer.per_device_train_batch_size={rows}"
+    for rate, count in ((lowest * 1.001, 0), (lowest * 0.999, 1), (highest * 0.999, 0), (highest * 1.001, 1)):
+        run = run_of(*CONTINUED, size, f"optimizer.name={optimizer}", f"optimizer.lr={rate!r}")
+        messages = [one.message for one in found("OPT006", run)]
+        assert len(messages) == count
+        assert all("recorded for continued pretraining at a width of 768" in each for each in messages)
+
+
 @pytest.mark.parametrize(
     ("override", "reason"),
     [

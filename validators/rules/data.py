@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import PurePath
-
 from neobert.config.corpora import BUILDER_NAMES, USE_PATH, corpora_of, describe_builder, label_of
-from neobert.families.table import initial_weights
 from neobert.plan import Plan
-from neobert.plurals import listed
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -17,7 +13,6 @@ from validators.tasks import masking
 
 LEAST_MASKED, MOST_MASKED, HARDLY_ANY_TEXT = 0.05, 0.6, 0.95
 """Shares of the tokens. Published encoders predict 15 % to 40 %."""
-WEIGHTS_SUFFIX = ".safetensors"
 
 
 @rule("DAT001", "missing-data", severity=Severity.FAIL, level=Level.HOST, needs=("data",))
@@ -71,90 +66,6 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             "random weights",
             Severity.WARN if facts.resume is not None and facts.resume.is_verified else None,
         )
-
-
-def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
-    """Return the reason why rules about initial weights do not apply; empty if the run starts from some."""
-    return "the run starts from random weights" if initial_weights(run.config) is None else ""
-
-
-@rule("DAT034", "weights-on-the-hub", severity=Severity.WARN, level=Level.STATIC, inapplicable=why_no_weights)
-def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Initial weights on the Hub that are not pinned, or not on this machine.
-
-    ## What it does
-    Warns if `model.pretrained_checkpoint` has the form OWNER/NAME, is not a folder here, and
-    `model.revision` is not a commit; also if the commit is not in the local Hub cache. `train` and
-    `preflight` download a commit before their checks. Where the machine was probed, DAT001 fails instead.
-
-    ## Why is this bad?
-    A name alone is whatever was pushed last: the run could not be repeated. Without the download neither
-    sizes nor weights can be checked.
-
-    ## Example
-    ```yaml
-    model:
-      pretrained_checkpoint: owner/name
-    ```
-
-    ## Use instead
-    ```yaml
-    model:
-      pretrained_checkpoint: owner/name
-      revision: 0123456789abcdef0123456789abcdef01234567   # `neobert-launch init --from owner/name` writes it
-    ```
-    """
-    if plan.assumptions.hub_weights and facts.data is None:
-        yield Violation("model.pretrained_checkpoint", *why_not_downloaded(run))
-
-
-@rule(
-    "DAT029",
-    "weights-of-another-tokenizer",
-    severity=Severity.FAIL,
-    level=Level.HOST,
-    needs=("data",),
-    inapplicable=why_no_weights,
-)
-def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """Initial weights that were trained with another tokenizer.
-
-    ## What it does
-    Compares the token ids of the run's tokenizer with those in the `tokenizer.json` next to
-    `model.pretrained_checkpoint`. Where the text is not inspected, as in the checks of a smoke run, compares
-    the file that `tokenizer.path` or `tokenizer.name` names; for a run that would train a tokenizer, the keys
-    of its text with those in the checkpoint. Renamed tokens pass. Does not apply to a run that resumes.
-
-    ## Why is this bad?
-    Every id denotes another token: the embedding of the weights is then noise. The trainer refuses such
-    weights, but only after the queue and the preparation of the text.
-
-    ## Example
-    ```yaml
-    model: {pretrained_checkpoint: runs/first/checkpoints/latest}
-    tokenizer: {name: bert-base-uncased}
-    ```
-
-    ## Use instead
-    ```yaml
-    model: {pretrained_checkpoint: runs/first/checkpoints/latest}   # and its tokenizer
-    ```
-    """
-    data, prepared = needed(facts.data), None if facts.inspection is None else facts.inspection.prepared
-    if facts.resume is not None and facts.resume.is_verified:
-        return
-    weights = PurePath(data.weights)
-    folder = weights.parent if weights.suffix == WEIGHTS_SUFFIX else weights
-    hint = f"set tokenizer.path to {folder}"
-    measured = prepared if prepared is not None and prepared.weights_tokens else data
-    if measured.renumbered_tokens:
-        share = f"{measured.renumbered_tokens:,} of {measured.weights_tokens:,} token ids"
-        message = f"{folder} was trained with another tokenizer: {share} differ or are missing here"
-        yield Violation("tokenizer", message, hint)
-    elif measured is data and data.tokenizer_differences:
-        keys = listed(data.tokenizer_differences, most=2, separator="; ")
-        message = f"this run trains its own tokenizer, not the one of {folder}: {keys}"
-        yield Violation("tokenizer", message, hint)
 
 
 @rule("DAT009", "no-cache-folder", severity=Severity.FAIL, level=Level.HOST, needs=("data",))

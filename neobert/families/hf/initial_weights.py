@@ -6,8 +6,9 @@ compares every tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.errors import ProjectError
@@ -18,7 +19,8 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import shape_of
 from neobert.plurals import counted, listed
 from neobert.printable import printable
-from neobert.runfiles.model_folder import folder_of_weights
+from neobert.runfiles.model_folder import folder_of_weights, read_json
+from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import Shape, tensor_shapes
 from neobert.tasks.specs import spec_of
 
@@ -80,19 +82,69 @@ def describe_loading(config: RunConfig, path: Path) -> str:
     """
     if not isinstance(config.model, HfModelConfig):
         return ""
-    _, architecture = settings_of(config.model)
-    prefix, spec = architecture.prefix, spec_of(config)
-    head = architecture.heads.get(spec.auto_class)
-    parts = () if head is None else head_parts(prefix, head)
-    names = sorted(tensor_shapes(folder_of_weights(path)))
-    # Weights that were saved without a head have no prefix.
-    here = names if any(name.startswith(prefix) for name in names) else [prefix + name for name in names]
-    of_head = tuple(f"{part}." for part in parts)
-    unused = [name for name in here if not name.startswith((prefix, *of_head))]
-    new = [part[:-1] for part in of_head if not any(name.startswith(part) for name in here)]
-    text = f"{counted(len(names) - len(unused), 'tensor')} loaded"
-    if new and not spec.reads_text:
+    head = _head_of(config)
+    here = _named_in_model(tensor_shapes(folder_of_weights(path)), head.prefix)
+    unused = sorted(name for name in here if not name.startswith((head.prefix, *head.starts)))
+    new = _new_parts(config, head, here)
+    text = f"{counted(len(here) - len(unused), 'tensor')} loaded"
+    if new and not spec_of(config).reads_text:
         text += f"; new, because the checkpoint lacks them: {listed(new)}"
     if unused:
         text += f"; not used: {len(unused):,} ({printable(listed(unused))})"
     return text
+
+
+def random_head(config: RunConfig, path: Path) -> tuple[str, ...]:
+    """Return the parts of the head that stay random although the weights have a head of the run's task.
+
+    Empty where the weights have another head or none, as those of a pretrained encoder. Raises `ProjectError`
+    for a file that cannot be read.
+    """
+    spec, folder = spec_of(config), folder_of_weights(path)
+    if spec.reads_text or not spec.has_head:
+        return ()
+    named = read_json(folder / CONFIG, may_lack=True).get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    if not architecture.endswith(spec.auto_class.removeprefix("AutoModel")):
+        return ()
+    head = _head_of(config)
+    return _new_parts(config, head, _named_in_model(tensor_shapes(folder), head.prefix))
+
+
+class _Head(NamedTuple):
+    """Names of a head: the prefix of the encoder's weights, the last layer, and the modules with weights."""
+
+    prefix: str
+    linear: str
+    parts: tuple[str, ...]
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        return tuple(f"{part}." for part in self.parts)
+
+
+def _head_of(config: RunConfig) -> _Head:
+    """Return the head of the run's task; without parts if the architecture has none."""
+    if not isinstance(config.model, HfModelConfig):
+        return _Head("model.", "classifier", ())
+    architecture = settings_of(config.model)[1]
+    head = architecture.heads.get(spec_of(config).auto_class)
+    if head is None:
+        return _Head(architecture.prefix, "", ())
+    return _Head(architecture.prefix, head.linear, head_parts(architecture.prefix, head))
+
+
+def _named_in_model(shapes: Mapping[str, Shape], prefix: str) -> Mapping[str, Shape]:
+    """Return the weights by their names in the model; saved without a head, they have no prefix."""
+    is_whole = any(name.startswith(prefix) for name in shapes)
+    return shapes if is_whole else {prefix + name: size for name, size in shapes.items()}
+
+
+def _new_parts(config: RunConfig, head: _Head, here: Mapping[str, Shape]) -> tuple[str, ...]:
+    """Return the parts of the head that the weights lack, or have for another number of labels."""
+    absent = [part for part in head.parts if not any(name.startswith(f"{part}.") for name in here)]
+    width = spec_of(config).head(config, shape_of(config, 1)).width
+    rows = here.get(f"{head.linear}.weight", (width,))[0]
+    if not spec_of(config).reads_text and rows != width:
+        absent.append(f"{head.linear} (of {rows:,} outputs, not {width:,})")
+    return tuple(absent)

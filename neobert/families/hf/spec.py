@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
@@ -58,6 +59,12 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
 def position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
     """Return transformers' `max_position_embeddings`: a row of this length fits if none is given."""
     return settings.size(POSITIONS, longest_row + architecture.first_position(settings))
+
+
+def trained_positions(folder: Path) -> int:
+    """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
+    settings, architecture = settings_of(HfModelConfig(config=str(folder)))
+    return max(0, settings.size(POSITIONS, 0, least=0) - architecture.first_position(settings))
 
 
 def requested_rows(section: HfModelConfig) -> int | None:
@@ -152,4 +159,5 @@ HF = Family(
     modules="the transformers modules",
     with_kernels=lambda section, _blocks: section,
     unsupported=unsupported,
+    trained_positions=trained_positions,
 )

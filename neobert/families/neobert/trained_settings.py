@@ -66,6 +66,13 @@ def settings_of(trained: Mapping[str, Any]) -> dict[str, Any]:
     return {name: each.lower() if isinstance(each, str) else each for name, each in values.items()}
 
 
+def trained_positions(folder: Path) -> int:
+    """Return the longest sequence of the model in a folder; 0 if its config.json states none."""
+    trained = _read(folder / CONFIG)
+    stated = trained.get("max_position_embeddings", trained.get("max_length"))  # of the published model
+    return stated if type(stated) is int else 0
+
+
 def embedding_multiplier(model: ModelConfig) -> float:
     """Return the factor on the token embeddings: if null, that of the initial weights, else sqrt(D).
 

@@ -1,0 +1,117 @@
+"""Initial weights on this machine: whether a run can start from them, and in what they differ from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from launcher.io.files import why_unreadable
+from launcher.probes.probe import Subject
+from launcher.probes.reading_time import request_reading_time
+from launcher.rundir.records import read_json
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from neobert.errors import ProjectError
+from neobert.families.hf.initial_weights import random_head, refuse_other_weights
+from neobert.families.neobert.trained_settings import refuse_other_model
+from neobert.families.table import family_of
+from neobert.plan.special_tokens import other_special_tokens
+from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
+from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model
+from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
+from neobert.runfiles.continuation import tokenizer_differences
+from neobert.runfiles.model_folder import folder_of_weights, why_no_model
+from neobert.runfiles.run_dir import CONFIG as MODEL_CONFIG
+from neobert.runfiles.weights_header import INDEX, WEIGHTS
+
+
+def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
+    """Return the fields of `DataFacts` about the initial weights."""
+    config, path = subject.config, Path(place)
+    damage = _damage_of_weights(subject, folder_of_weights(path))
+    if damage is not None:
+        return {"weights": place, "weights_damage": damage.message, "weights_hint": damage.hint}
+    problem = _problem_of_weights(config, path)
+    return {
+        "weights": place,
+        "weights_reason": "" if problem is None else problem.message,
+        "weights_key": "" if problem is None else problem.place,
+        "weights_hint": "" if problem is None else problem.hint,
+        **_other_tokenizer(config, folder_of_weights(path)),
+        **({} if problem is not None else _of_folder(config, folder_of_weights(path))),
+    }
+
+
+def _of_folder(config: RunConfig, folder: Path) -> dict[str, Any]:
+    """Return the fields of `DataFacts` about positions, special tokens and head of the weights."""
+    tokenizer = tokenizer_file(config.tokenizer)
+    positions = family_of(config).trained_positions(folder) if (folder / MODEL_CONFIG).is_file() else 0
+    return {
+        "weights_positions": positions,
+        "special_tokens": {} if tokenizer is None else other_special_tokens(folder, tokenizer),
+        "random_head": random_head(config, folder),
+    }
+
+
+def _problem_of_weights(config: RunConfig, path: Path) -> ProjectError | None:
+    """Return the error with which the trainer would reject the initial weights, or None.
+
+    Checks that the files exist, that config.json has the sizes of the section `model`, and for transformers
+    models that the weights have its shapes.
+    """
+    if reason := _why_no_weights(path):
+        return ProjectError("DAT001", reason)
+    try:
+        refuse_other_model(config, path)
+        refuse_other_weights(config, path)
+    except ProjectError as error:
+        if error.hint:  # the edits of the section; else config.json is damaged
+            return error
+        return ProjectError("DAT001", f"{error.place} {error.message}")
+    return None
+
+
+def _damage_of_weights(subject: Subject, folder: Path) -> ProjectError | None:
+    """Return the error CKP007 for a checkpoint whose model files differ from its manifest, or None."""
+    try:
+        if size_bytes := model_size_bytes(folder):
+            request_reading_time(subject, folder, size_bytes)
+        verify_model(folder)
+    except ProjectError as error:
+        return error
+    return None
+
+
+def _other_tokenizer(config: RunConfig, weights: Path) -> dict[str, Any]:
+    """Return the fields of `DataFacts` about the tokenizer of the weights, as far as files show them."""
+    if not (weights / TOKENIZER).is_file():
+        return {}
+    if config.tokenizer.path is None and config.tokenizer.name is None:
+        saved = read_json(weights / STATE_DIR / CONFIG)
+        other = tokenizer_differences(saved, to_dict(config)) if saved else ()
+        return {"tokenizer_differences": tuple(map(str, other))}
+    own = tokenizer_file(config.tokenizer)
+    if own is None or own.samefile(weights / TOKENIZER):
+        return {}
+    here, there = token_ids(own), token_ids(weights / TOKENIZER)
+    if not here:  # a file that cannot be read, which the inspection of the text reports
+        return {}
+    return {"weights_tokens": len(there), "renumbered_tokens": count_renumbered(here, there)}
+
+
+def _why_no_weights(path: Path) -> str:
+    """Return the reason why a path has no readable weights, or an empty string.
+
+    Like the trainer, accepts a file, a folder with one file, and a folder with the index of several files.
+    """
+    if path.is_file():
+        return why_unreadable(path)
+    if not path.is_dir():
+        return "no such file or folder"
+    found = [path / name for name in (WEIGHTS, INDEX) if (path / name).is_file()]
+    if found:
+        return why_unreadable(found[0])
+    newest = path / "checkpoints" / "latest"
+    if newest.is_dir():
+        return f"a run directory; its newest checkpoint is {newest}"
+    return why_no_model(path) or f"it contains no {WEIGHTS}"

@@ -1,0 +1,59 @@
+"""Ids of the special tokens of a tokenizer, and those in the config.json of weights. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from neobert.plan.vocabulary import MAX_FILE_MIB, ROLE_SPELLINGS, SETTINGS, token_ids
+from neobert.runfiles.run_dir import CONFIG
+
+SAME = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
+"""An encoder's first token is also the beginning of a text, and its last one the end."""
+ROLES = ("mask", *SAME, "pad")
+DECLARING = ("special_tokens_map.json", SETTINGS)
+"""The later file takes precedence."""
+
+
+def other_special_tokens(weights: Path, tokenizer: Path) -> dict[str, tuple[int, int]]:
+    """Return the special tokens that differ, by role: the id in the weights' config.json, and here.
+
+    Not compared: roles that one of the two does not declare, and ids beyond the embedding, which are defaults
+    of a class.
+    """
+    settings, here = _read(weights / CONFIG), _ids_of_roles(tokenizer)
+    rows, found = settings.get("vocab_size"), dict[str, tuple[int, int]]()
+    for role in ROLES:
+        there = settings.get(f"{role}_token_id")
+        known = [here[each] for each in (role, SAME.get(role)) if each in here]
+        if type(there) is type(rows) is int and 0 <= there < rows and known and there not in known:
+            found[role] = there, known[0]
+    return found
+
+
+def _ids_of_roles(tokenizer: Path) -> dict[str, int]:
+    """Return the ids of the declared special tokens; of others by the usual spelling, as in training."""
+    ids, declared = token_ids(tokenizer), dict[str, Any]()
+    for name in DECLARING:
+        declared |= _read(tokenizer.parent / name)
+    tokens = {role: _text(declared.get(f"{role}_token")) for role in ROLES}
+    for key, spellings in ROLE_SPELLINGS.items():
+        role = key.removesuffix("_token")
+        tokens[role] = tokens.get(role) or next((each for each in spellings if each in ids), "")
+    return {role: ids[token] for role, token in tokens.items() if token in ids}
+
+
+def _text(token: object) -> str:
+    content = token.get("content") if isinstance(token, Mapping) else token
+    return content if isinstance(content, str) else ""
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a JSON object; empty for a file that is missing, too large, or holds something else."""
+    with suppress(OSError, ValueError, RecursionError), file.open("rb") as opened:
+        content = json.loads(opened.read(MAX_FILE_MIB * 2**20))
+        return content if isinstance(content, dict) else {}
+    return {}

@@ -1,0 +1,246 @@
+"""Rules about initial weights: their place, tokenizer, positions and head."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from neobert.families.table import initial_weights
+from neobert.plan import Plan
+from neobert.plurals import listed
+from neobert.printable import printable
+from neobert.tasks.specs import spec_of
+from profiles.registry import ResolvedRun
+from validators.facts import Facts
+from validators.finding import Level, Severity, Violation
+from validators.planning import why_not_downloaded
+from validators.rule import Violations, needed, rule
+from validators.tasks import labelled
+
+WEIGHTS_SUFFIX = ".safetensors"
+
+
+def why_no_weights(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why rules about initial weights do not apply; empty if the run starts from some."""
+    return "the run starts from random weights" if initial_weights(run.config) is None else ""
+
+
+@rule("DAT034", "weights-on-the-hub", severity=Severity.WARN, level=Level.STATIC, inapplicable=why_no_weights)
+def weights_on_the_hub(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Initial weights on the Hub that are not pinned, or not on this machine.
+
+    ## What it does
+    Warns if `model.pretrained_checkpoint` has the form OWNER/NAME, is not a folder here, and
+    `model.revision` is not a commit; also if the commit is not in the local Hub cache. `train` and
+    `preflight` download a commit before their checks. Where the machine was probed, DAT001 fails instead.
+
+    ## Why is this bad?
+    A name alone is whatever was pushed last: the run could not be repeated. Without the download neither
+    sizes nor weights can be checked.
+
+    ## Example
+    ```yaml
+    model:
+      pretrained_checkpoint: owner/name
+    ```
+
+    ## Use instead
+    ```yaml
+    model:
+      pretrained_checkpoint: owner/name
+      revision: 0123456789abcdef0123456789abcdef01234567   # `neobert-launch init --from owner/name` writes it
+    ```
+    """
+    if plan.assumptions.hub_weights and facts.data is None:
+        yield Violation("model.pretrained_checkpoint", *why_not_downloaded(run))
+
+
+@rule(
+    "DAT029",
+    "weights-of-another-tokenizer",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("data",),
+    inapplicable=why_no_weights,
+)
+def weights_of_another_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Initial weights that were trained with another tokenizer.
+
+    ## What it does
+    Compares the token ids of the run's tokenizer with those in the `tokenizer.json` next to
+    `model.pretrained_checkpoint`. Where the text is not inspected, as in the checks of a smoke run, compares
+    the file that `tokenizer.path` or `tokenizer.name` names; for a run that would train a tokenizer, the keys
+    of its text with those in the checkpoint. Renamed tokens pass. Does not apply to a run that resumes.
+
+    ## Why is this bad?
+    Every id denotes another token: the embedding of the weights is then noise. The trainer refuses such
+    weights, but only after the queue and the preparation of the text.
+
+    ## Example
+    ```yaml
+    model: {pretrained_checkpoint: runs/first/checkpoints/latest}
+    tokenizer: {name: bert-base-uncased}
+    ```
+
+    ## Use instead
+    ```yaml
+    model: {pretrained_checkpoint: runs/first/checkpoints/latest}   # and its tokenizer
+    ```
+    """
+    data, prepared = needed(facts.data), None if facts.inspection is None else facts.inspection.prepared
+    if _is_resumed(facts):
+        return
+    folder = _folder_of(data.weights)
+    hint = f"set tokenizer.path to {folder}"
+    measured = prepared if prepared is not None and prepared.weights_tokens else data
+    if measured.renumbered_tokens:
+        share = f"{measured.renumbered_tokens:,} of {measured.weights_tokens:,} token ids"
+        message = f"{folder} was trained with another tokenizer: {share} differ or are missing here"
+        yield Violation("tokenizer", message, hint)
+    elif measured is data and data.tokenizer_differences:
+        keys = listed(data.tokenizer_differences, most=2, separator="; ")
+        message = f"this run trains its own tokenizer, not the one of {folder}: {keys}"
+        yield Violation("tokenizer", message, hint)
+
+
+@rule(
+    "DAT036",
+    "weights-of-other-special-tokens",
+    severity=Severity.FAIL,
+    level=Level.HOST,
+    needs=("data",),
+    inapplicable=why_no_weights,
+)
+def weights_of_other_special_tokens(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Special tokens of the tokenizer that are other tokens to the initial weights.
+
+    ## What it does
+    Compares the ids of the mask, first, last and padding tokens in the `config.json` next to
+    `model.pretrained_checkpoint` with those of the tokenizer's files. Not compared are roles that one of them
+    does not declare, and ids beyond the embedding. Warns if only the padding differs: no token attends to
+    it. A tokenizer with more tokens than the weights have rows is MOD002. Does not apply to a run that
+    resumes.
+
+    ## Why is this bad?
+    Each text would begin and end, and each masked word be hidden, by tokens that the weights have seen as
+    something else. The loss falls all the same, from a worse start.
+
+    ## Example
+    ```text
+    bert/config.json: "mask_token_id": 103    # bert/tokenizer.json has [MASK] at 4
+    ```
+
+    ## Use instead
+    ```text
+    bert/config.json: "mask_token_id": 103    # bert/tokenizer.json has [MASK] at 103
+    ```
+    """
+    data = needed(facts.data)
+    if not data.special_tokens or _is_resumed(facts):
+        return
+    folder = _folder_of(data.weights)
+    ids = [f"{role} {there:,}, not {here:,}" for role, (there, here) in data.special_tokens.items()]
+    message = f"config.json of {folder} has other special tokens than the tokenizer: {listed(ids)}"
+    keys = listed([f"{role}_token_id" for role in data.special_tokens])
+    hint = f"put the tokenizer of the weights into {folder}, or correct {keys} in its config.json"
+    if PurePath(data.tokenizer) != folder:
+        hint = f"set tokenizer.path to {folder}"
+    yield Violation("tokenizer", message, hint, Severity.WARN if [*data.special_tokens] == ["pad"] else None)
+
+
+@rule(
+    "MOD007",
+    "rows-beyond-trained-positions",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("data",),
+    inapplicable=why_no_weights,
+)
+def rows_beyond_trained_positions(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Rows longer than the positions that the initial weights were trained for.
+
+    ## What it does
+    Compares the longest row with `max_position_embeddings` in the `config.json` next to
+    `model.pretrained_checkpoint`, less the positions before the first token. Positions of the section
+    `model` are MOD002; a table of learned positions of another size is DAT001. What is left are rotary
+    positions, which exist at any length. Does not apply to a run that resumes.
+
+    ## Why is this bad?
+    The weights have seen no rotary angle beyond their trained length: quality drops from there on. Training
+    on longer rows teaches them (NeoBERT went from 1,024 to 4,096 tokens in a second phase,
+    arXiv:2502.19587); a few steps of fine-tuning do not.
+
+    ## Example
+    ```yaml
+    model: {pretrained_checkpoint: base, max_position_embeddings: 2048}   # base: 512
+    dataset: {max_seq_length: 2048}
+    ```
+
+    ## Use instead
+    ```yaml
+    model: {pretrained_checkpoint: base}
+    dataset: {max_seq_length: 512}
+    ```
+    """
+    data, longest = needed(facts.data), plan.max_length.value
+    trained = data.weights_positions
+    if trained and longest > trained and longest <= plan.shape.max_positions and not _is_resumed(facts):
+        message = f"rows of {longest:,} tokens exceed the {trained:,} positions of {_folder_of(data.weights)}"
+        yield Violation("dataset.max_seq_length", message, f"set dataset.max_seq_length to {trained}")
+
+
+@rule(
+    "TSK011",
+    "random-head",
+    severity=Severity.WARN,
+    level=Level.HOST,
+    needs=("data",),
+    tasks=labelled,
+    inapplicable=why_no_weights,
+)
+def random_head(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """A head that starts from random weights, although the initial weights have one of this task.
+
+    ## What it does
+    Compares the names and shapes of the head's weights next to `model.pretrained_checkpoint` with those of
+    the run, where the architecture in its `config.json` is one of the run's task. A pretrained encoder has no
+    such head, and is not meant. Without the head for masked words, task `pretrain` is refused (DAT001), and
+    so is `predict` with a folder that lacks its own head. Does not apply to a run that resumes.
+
+    ## Why is this bad?
+    Who continues a trained classifier expects its accuracy before the first step. A random head starts at
+    chance, and its first steps move the encoder too.
+
+    ## Example
+    ```yaml
+    task: classification
+    model: {pretrained_checkpoint: sentiment}      # of three classes
+    classification: {label_names: [bad, good]}
+    ```
+
+    ## Use instead
+    ```yaml
+    task: classification
+    model: {pretrained_checkpoint: sentiment}
+    classification: {label_names: [bad, fair, good]}
+    ```
+    """
+    data, labels = needed(facts.data), spec_of(run.config).labels
+    if not data.random_head or labels is None or _is_resumed(facts):
+        return
+    parts = printable(listed(data.random_head))
+    message = (
+        f"starts from random values, although {_folder_of(data.weights)} has a head of this task: {parts}"
+    )
+    key = labels(run.config).setting
+    hint = f"set {key} to the labels in its config.json, or model.pretrained_checkpoint to an encoder"
+    yield Violation("model.pretrained_checkpoint", message, hint)
+
+
+def _folder_of(weights: str) -> PurePath:
+    path = PurePath(weights)
+    return path.parent if path.suffix == WEIGHTS_SUFFIX else path
+
+
+def _is_resumed(facts: Facts) -> bool:
+    """Return whether the run starts from a checkpoint of its own, and not from the initial weights."""
+    return facts.resume is not None and facts.resume.is_verified
