@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from neobert.kernel_table import ATTENTION, AttentionKernel
+from tests.families.layouts import RELEASED
 from tests.validators.judging import FACTS, found, run_of
 from validators.facts import Facts
 from validators.finding import Severity
@@ -61,6 +64,14 @@ def test_only_the_missing_package_is_advised() -> None:
     assert hints == ["pip install triton", "pip install --no-build-isolation 'flash-attn>=2.8'"]
     on_volta = with_packages("triton", "flash-attn", gpus=gpus(7))
     assert [one.hint for one in found("ATT007", run_of(*AUTO), on_volta)] == hints[:1]
+
+
+def test_a_packed_transformers_encoder_is_told_of_faster_attention_only(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(RELEASED["ModernBERT-base"]), encoding="utf-8")
+    run = run_of("model.type=hf", f"model.config={tmp_path}")
+    messages = [one.message for one in found("ATT007", run, with_packages("flash-attn", gpus=gpus(9)))]
+    assert len(messages) == 1
+    assert messages[0].startswith("auto will run torch_varlen")
 
 
 @pytest.mark.parametrize(("majors", "count"), [((9, 9), 1), ((9, 8), 0), ((8, 8), 0), ((), 0)])

@@ -166,11 +166,12 @@ def slower_kernels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if recipe_of(config).is_fp32:
         return
     named, attention = requested_kernels(config)
-    usable = [name for name in OWN_KERNELS if not _block_obstacle(run, facts, name)]
+    runs_own = named in OWN_KERNELS
     if named == "auto":
+        usable = [name for name in OWN_KERNELS if not _block_obstacle(run, facts, name)]
+        runs_own = bool(usable)
         yield from _slower_blocks(run, facts, usable)
     if attention == "auto":
-        runs_own = bool(usable) if named == "auto" else named in OWN_KERNELS
         yield from _slower_block_attention(run, plan, facts) if runs_own else _slower_attention(run, facts)
 
 
