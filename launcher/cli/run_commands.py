@@ -9,6 +9,7 @@ from launcher.cli.arguments import ConfigCommand, TrainCommand
 from launcher.cli.groups import PROGRAM, DefaultCommandGroup, app, end, make_group
 from launcher.commands.selection import Selection
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.tasks.short_commands import SHORT_COMMANDS
 
 runs_app = make_group(
     "runs",
@@ -114,6 +115,8 @@ def _train(
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
     weights: options.StartingWeights = None,
     text: config_options.Text = None,
+    batch_size: run_options.BatchSize = None,
+    steps: run_options.Steps = None,
     output_format: options.Format = "text",
     strict: options.Strict = False,
     verbose: options.Verbose = False,
@@ -122,10 +125,11 @@ def _train(
     """Run preflight, then train under supervision.
 
     --from MODEL --text PATH writes a run file as `init` does, and trains it; --task sets what to train.
+    --from MODEL next to a run file sets the keys of these weights.
     Several processes run under torchrun, which receives the arguments after --. With --resume auto the same
     command resumes the run, any number of times. --sweep trains several runs, one after another.
     """
-    from launcher.commands import train
+    from launcher.commands import run_file_options, train
     from launcher.preflight.receipts import require_reason
     from launcher.process.trainer_process import Topology
     from launcher.run.stages import parse_stages
@@ -137,17 +141,21 @@ def _train(
         rdzv_endpoint=rdzv_endpoint,
         extra=tuple(context.obj),
     )
-    if weights is not None or text is not None:
+    given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
+    if text is not None or (weights is not None and not (config or profile)):
         from launcher.commands.from_weights import run_file_of
 
         if config or profile:
-            message = "--from and --text write a run file, and another one or a profile is given"
+            message = "--text writes a run file, and another one or a profile is given"
             hint = "keep one; to change keys of the new file: --section.key VALUE"
             raise ProjectError("usage", message, hint, "", EXIT_USAGE)
-        config = [run_file_of(weights, text, overrides or ())]
-    Selection.of(profile, config, overrides).check_named()  # --resume alone names no run
-    all_overrides = [*(overrides or ()), *train.as_overrides(resume, nproc_per_node, nnodes)]
-    chosen = Selection.of(profile, config, all_overrides)
+        given = [*run_file_options.of_only_task(str(context.info_name)), *given]
+        config = [run_file_of(weights, text, given)]
+    elif weights is not None:
+        given = [*run_file_options.of_weights(weights, profile, config or (), given), *given]
+    Selection.of(profile, config, given).check_named()  # --resume alone names no run
+    given += run_file_options.of_task(str(context.info_name), profile, config or (), given)
+    chosen = Selection.of(profile, config, [*given, *train.as_overrides(resume, nproc_per_node, nnodes)])
     reason = require_reason(unguarded)
     request = train.Request(
         chosen,
@@ -168,6 +176,16 @@ def _train(
         place, hint = "--allow-unequal-tokens", "add --sweep KEY=VALUES, or leave out --allow-unequal-tokens"
         raise ProjectError("sweep", "no --sweep is given", hint, place, EXIT_USAGE)
     end(train.run(request, output_format))
+
+
+for _name, _short in SHORT_COMMANDS.items():
+    app.command(
+        _name,
+        rich_help_panel="Run",
+        cls=TrainCommand,
+        help=_short.help,
+        epilog=f"Example: {PROGRAM} {_name} @ run.yaml --model-name FOLDER --batch-size 4 --steps 100",
+    )(_train)
 
 
 @app.command("status", rich_help_panel="Watch", epilog=f"Example: {PROGRAM} status runs/demo")

@@ -75,6 +75,11 @@ AllowUnequalTokens = Annotated[
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
 ]
+BatchSize = Annotated[
+    int | None,
+    Option("--batch-size", metavar="ROWS", help="Set trainer.per_device_train_batch_size.", min=1),
+]
+Steps = Annotated[int | None, Option("--steps", metavar="N", help="Set trainer.max_steps.", min=1)]
 NprocPerNode = Annotated[int | None, Option("--nproc-per-node", metavar="N", help="Processes per node.")]
 Nnodes = Annotated[int | None, Option("--nnodes", metavar="N", help="Number of nodes.")]
 NodeRank = Annotated[int | None, Option("--node-rank", metavar="K", help="Rank of this node, from 0.")]

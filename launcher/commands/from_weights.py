@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.commands.previewed_text import about_text, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
-from launcher.commands.starting_weights import OPTION, about_option, find_weights
+from launcher.commands.starting_weights import OPTION, about_option, find_weights, fitting_task
 from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
@@ -75,6 +75,9 @@ def write_from_weights(request: Request) -> Sequence[str]:
     spec = spec_of(resolve_run(None, (), overrides).config)
     try:
         weights = None if request.weights is None else find_weights(request.weights)
+        if weights is not None and request.task is None:
+            config = resolve_run(None, (), weights.overrides).config
+            spec = SPECS[fitting_task(config, [name for name, each in SPECS.items() if each.reads_text])]
         found, table = _read(request, spec)
         content = content_of(
             Content(
@@ -94,7 +97,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
     if found is not None:
         warn_of_text(found, request.file)
     write_run_file(request.file, content)
-    return table.notes if table else tuple(_other_tasks(request))
+    return table.notes if table else tuple(_other_tasks(request, spec))
 
 
 def run_file_of(weights: str | None, text: Path | None, overrides: Sequence[str]) -> Path:
@@ -171,9 +174,10 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
         raise about_text(error) from None
 
 
-def _other_tasks(request: Request) -> Iterator[str]:
+def _other_tasks(request: Request, chosen: TaskSpec) -> Iterator[str]:
     """Yield the tasks that a file without a stated task has labels for: it is read as text alone."""
-    if request.task is not None or request.text is None or not request.text.is_file():
+    is_stated = request.task is not None or chosen.predicts == "next"  # no causal model has a head of labels
+    if is_stated or request.text is None or not request.text.is_file():
         return
     for spec in SPECS.values():
         with suppress(ProjectError):

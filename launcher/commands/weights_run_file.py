@@ -15,7 +15,7 @@ from neobert.config import ConfigError
 from neobert.config.canonical import to_dict
 from neobert.config.keys import path_keys, pinned_keys
 from neobert.config.migrated_files import yaml_text
-from neobert.config.schema import RunConfig
+from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
 from neobert.families.hf.spec import other_pooling
@@ -115,14 +115,12 @@ def _entries(request: Content) -> Iterator[Entry]:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else reason)
-    trainer = config.trainer
-    rows = (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
+    rows = rows_per_step(config.trainer)
     if request.table is not None and is_packed:
         rows = max(1, round(TEXTS_PER_STEP * _mean_tokens(request, length) / length))
     if request.weights is not None:
-        yield Entry(
-            "optimizer.lr", _rate(request, shape, rows * length), f"for a width of {shape.hidden_size:,}"
-        )
+        rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
+        yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     yield from _of_trainer(request, config, per_pass)
     if request.table is not None and is_packed:
@@ -158,11 +156,15 @@ def _tokens(num_bytes: int) -> int:
     return math.ceil(num_bytes / LEAST_BYTES_PER_TOKEN)
 
 
-def _rate(request: Content, shape: ModelShape, tokens: int) -> float:
-    product = FINE_TUNING_RATE
-    if request.table is None:
-        product = CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
+def rate_from_weights(shape: ModelShape, tokens: int, *, has_labels: bool) -> float:
+    """Return an estimate of the learning rate for trained weights, with `tokens` tokens per step."""
+    product = FINE_TUNING_RATE if has_labels else CONTINUED_RATE * math.sqrt(tokens / CONTINUED_TOKENS)
     return float(f"{product / shape.hidden_size:.0e}")
+
+
+def rows_per_step(trainer: TrainerConfig) -> int:
+    """Return the rows of a step of one process."""
+    return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 
 def _of_trainer(request: Content, config: RunConfig, per_pass: float) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.families.hf.architecture import MASKED, head_parts
+from neobert.families.hf.architecture import head_parts
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.initial_weights import expected_weights
 from neobert.families.hf.spec import section_of, settings_of
@@ -52,6 +52,6 @@ def write_model(folder: Path, model_type: str = "bert", **settings: Any) -> Path
         read, architecture = settings_of(section_of(config))
         shapes = dict(expected_weights(shape_of(config, len(WORDS)), architecture, read))
         weights = {f"{architecture.prefix}{name}": size for name, size in shapes.items()}
-        heads = head_parts(architecture.prefix, architecture.heads[MASKED])
+        heads = head_parts(architecture.prefix, next(iter(architecture.heads.values())))
         write_header(folder / "model.safetensors", weights | {f"{name}.weight": (1,) for name in heads})
     return folder

@@ -125,7 +125,12 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
         (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
-        (["train", "-p", "cpu-demo", "--task", "sft"], "not supported yet: only encoders are trained here"),
+        (["train", "-p", "cpu-demo", "--task", "sft"], "TRL and axolotl train on conversations"),
+        (
+            ["pretrain", "-p", "cpu-classify"],
+            "task is classification, and `pretrain` trains",
+        ),
+        (["train", "-p", "cpu-demo", "--steps", "0"], "--steps"),
         (
             ["train", "-p", "cpu-demo", "--unguarded", "x"],
             "--unguarded: --unguarded launches even if checks fail",

@@ -1,0 +1,80 @@
+"""Options that set keys of a run file: weights, sizes, and the task of a short command, as overrides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from launcher.commands.starting_weights import about_option, find_weights, fitting_task
+from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
+from launcher.terminal import console
+from neobert.config.errors import ConfigError
+from neobert.config.overrides import text_override
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.table import longest_row, shape_of
+from neobert.plurals import listed
+from neobert.tasks.short_commands import SHORT_COMMANDS
+from neobert.tasks.specs import spec_of
+from profiles.registry import ResolvedRun, resolve_run
+
+
+def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
+    """Return `--batch-size` and `--steps` as overrides."""
+    given = {"trainer.per_device_train_batch_size": batch_size, "trainer.max_steps": steps}
+    return [f"{key}={value}" for key, value in given.items() if value is not None]
+
+
+def of_weights(
+    requested: str, profile: str | None, files: Sequence[Path], overrides: Sequence[str]
+) -> list[str]:
+    """Return the keys of weights to start from, a folder or a name on the Hub, as overrides.
+
+    The learning rate is one of them unless the run states one: that of a profile is for random weights.
+    Raises `ProjectError` for weights that cannot be used.
+    """
+    try:
+        weights = find_weights(requested)
+    except ProjectError as error:
+        raise about_option(error) from None
+    given = weights.overrides
+    run = _readable(profile, files, [*given, *overrides])
+    if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
+        return given
+    shape, has_labels = shape_of(run.config, 1), spec_of(run.config).labels is not None
+    tokens = rows_per_step(run.config.trainer) * longest_row(run.config)
+    rate = rate_from_weights(shape, tokens, has_labels=has_labels)
+    estimate = f"optimizer.lr is {rate:g}, an estimate for weights of width {shape.hidden_size:,}"
+    console.tell(f"note: {estimate}; to set another: --optimizer.lr RATE")
+    return [*given, f"optimizer.lr={rate:g}"]
+
+
+def _readable(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> ResolvedRun | None:
+    """Return the run; None for a wrong file, which the command reads again, and reports what is wrong."""
+    with suppress(ConfigError):
+        return resolve_run(profile, files, overrides)
+    return None
+
+
+def of_task(command: str, profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+    """Return the task of a short command as an override, unless the run states one.
+
+    Raises `ProjectError` for a run of a task that the command does not train.
+    """
+    short = SHORT_COMMANDS.get(command)
+    run = _readable(profile, files, overrides) if short else None
+    if short is None or run is None:
+        return []
+    stated = run.config.task
+    if run.origin("task").kind == "default":
+        return [text_override("task", fitting_task(run.config, short.tasks))]
+    if stated not in short.tasks:
+        message = f"task is {stated}, and `{command}` trains {listed(short.tasks)}"
+        raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
+    return []
+
+
+def of_only_task(command: str) -> list[str]:
+    """Return the task of a short command as an override if there is only one."""
+    short = SHORT_COMMANDS.get(command)
+    return [text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []

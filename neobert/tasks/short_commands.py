@@ -1,0 +1,28 @@
+"""Commands that train as `train` does, and the tasks that each of them trains. `--help` reads them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ShortCommand(NamedTuple):
+    """A command that trains.
+
+    Attributes:
+        tasks: names of the tasks that it trains; a run file that states none gets the first one that fits the
+            direction of the model's attention.
+        help: description of the command.
+    """
+
+    tasks: tuple[str, ...]
+    help: str
+
+
+SHORT_COMMANDS = {
+    "pretrain": ShortCommand(
+        ("pretrain", "causal"),
+        "Train a model on text, with the options of `train`.\n\n"
+        "If the run file states no task, an encoder learns masked words and a causal model the next tokens.",
+    )
+}
+"""Commands by name."""

@@ -1,0 +1,77 @@
+"""`pretrain`, and weights, batch size and steps given next to a run file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from neobert.tasks.short_commands import SHORT_COMMANDS
+from neobert.tasks.specs import SPECS
+from tests.launcher.model_folders import write_model
+
+SHORT = ("--batch-size", "4", "--steps", "100")
+NOTES = "A document of some words.\n\n" * 4000
+
+
+@pytest.fixture(autouse=True)
+def _text() -> None:
+    Path("notes").mkdir()
+    Path("notes", "a.txt").write_text(NOTES, encoding="utf-8")
+
+
+def run_file(**more: Any) -> Path:
+    file = Path("causal.yaml")
+    file.write_text(
+        yaml.safe_dump({"profile": "cpu", "dataset": {"path": "notes/"}} | more), encoding="utf-8"
+    )
+    return file
+
+
+def config_of(answer: Any) -> dict[str, Any]:
+    """Return the config that a dry run prints."""
+    assert answer.code == 0, answer.out + answer.err
+    planned: dict[str, Any] = answer.json["config"]
+    return planned
+
+
+def test_every_short_command_trains_known_tasks() -> None:
+    assert {task for short in SHORT_COMMANDS.values() for task in short.tasks} <= set(SPECS)
+
+
+@pytest.mark.parametrize(
+    ("model", "task"), [("llama", "causal"), ("qwen2", "causal"), ("modernbert", "pretrain")]
+)
+@pytest.mark.child
+def test_without_a_task_the_attention_of_the_weights_decides(
+    model: str, task: str, launch: Callable[..., Any]
+) -> None:
+    write_model(Path("model"), model)
+    answer = launch("pretrain", "@", run_file(), "--model-name", "model", *SHORT, fake="finish")
+    assert answer.code == 0, answer.out + answer.err
+    (resolved,) = Path("runs").glob("*/resolved.json")
+    config = json.loads(resolved.read_text(encoding="utf-8"))
+    assert (config["task"], config["model"]["type"]) == (task, "hf")
+    assert config["trainer"]["per_device_train_batch_size"] == 4
+    assert (config["trainer"]["max_steps"], config["tokenizer"]["path"]) == (100, "model")
+    rate = config["optimizer"]["lr"]
+    assert re.search(rf"optimizer.lr is {rate:g}, an estimate for weights of width 64", answer.err)
+
+
+def test_a_rate_of_the_run_file_stays(command: Callable[..., Any]) -> None:
+    write_model(Path("model"), "llama")
+    file = run_file(task="causal", optimizer={"lr": 1e-5})
+    answer = command("pretrain", f"@{file}", "--model-name", "model", "--dry-run")
+    assert (answer.code, "optimizer.lr" in answer.err) == (0, False), answer.out + answer.err
+
+
+def test_a_wrong_run_file_is_reported_as_by_train(command: Callable[..., Any]) -> None:
+    write_model(Path("model"), "llama")
+    file = run_file(trainer={"max_stepz": 3})
+    answer = command("pretrain", file, "--model-name", "model", "--dry-run")
+    assert (answer.code, "trainer.max_stepz" in answer.err + answer.out) == (1, True)
