@@ -20,6 +20,11 @@ def labelled(spec: TaskSpec) -> bool:
     return spec.labels is not None
 
 
+def with_adapter(spec: TaskSpec) -> bool:
+    """Return whether the task may train an adapter."""
+    return "adapter" not in spec.unread_sections
+
+
 def whole_texts(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a whole text."""
     return spec.labels_texts

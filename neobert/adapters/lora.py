@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from neobert.adapters.spec import INSTALL, is_installed, target_modules, unknown_targets
+from neobert.adapters.spec import INSTALL, is_installed, target_modules, trains_head, unknown_targets
 from neobert.config.schema import RunConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import METADATA, write_hf_folder
@@ -43,15 +43,20 @@ NAME = "default"
 BASE, FACTOR_A, FACTOR_B = ".base_layer.", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
 PREFIX = "base_model.model."
 """Prefix of weight names in peft's files."""
-PEFT_TASKS = {"ForSequenceClassification": "SEQ_CLS", "ForTokenClassification": "TOKEN_CLS"}
+PEFT_TASKS = {
+    "ForSequenceClassification": "SEQ_CLS",
+    "ForTokenClassification": "TOKEN_CLS",
+    "ForCausalLM": "CAUSAL_LM",
+}
 """Names of peft's tasks by the end of the name of the model's class."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     """Freeze the encoder and add LoRA factors in place, as the config section `adapter` requests.
 
-    The head remains trainable. B is initialized to zeros, so the model's outputs do not change. Raises
-    `ProjectError` TSK008 if peft is not installed or `adapter.target_modules` has an unknown layer.
+    A head of labels remains trainable, that of tokens is frozen. B is initialized to zeros, so the model's
+    outputs do not change. Raises `ProjectError` TSK008 if peft is not installed or `adapter.target_modules`
+    has an unknown layer.
     """
     if not is_installed():
         message = "adapter.type lora needs peft, which is not installed"
@@ -68,8 +73,9 @@ def add_adapter(backbone: Backbone, config: RunConfig) -> None:
     from peft import inject_adapter_in_model
 
     inject_adapter_in_model(lora_config(model, config), model, NAME)
+    parts = trained_parts(backbone, config)
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(is_factor(name) or name.startswith(backbone.head_parts))
+        parameter.requires_grad_(is_factor(name) or name.startswith(parts))
     log.info("adapter: %s trained parameters", f"{model.num_parameters(only_trainable=True):,}")
 
 
@@ -92,10 +98,17 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
 
 def with_adapter(task: Task, config: RunConfig) -> AdapterTask:
     """Return the task of a model with an adapter, whose checkpoints contain the adapter."""
-    head = [name.removesuffix(".") for name in task.backbone.head_parts]
+    parts = trained_parts(task.backbone, config)
+    head = [name.removesuffix(".") for name in parts] or None
     settings = lora_config(task.model, config, modules_to_save=head, inference_mode=True)
     own = {field.name: getattr(task, field.name) for field in fields(task)}
-    return AdapterTask(**own, scale=config.adapter.alpha / config.adapter.r, settings=settings)
+    scale = config.adapter.alpha / config.adapter.r
+    return AdapterTask(**own, scale=scale, settings=settings, trained_parts=parts)
+
+
+def trained_parts(backbone: Backbone, config: RunConfig) -> tuple[str, ...]:
+    """Return the name prefixes of the weights of the head that are trained next to the factors."""
+    return backbone.head_parts if trains_head(config) else ()
 
 
 def is_factor(name: str) -> bool:
@@ -123,10 +136,12 @@ class AdapterTask(Task):
     Attributes:
         scale: factor of B @ A, which is alpha / r.
         settings: the `peft.LoraConfig` to save, with which peft loads the adapter and its head.
+        trained_parts: name prefixes of the weights of a trained head.
     """
 
     scale: float
     settings: Any
+    trained_parts: tuple[str, ...]
 
     def save(self, folder: Path, weights: Mapping[str, Tensor]) -> None:
         """Write the merged model, the adapter with the head, and the frozen weights to `folder`."""
@@ -163,7 +178,7 @@ class AdapterTask(Task):
                 tensor.copy_(part_like(state[name], tensor))
 
     def _is_trained(self, name: str) -> bool:
-        return is_factor(name) or name.startswith(self.backbone.head_parts)
+        return is_factor(name) or name.startswith(self.trained_parts)
 
 
 def exported(name: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 
-from neobert.config.schema import AdapterConfig
+from neobert.config.schema import AdapterConfig, RunConfig
 from neobert.families.shape import ModelShape
+from neobert.tasks.specs import spec_of
 
 PACKAGE, REQUIREMENT = "peft", "peft>=0.18"
 INSTALL = f"pip install '{REQUIREMENT}'"
@@ -40,6 +41,11 @@ def adapter_parameters(adapter: AdapterConfig, shape: ModelShape) -> int:
         return 0
     layers = (shape.linear_layers[name] for name in target_modules(adapter, shape))
     return shape.num_layers * adapter.r * sum(each.inputs + each.outputs for each in layers)
+
+
+def trains_head(config: RunConfig) -> bool:
+    """Return whether the head is trained: next to an adapter, only one of labels, which starts untrained."""
+    return config.adapter.type is None or not spec_of(config).reads_text
 
 
 def is_installed() -> bool:

@@ -82,6 +82,7 @@ class ModelShape:
         first_position: row of a document's first token in the embedding of positions.
         position_products: products with relative positions, per token, over all blocks.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
+        trains_head: the head is trained; false next to adapters of a head of tokens.
     """
 
     architecture: str
@@ -102,13 +103,19 @@ class ModelShape:
     first_position: int = 0
     position_products: int = 0
     adapter_parameters: int = 0
+    trains_head: bool = True
 
     @property
     def trained(self) -> ParameterCount:
-        """Trainable parameters: all, or those of the adapters (as `linear`) and of the head."""
+        """Trainable parameters: all, or those of the adapters (as `linear`) and of a head that is trained."""
         if not self.adapter_parameters:
             return self.parameters
-        return ParameterCount(self.adapter_parameters, 0, 0, self.parameters.decoder)
+        return ParameterCount(self.adapter_parameters, 0, 0, self.parameters.decoder * self.trains_head)
+
+    @property
+    def head_flops(self) -> int:
+        """FLOPs per weight of the head and scored position, forward and backward; see `product_flops`."""
+        return 6 if self.trains_head else 4
 
     @property
     def product_flops(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.adapters.spec import adapter_parameters
+from neobert.adapters.spec import adapter_parameters, trains_head
 from neobert.config.schema import RunConfig
 from neobert.families.family import Family
 from neobert.families.hf.spec import HF
@@ -31,7 +31,8 @@ def shape_of(config: RunConfig, vocab_size: int) -> ModelShape:
     Raises `ProjectError` MOD006 if the section `model` does not describe a valid model.
     """
     shape = family_of(config).read_shape(config.model, vocab_size, longest_row(config))
-    return replace(shape, adapter_parameters=adapter_parameters(config.adapter, shape))
+    parameters = adapter_parameters(config.adapter, shape)
+    return replace(shape, adapter_parameters=parameters, trains_head=trains_head(config))
 
 
 def longest_row(config: RunConfig) -> int:

@@ -47,7 +47,8 @@ def plan_size(shape: ModelShape, assumptions: Assumptions) -> Values:
 def _trained(shape: ModelShape) -> str:
     if not shape.adapter_parameters:
         return ""
-    return f"; {shape.trained.total:,} are trained: {shape.adapter_parameters:,} in adapters, and the head"
+    head = ", and the head" if shape.trains_head else ""
+    return f"; {shape.trained.total:,} are trained: {shape.adapter_parameters:,} in adapters{head}"
 
 
 def num_processes(config: RunConfig) -> int:
@@ -109,7 +110,7 @@ def segment_tokens(config: RunConfig, max_length: int, *, is_packed: bool) -> in
 def flops_per_token(config: RunConfig, shape: ModelShape, segment: int) -> float:
     """Return the FLOPs per token of forward and backward, with attention over `segment` tokens."""
     head = spec_of(config).head(config, shape)
-    scored = 6 * head.weights * head.scored(1, segment)
+    scored = shape.head_flops * head.weights * head.scored(1, segment)
     return shape.product_flops + scored + shape.attention_flops([segment]) / segment
 
 

@@ -42,8 +42,8 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
     "pairs": {**NO_MASKS, **NO_LOGITS, **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut")},
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
-LABELS_ONLY = frozenset({"adapter"})
-"""Shared sections that only a task with labels reads."""
+ADAPTER = frozenset({"adapter"})
+"""Shared section of tasks that start from trained weights: of labels, and of next tokens."""
 
 
 def label_settings(names: tuple[str, ...]) -> dict[str, Any]:
@@ -159,7 +159,7 @@ class TaskSpec:
     @property
     def unread_sections(self) -> frozenset[str]:
         """Return the shared sections that the task does not read."""
-        return frozenset() if self.predicts == "labels" else LABELS_ONLY
+        return frozenset() if self.predicts in ("labels", "next") else ADAPTER
 
     @property
     def reads_text(self) -> bool:

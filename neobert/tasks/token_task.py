@@ -82,7 +82,7 @@ class TokenData(RankData):
         """Count the FLOPs of a microbatch, forward and backward, without padding."""
         decoded = batch.num_targets if self.targets_only else batch.num_tokens
         blocks = self.shape.block_flops(segment_lengths(batch).tolist())
-        return blocks + 6 * self.shape.decoder_products * decoded
+        return blocks + self.shape.head_flops * self.shape.decoder_products * decoded
 
 
 def with_most_targets(

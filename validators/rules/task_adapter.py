@@ -12,13 +12,13 @@ from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
-from validators.tasks import labelled
+from validators.tasks import with_adapter
 
 MOST_SCALE = 64
 """Factor on the product; published adapters have 1 to 16."""
 
 
-@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=labelled)
+@rule("TSK008", "adapter-does-not-fit", severity=Severity.FAIL, level=Level.STATIC, tasks=with_adapter)
 def adapter_does_not_fit(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """An adapter that the model's layers, its weights, the optimizer or the distributed mode do not support.
 
