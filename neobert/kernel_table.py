@@ -261,7 +261,7 @@ _ATTENTION = (
     ),
     AttentionKernel(
         name="sdpa", needs_cuda=False, dtypes=ANY_DTYPE, loader=".attention:segmented_sdpa",
-        is_varlen=False, program="loop", features=BY_SDPA,
+        is_varlen=False, program="loop", features=BY_FLASH,
     ),
 )  # fmt: skip
 

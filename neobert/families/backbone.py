@@ -34,16 +34,19 @@ class Head:
         linear: last layer.
         transform: what runs before the last layer.
         pooling: avg, cls or max: the head takes one vector per document; None: it takes tokens.
+        softcap: logits are softcap * tanh(logit / softcap); None: unchanged.
     """
 
     linear: nn.Linear
     transform: Callable[[Tensor], Tensor] = lambda hidden: hidden
     pooling: str | None = None
+    softcap: float | None = None
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """Return the logits [M, V] of rows [M, D]."""
         # Not through the layer's forward: it may be in parts, and the loss around it has them gathered.
-        return F.linear(self.transform(hidden), self.linear.weight, self.linear.bias)
+        logits = F.linear(self.transform(hidden), self.linear.weight, self.linear.bias)
+        return logits if self.softcap is None else self.softcap * (logits / self.softcap).tanh()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
 from neobert.kernel_table import ATTENTION, FLASH
-from neobert.kernels.plain_attention import attended
+from neobert.kernels.plain_attention import attended, plain_attention
 from neobert.model.attention import Attend, note_kernel, segment_lengths
 from neobert.model.attention import packed_attention as packed_in_both_directions
 
@@ -69,6 +69,10 @@ def _by_document(lengths: list[int], spec: AttentionSpec, dropout: float) -> Att
         return torch.cat(outs, dim=2)[0].transpose(0, 1)
 
     def one_document(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        if spec.softcap is not None:
+            assert not dropout, "no dropout of capped scores"
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            return plain_attention(q, k, v, spec).transpose(1, 2)
         mask = None if spec.reach == (None, None) else attended(q.shape[2], spec, q.device)
         is_grouped = spec.heads != spec.kv_heads
         return F.scaled_dot_product_attention(

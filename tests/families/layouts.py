@@ -35,18 +35,61 @@ OF_LLAMA_3 = {
     "original_max_position_embeddings": 64,
     "rope_type": "llama3",
 }
+GROUPED = {"num_key_value_heads": 2, **BERT}
+OF_GEMMA = {"head_dim": 16, "hidden_activation": "gelu_pytorch_tanh", **GROUPED}
 DECODERS = {
-    "llama": {"num_key_value_heads": 2, "rope_theta": 500_000.0, "rope_scaling": OF_LLAMA_3, **BERT},
+    "llama": {"rope_theta": 500_000.0, "rope_scaling": OF_LLAMA_3, **GROUPED},
     "qwen2": {
-        "num_key_value_heads": 2,
-        "use_sliding_window": False,
+        "use_sliding_window": True,
         "sliding_window": WINDOW,
         "max_window_layers": 1,
         "tie_word_embeddings": True,
-        **BERT,
+        **GROUPED,
+    },
+    "qwen3": {"head_dim": 16, "rope_theta": 1_000_000, "tie_word_embeddings": True, **GROUPED},
+    "mistral": {"sliding_window": WINDOW, **GROUPED},
+    "gemma": {**OF_GEMMA, "num_key_value_heads": 1},
+    "gemma2": {
+        "query_pre_attn_scalar": 8,
+        "sliding_window": WINDOW,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 3.0,
+        **OF_GEMMA,
+    },
+    "gemma3_text": {
+        "query_pre_attn_scalar": 16,
+        "sliding_window": WINDOW,
+        "sliding_window_pattern": 3,
+        "rope_theta": 1_000_000,
+        "rope_local_base_freq": 10_000,
+        **OF_GEMMA,
+        "num_key_value_heads": 1,
+    },
+    "smollm3": {"no_rope_layer_interval": 3, **GROUPED},
+    "phi3": {"sliding_window": WINDOW, **GROUPED},
+    "olmo2": {"rope_theta": 500_000, **GROUPED},
+    "granite": {
+        "attention_multiplier": 0.2,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5,
+        "logits_scaling": 4.0,
+        "tie_word_embeddings": True,
+        **GROUPED,
+    },
+    "gpt_neox": {"rotary_pct": 0.25, "rotary_emb_base": 10_000, "use_parallel_residual": True, **BERT},
+    "gpt2": {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_inner": None, "attn_pdrop": 0.0},
+    "starcoder2": {"sliding_window": WINDOW, **GROUPED},
+    "cohere": {"logit_scale": 0.25, "use_qk_norm": True, **GROUPED},
+    "glm4": {"head_dim": 8, "partial_rotary_factor": 0.5, **GROUPED},
+    "opt": {
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "ffn_dim": 48,
+        "word_embed_proj_dim": 32,
     },
 }
-"""Small causal models with the structure of released ones."""
+"""Small causal models with the structure of released ones, and three blocks."""
 
 BASE = {
     "hidden_size": 768,

@@ -12,7 +12,6 @@ from transformers import AutoModelForCausalLM
 from neobert.config import from_dict
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
-from neobert.families.hf import build as hf_build
 from neobert.families.hf.attention import attending
 from neobert.objectives import TokenObjective
 from neobert.probes.attention_suite import Markers
@@ -33,13 +32,14 @@ def backbone(request, tmp_path_factory):
 def build(architecture, folder, **changes):
     small = {"model_type": architecture, "initializer_range": 0.1, **DECODERS[architecture], **changes}
     folder.joinpath("config.json").write_text(json.dumps(small))
-    values = {"model": {"type": "hf", "config": str(folder), "max_position_embeddings": LONGEST}}
+    values = {
+        "task": "causal",
+        "model": {"type": "hf", "config": str(folder), "max_position_embeddings": LONGEST},
+    }
     values |= {"dataset": {"max_seq_length": LONGEST}, "datacollator": {"pack_sequences": True}}
     values |= {"trainer": {"mixed_precision": "no", "torch_compile": False}}
     torch.manual_seed(3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hf_build, "unsupported", lambda _: ())  # the heads of a task
-        built = build_backbone(from_dict(values), Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
+    built = build_backbone(from_dict(values), Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
     built.model.eval()
     return built
 
@@ -108,7 +108,9 @@ def test_the_gradients_of_a_packed_row_are_those_of_its_documents(backbone):
 @torch.no_grad()
 def test_transformers_loads_the_written_folder_to_the_last_bit(backbone, tmp_path):
     write_hf_folder(backbone.model, None, tmp_path)
-    theirs, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    theirs, report = AutoModelForCausalLM.from_pretrained(
+        tmp_path, output_loading_info=True, attn_implementation="eager"
+    )
     assert not any(report.values())
     for name, weight in theirs.state_dict().items():
         assert torch.equal(weight, backbone.model.state_dict()[name]), name

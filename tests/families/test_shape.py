@@ -19,6 +19,7 @@ from neobert.config.schema import (
 )
 from neobert.errors import ProjectError
 from neobert.families.attention import AttentionSpec, Window
+from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.table import shape_of
 from neobert.plan.memory import activation_bytes
 from tests.families.layouts import DECODERS, PACKED, RELEASED, SMALL
@@ -71,13 +72,14 @@ def real(attention="sdpa", **values):
     ids=str,
 )
 def test_every_parameter_of_a_transformers_model_is_counted(tmp_path, values):
-    positions = {"max_position_embeddings": 512} | values
+    name = ARCHITECTURES[values["model_type"]].named("max_position_embeddings")
+    positions = {name: 512} | values
     with torch.device("meta"):
         parameters = {id(each): each.numel() for each in real("eager", **positions).parameters()}
     shape = shape_of(described(tmp_path, **positions), values.get("vocab_size", VOCAB_SIZE))
     assert shape.parameters.total == sum(parameters.values())
     is_after_padding = values["model_type"] in ("roberta", "xlm-roberta", "camembert", "mpnet")
-    assert shape.max_positions == positions["max_position_embeddings"] - (2 if is_after_padding else 0)
+    assert shape.max_positions == positions[name] - (2 if is_after_padding else 0)
 
 
 @pytest.mark.parametrize("architecture", [*SMALL, *DECODERS])
@@ -160,7 +162,12 @@ def of_depth(architecture, depth):
         return {"dim": 64, "n_heads": 2, "hidden_dim": 96, "n_layers": depth, "attention_dropout": 0.0}
     without = {"attention_probs_dropout_prob": 0.0, "embedding_size": 64}
     own = {"eurobert": {"num_attention_heads": 4}, "modernbert": {}}.get(architecture, without)
-    own = {} if architecture in DECODERS else own
+    if architecture == "gpt2":
+        return {"n_embd": 64, "n_head": 2, "n_inner": 96, "n_layer": depth}
+    if architecture == "opt":
+        own = {"word_embed_proj_dim": 64, "ffn_dim": 96}
+    elif architecture in DECODERS:
+        own = {"num_key_value_heads": 1}
     return SIZES | {"num_hidden_layers": depth} | own
 
 
@@ -168,7 +175,7 @@ def of_depth(architecture, depth):
 @pytest.mark.parametrize(
     ("architecture", "attention"),
     [(name, "sdpa" if name in PACKED else "eager") for name in SMALL]
-    + [("modernbert", "eager"), *((name, "sdpa") for name in DECODERS)],
+    + [("modernbert", "eager"), *((name, "eager" if name == "gemma2" else "sdpa") for name in DECODERS)],
 )
 def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, attention, precision):
     """A difference of depths leaves out what is kept once; bf16 copies of weights count as weights."""
@@ -196,9 +203,9 @@ def test_kept_activations_grow_with_depth_as_predicted(tmp_path, architecture, a
         ("[" * 100_000, "cannot be read as JSON"),
         (" " * (2**20 + 1), "is larger than 1 MiB"),
         (
-            '{"model_type": "gpt2"}',
-            "gpt2 is not supported: model.type hf trains models of type bert, modernbert, roberta, "
-            "xlm-roberta, camembert, distilbert, electra, eurobert, mpnet, deberta-v2, llama, qwen2",
+            '{"model_type": "albert"}',
+            "albert is not supported: model.type hf trains models of type bert, modernbert, roberta, "
+            "xlm-roberta, camembert, distilbert, electra, eurobert, mpnet, deberta-v2, llama, qwen2, ",
         ),
         ("{}", "model_type is missing"),
         ('{"model_type": "bert", "hidden_size": true}', "hidden_size is true, expected a positive integer"),

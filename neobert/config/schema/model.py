@@ -27,6 +27,21 @@ Architecture = Literal[
     "deberta-v2",
     "llama",
     "qwen2",
+    "qwen3",
+    "mistral",
+    "gemma",
+    "gemma2",
+    "gemma3_text",
+    "smollm3",
+    "phi3",
+    "olmo2",
+    "granite",
+    "gpt_neox",
+    "gpt2",
+    "starcoder2",
+    "cohere",
+    "glm4",
+    "opt",
 ]
 
 

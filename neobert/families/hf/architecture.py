@@ -30,11 +30,14 @@ class HeadPath(NamedTuple):
     Attributes:
         linear: the last layer.
         steps: what runs before it, in order: the name of a module; `dropout`, with the probability that the
-            task sets; or an activation, as `=tanh`, or as `=name` of the setting that names it.
+            task sets; an activation, as `=tanh`, or as `=name` of the setting that names it; or `*name` or
+            `/name`: multiply or divide by the setting.
+        softcap: setting of a soft cap on the logits; empty without one.
     """
 
     linear: str
     steps: tuple[str, ...] = ()
+    softcap: str = ""
 
 
 class Padding(NamedTuple):
@@ -65,6 +68,7 @@ class Architecture(NamedTuple):
         names: settings of the architecture by the names of other architectures' settings.
         padding: set if positions begin after the id of the padding token.
         packs: attention goes through transformers' `AttentionInterface`.
+        has_sdpa: transformers has SDPA for padded rows of this architecture.
         recomputes: blocks support gradient checkpointing.
         compiles_padded: torch.compile makes few graphs for padded rows.
         without_masked_head: which checkpoints lack the masked-language-model head, for hints.
@@ -81,9 +85,14 @@ class Architecture(NamedTuple):
     names: Mapping[str, str] = {}
     padding: Padding | None = None
     packs: bool = True
+    has_sdpa: bool = True
     recomputes: bool = True
     compiles_padded: bool = True
     without_masked_head: str = ""
+
+    def named(self, key: str) -> str:
+        """Return the name of a setting in this architecture, by its name in others."""
+        return self.names.get(key, key)
 
     def first_position(self, settings: Settings) -> int:
         """Return the row of the first token in the embedding of positions."""
@@ -95,7 +104,7 @@ class Architecture(NamedTuple):
 
 def head_parts(prefix: str, head: HeadPath) -> tuple[str, ...]:
     """Return the names of the modules with a head's weights: parts of the model, or of the encoder."""
-    modules = [name for name in (*head.steps, head.linear) if name != "dropout" and name[0] != "="]
+    modules = [name for name in (*head.steps, head.linear) if name != "dropout" and name[0] not in "=*/"]
     lengths = (1 + name.startswith(prefix) for name in modules)
     parts = (name.split(".")[:length] for name, length in zip(modules, lengths, strict=True))
     return tuple(dict.fromkeys(map(".".join, parts)))

@@ -178,8 +178,10 @@ def build_config(
     known = CONFIG_MAPPING[model_type]
     values |= _ids(tokenizer, known, values) | {
         "vocab_size": vocab_size,
-        POSITIONS: position_rows(requested, architecture, longest_row(config)),
+        architecture.named(POSITIONS): position_rows(requested, architecture, longest_row(config)),
     }
+    if not architecture.has_sdpa:
+        values["attn_implementation"] = "eager"
     if hasattr(known, KV_HEADS):
         values[KV_HEADS] = shape_of(config, vocab_size).attention.kv_heads
     values = _with_head(values, architecture, head)

@@ -48,7 +48,8 @@ def head_of(model: Any, auto_class: str) -> Head | None:
         return hidden
 
     pooling = _pooling_of(model, architecture) if auto_class == TEXTS else None
-    return Head(model.get_submodule(path.linear), transform, pooling)
+    softcap = getattr(model.config, path.softcap) if path.softcap else None
+    return Head(model.get_submodule(path.linear), transform, pooling, softcap)
 
 
 def head_prefixes(model: Any, auto_class: str) -> tuple[str, ...]:
@@ -67,6 +68,10 @@ def _step(model: Any, name: str) -> Step:
     if name.startswith("="):
         activation: Step = ACT2FN[getattr(model.config, name[1:], name[1:])]
         return activation
+    if name[0] in "*/":
+        value = float(getattr(model.config, name[1:]))
+        factor = value if name[0] == "*" else 1 / value
+        return lambda hidden: hidden * factor
     module: Step = model.get_submodule(name)
     return module
 

@@ -63,6 +63,11 @@ class Settings(NamedTuple):
             raise self.wrong(name, "a number of at least 0")
         return float(value)
 
+    def number_or_none(self, name: str, default: float | None) -> float | None:
+        """Return a non-negative number setting; None if it is null, or missing without a default."""
+        value = self.values.get(name, default)
+        return None if value is None else self.number(name, value)
+
     def flag(self, name: str, default: bool) -> bool:
         """Return a boolean setting; `default` if it is missing or null. Raises `ProjectError`."""
         value = self._given(name, default)

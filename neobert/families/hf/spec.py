@@ -36,9 +36,9 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
         raise given.unsupported(name, tuple(ARCHITECTURES))
     architecture, values = ARCHITECTURES[name], dict(given.values)
     for key, value in given.of_section.items():
-        values[architecture.names.get(key, key)] = value
+        values[architecture.named(key)] = value
     if POSITIONS in given.of_section:
-        values[POSITIONS] += architecture.first_position(given)
+        values[architecture.named(POSITIONS)] += architecture.first_position(given)
     if section.attention_dropout is not None:
         values[architecture.attention_dropout[0]] = section.attention_dropout
     if not architecture.packs:
@@ -52,13 +52,16 @@ def read_shape(section: HfModelConfig, vocab_size: int, longest_row: int) -> Mod
     unused = architecture.first_position(settings)
     longest = position_rows(settings, architecture, longest_row) - unused
     if longest < 1:
-        raise settings.wrong(POSITIONS, f"more than {unused}, the first position of a token")
+        raise settings.wrong(
+            architecture.named(POSITIONS), f"more than {unused}, the first position of a token"
+        )
     return replace(architecture.shape(settings, vocab_size, longest), first_position=unused)
 
 
 def position_rows(settings: Settings, architecture: Architecture, longest_row: int) -> int:
     """Return transformers' `max_position_embeddings`: a row of this length fits if none is given."""
-    return settings.size(POSITIONS, longest_row + architecture.first_position(settings))
+    default = longest_row + architecture.first_position(settings)
+    return settings.size(architecture.named(POSITIONS), default)
 
 
 def trained_positions(folder: Path) -> int:
@@ -96,7 +99,8 @@ def other_pooling(config: RunConfig) -> str | None:
 
 def padded_attention(section: HfModelConfig) -> str:
     """Return the implementation of attention in padded rows."""
-    return settings_of(section)[0].text("attn_implementation", section.attention)
+    settings, architecture = settings_of(section)
+    return settings.text("attn_implementation", section.attention) if architecture.has_sdpa else "eager"
 
 
 def unsupported(config: RunConfig) -> Iterator[Unsupported]:

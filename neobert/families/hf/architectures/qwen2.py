@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from neobert.families.attention import Window
-from neobert.families.hf.architectures.llama import LLAMA
-from neobert.families.hf.pre_norm import QUERIES_KEYS_VALUES, Sizes, attention_of, gated_shape, read_sizes
+from neobert.families.hf.blocks import (
+    QUERIES_KEYS_VALUES,
+    Blocks,
+    Sizes,
+    causal_attention,
+    gated_layers,
+    model_of_blocks,
+)
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.windows import causal_window, sliding_layers
-from neobert.families.shape import ModelShape
-
-DEFAULT = Sizes(hidden=4096, layers=32, heads=32, kv_heads=32, head_size=0, width=22_016)
 
 
-def shape(settings: Settings, vocab_size: int, positions: int) -> ModelShape:
-    """Return the shape of a Qwen2, whose last blocks may have windows."""
-    sizes = read_sizes(settings, DEFAULT)
-    return gated_shape(
-        settings,
-        sizes,
-        replace(attention_of(sizes), window=late_window(settings, sizes.layers)),
-        architecture="qwen2",
-        vocab_size=vocab_size,
-        max_positions=positions,
-        biased=QUERIES_KEYS_VALUES,
-    )
+def describe(settings: Settings, sizes: Sizes) -> Blocks:
+    """Describe the blocks, of which the last may have windows."""
+    attention = causal_attention(sizes, window=late_window(settings, sizes.layers))
+    return Blocks(attention, gated_layers(sizes), QUERIES_KEYS_VALUES)
 
 
 def late_window(settings: Settings, layers: int) -> Window | None:
@@ -36,4 +29,4 @@ def late_window(settings: Settings, layers: int) -> Window | None:
     return causal_window(settings, sliding_layers(settings, layers, late), 4096)
 
 
-QWEN2 = LLAMA._replace(shape=shape)
+QWEN2 = model_of_blocks("qwen2", Sizes(4096, 32, 32, 32, 0, 22_016), describe)

@@ -20,6 +20,21 @@ PLACES = {
     "deberta-v2": "deberta_v2.DEBERTA_V2",
     "llama": "llama.LLAMA",
     "qwen2": "qwen2.QWEN2",
+    "qwen3": "qwen3.QWEN3",
+    "mistral": "mistral.MISTRAL",
+    "gemma": "gemma.GEMMA",
+    "gemma2": "gemma2.GEMMA2",
+    "gemma3_text": "gemma3.GEMMA3",
+    "smollm3": "smollm3.SMOLLM3",
+    "phi3": "phi3.PHI3",
+    "olmo2": "olmo2.OLMO2",
+    "granite": "granite.GRANITE",
+    "gpt_neox": "gpt_neox.GPT_NEOX",
+    "gpt2": "gpt2.GPT2",
+    "starcoder2": "starcoder2.STARCODER2",
+    "cohere": "cohere.COHERE",
+    "glm4": "glm4.GLM4",
+    "opt": "opt.OPT",
 }
 """Module beside this one, and name, of each architecture."""
 

@@ -1,0 +1,28 @@
+"""SmolLM3: the blocks of a Llama, every fourth without positions."""
+
+from __future__ import annotations
+
+from neobert.families.attention import Window
+from neobert.families.hf.architectures import llama
+from neobert.families.hf.blocks import Blocks, Sizes, causal_attention, model_of_blocks
+from neobert.families.hf.settings import Settings
+from neobert.families.hf.windows import causal_window, sliding_layers
+
+
+def describe(settings: Settings, sizes: Sizes) -> Blocks:
+    """Describe the blocks."""
+    attention = causal_attention(sizes, window=_window(settings, sizes.layers))
+    return llama.describe(settings, sizes)._replace(attention=attention, is_tied=True)
+
+
+def _window(settings: Settings, layers: int) -> Window | None:
+    """Return the window of the blocks without positions, if `use_sliding_window` is true."""
+    if not settings.flag("use_sliding_window", False):
+        return None
+    every = settings.size("no_rope_layer_interval", 4)
+    has_rope = settings.values.get("no_rope_layers") or [(number + 1) % every for number in range(layers)]
+    without = (number for number, one in enumerate(has_rope) if not one)
+    return causal_window(settings, sliding_layers(settings, layers, without), None)
+
+
+SMOLLM3 = model_of_blocks("smollm3", Sizes(2048, 36, 16, 4, 0, 11_008), describe)

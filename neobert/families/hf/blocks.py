@@ -1,0 +1,234 @@
+"""Models described by their blocks: their attention and the weights of one block. Imports no torch.
+
+D hidden, F feed-forward width, V vocabulary, N query heads, K heads of keys and values, H channels of a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from neobert.families.attention import AttentionSpec
+from neobert.families.hf.architecture import CAUSAL, Architecture, HeadPath, attention_layers, kept
+from neobert.families.hf.settings import KV_HEADS, Settings
+from neobert.families.linear import GATE_UP, STACKED_QKV, WHOLE, Layout, Linear
+from neobert.families.shape import Kept, ModelShape, ParameterCount
+
+QUERIES_KEYS_VALUES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+ATTENTION = (*QUERIES_KEYS_VALUES, "self_attn.o_proj")
+COMPILED_REASON = "a compiled block keeps the inputs of its matrix products, and its residual stream in fp32"
+GATED = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
+
+
+class Sizes(NamedTuple):
+    """Sizes of the blocks."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    width: int
+
+
+class Stored(NamedTuple):
+    """Activations that a block of transformers stores per token, measured: each number counts vectors.
+
+    Attributes:
+        width, hidden, queries, keys: vectors of width F, D, N * H and K * H in the compute type.
+        wide_hidden, wide_queries, wide_keys: vectors in fp32, regardless of the compute type.
+    """
+
+    width: int = 4
+    hidden: int = -1
+    queries: int = 4
+    keys: int = 0
+    wide_hidden: int = 7
+    wide_queries: int = 0
+    wide_keys: int = 0
+
+
+class Blocks(NamedTuple):
+    """Attention of a model, and the weights of each of its blocks and around them.
+
+    Attributes:
+        attention: of all blocks.
+        linear: linear layers.
+        biased: those with a bias.
+        norms: vectors of width D: scales and shifts of norms.
+        of_heads: values of the norms of queries and keys.
+        last_norm: vectors of width D of the norm after the last block.
+        unused_positions: rows of the embedding of positions beyond the longest sequence; None: rotary.
+        has_decoder_bias: the decoder has a bias.
+        is_tied: default of tie_word_embeddings.
+        initial_rms, embedding_multiplier: as in `ModelShape`.
+        stored: activations of a block, without torch.compile.
+        is_transposed: weights are [inputs, outputs], for which Muon and adapters have no layouts.
+    """
+
+    attention: AttentionSpec
+    linear: Mapping[str, Linear]
+    biased: Collection[str] = ()
+    norms: int = 2
+    of_heads: int = 0
+    last_norm: int = 1
+    unused_positions: int | None = None
+    has_decoder_bias: bool = False
+    is_tied: bool = False
+    initial_rms: float = 0.02
+    embedding_multiplier: float = 1.0
+    # Of a Llama: keys and values are repeated for all heads, and norms and rotations are in fp32.
+    stored: Stored = Stored()
+    is_transposed: bool = False
+
+
+Describe = Callable[[Settings, Sizes], Blocks]
+
+
+def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> Sizes:
+    """Read the sizes.
+
+    Without a setting, a model with another number of heads has as many heads of keys and values.
+
+    Args:
+        default: sizes of the architecture in transformers; its head size is 0 if that is hidden / heads.
+        names: names of the settings where they are not those of a Llama.
+    """
+
+    def size(name: str, default: int) -> int:
+        return settings.size(names.get(name, name), default)
+
+    hidden, heads = size("hidden_size", default.hidden), size("num_attention_heads", default.heads)
+    kv_heads = size(KV_HEADS, default.kv_heads if heads == default.heads else heads)
+    if heads % kv_heads:
+        raise settings.wrong(KV_HEADS, f"a divisor of the {heads} heads")
+    return Sizes(
+        hidden,
+        size("num_hidden_layers", default.layers),
+        heads,
+        kv_heads,
+        size("head_dim", default.head_size or hidden // heads),
+        size("intermediate_size", default.width or 4 * hidden),
+    )
+
+
+def causal_attention(sizes: Sizes, **more: Any) -> AttentionSpec:
+    """Return causal attention over whole documents, or as `more` says."""
+    return AttentionSpec(
+        heads=sizes.heads, kv_heads=sizes.kv_heads, head_size=sizes.head_size, direction="causal", **more
+    )
+
+
+def own_scale(sizes: Sizes, scale: float) -> float | None:
+    """Return the scale of scores, or None if it is that of the head size."""
+    return None if scale == sizes.head_size**-0.5 else scale
+
+
+def separate_attention(sizes: Sizes, names: tuple[str, str, str, str] = ATTENTION) -> dict[str, Linear]:
+    """Return the layers of attention with one layer each for queries, keys, values and the output."""
+    return attention_layers(names, sizes.hidden, sizes.heads, sizes.kv_heads, sizes.head_size)
+
+
+def gated_layers(sizes: Sizes) -> dict[str, Linear]:
+    """Return the linear layers of a Llama's block."""
+    gate, up, down = GATED
+    inner = Linear(sizes.hidden, sizes.width)
+    return separate_attention(sizes) | {gate: inner, up: inner, down: Linear(sizes.width, sizes.hidden)}
+
+
+def joined_gate(sizes: Sizes) -> dict[str, Linear]:
+    """Return the layers of a gated feed-forward with one layer for gate and up."""
+    joined = Linear(sizes.hidden, 2 * sizes.width, Layout(GATE_UP))
+    return {"mlp.gate_up_proj": joined, "mlp.down_proj": Linear(sizes.width, sizes.hidden)}
+
+
+def stacked_attention(sizes: Sizes, name: str) -> dict[str, Linear]:
+    """Return the layer of queries, keys and values one after the other."""
+    is_equal = sizes.heads == sizes.kv_heads
+    rows = (sizes.heads + 2 * sizes.kv_heads) * sizes.head_size
+    return {name: Linear(sizes.hidden, rows, Layout(STACKED_QKV, sizes.heads) if is_equal else Layout(WHOLE))}
+
+
+def output_layer(sizes: Sizes, name: str) -> dict[str, Linear]:
+    """Return the layer after attention."""
+    return {name: Linear(sizes.heads * sizes.head_size, sizes.hidden)}
+
+
+def biased_layers(settings: Settings) -> tuple[str, ...]:
+    """Return the linear layers with a bias, by Llama's settings."""
+    attention, feed_forward = (settings.flag(name, False) for name in ("attention_bias", "mlp_bias"))
+    return ATTENTION * attention + GATED * feed_forward
+
+
+def described_shape(
+    settings: Settings,
+    vocab_size: int,
+    positions: int,
+    *,
+    architecture: str,
+    default: Sizes,
+    describe: Describe,
+    names: Mapping[str, str],
+) -> ModelShape:
+    """Return the shape of a model whose head is the decoder alone."""
+    sizes = read_sizes(settings, default, names)
+    blocks = describe(settings, sizes)
+    hidden, layers, heads, _, head_size, width = sizes
+    biases = sum(blocks.linear[name].outputs for name in blocks.biased)
+    is_tied = settings.flag("tie_word_embeddings", blocks.is_tied)
+    is_rotary = blocks.unused_positions is None
+    tables = 0 if blocks.unused_positions is None else positions + blocks.unused_positions
+    return ModelShape(
+        architecture=architecture,
+        hidden_size=hidden,
+        num_layers=layers,
+        attention_width=heads * head_size,
+        feed_forward_width=width,
+        vocab_size=vocab_size,
+        attention=blocks.attention,
+        positions="rotary" if is_rotary else "learned",
+        max_positions=positions,
+        linear_layers={} if blocks.is_transposed else blocks.linear,
+        parameters=ParameterCount(
+            linear=layers * sum(each.inputs * each.outputs for each in blocks.linear.values()),
+            vectors=layers * (blocks.norms * hidden + blocks.of_heads + biases) + blocks.last_norm * hidden,
+            embeddings=(vocab_size + tables) * hidden,
+            decoder=(0 if is_tied else vocab_size * hidden) + vocab_size * blocks.has_decoder_bias,
+        ),
+        decoder_products=hidden * vocab_size,
+        initial_rms=settings.number(names.get("initializer_range", "initializer_range"), blocks.initial_rms),
+        embedding_multiplier=blocks.embedding_multiplier,
+        kept=_kept(settings, sizes, blocks),
+    )
+
+
+def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
+    hidden, width, stored = sizes.hidden, sizes.width, blocks.stored
+    queries, keys = (heads * sizes.head_size for heads in (sizes.heads, sizes.kv_heads))
+    found = kept(
+        settings,
+        sizes.heads,
+        stored.width * width + stored.hidden * hidden + stored.queries * queries + stored.keys * keys,
+        stored.wide_hidden * hidden + stored.wide_queries * queries + stored.wide_keys * keys,
+    )
+    if stored == Stored() and not settings.is_eager:
+        values = 3 * width + 4 * queries + 2 * keys + 2 * hidden
+        found["compiled"] = Kept(values, 2 * hidden + sizes.heads, COMPILED_REASON)
+    return found
+
+
+def model_of_blocks(
+    name: str, default: Sizes, describe: Describe, *, names: Mapping[str, str] | None = None, **parts: Any
+) -> Architecture:
+    """Return an architecture, with the names of a Llama's parts and its head where `parts` has no others."""
+    of_llama: dict[str, Any] = {
+        "prefix": "model.",
+        "blocks": "layers",
+        "embedding": "embed_tokens",
+        "heads": {CAUSAL: HeadPath("lm_head")},
+        "attention_dropout": ("attention_dropout", 0.0),
+        "poolings": {},
+    }
+    shape = partial(described_shape, architecture=name, default=default, describe=describe, names=names or {})
+    return Architecture(shape=shape, names=names or {}, **of_llama | parts)
