@@ -41,7 +41,7 @@ METRICS = {
     "memory/alloc_retries": "Times that the CUDA allocator emptied its cache and tried again, so far.",
     "memory/out_of_memory": "Allocations that failed, so far.",
     "memory/peak_percent": "Largest allocated share of the device's memory.",
-    "eval/source_loss": "`trainer.continue_from`: loss on the evaluation text of the first run.",
+    "eval/source_loss": "`trainer.eval_source_path` or `trainer.continue_from`: loss on the text of before.",
 }
 """Metrics that do not belong to a task; a test compares them with the names in the trainer's source."""
 

@@ -8,13 +8,13 @@ TOKENS, PACE = "train/tokens_total", "train/tokens_per_sec"
 EVAL, EVAL_LOSS = "eval/", "eval/loss"
 """Prefix of all evaluation metrics, and the evaluation loss."""
 SOURCE, SOURCE_LOSS = "eval/source_", "eval/source_loss"
-"""The same for an evaluation on the text of the run whose checkpoint this run started from."""
+"""The same for an evaluation on the text that the weights were trained on before this run."""
 CORPUS_SHARE = "data/share/"
 """Prefix of one metric per corpus of a mixture: the share of the tokens trained on so far (0 to 1)."""
 
 
 def on_source(name: str) -> str:
-    """Return an evaluation metric's name on the source run's text: eval/loss becomes eval/source_loss."""
+    """Return an evaluation metric's name on the source text: eval/loss becomes eval/source_loss."""
     return name.replace(EVAL, SOURCE, 1)
 
 

@@ -204,7 +204,8 @@ class DataFacts:
     the weights' config.json and in the tokenizer, by role, where they differ. `weights_positions`: longest
     sequence that this config.json states; 0 if it states none. `random_head`: parts of the head that stay
     random, although the weights have a head of the run's task.
-    `cache_reason` is why prepared data cannot be cached.
+    `cache_reason` is why prepared data cannot be cached, and `source_reason` why the text of
+    trainer.eval_source_path cannot be read.
     """
 
     source: str
@@ -227,3 +228,4 @@ class DataFacts:
     weights_positions: int = 0
     random_head: tuple[str, ...] = ()
     cache_reason: str = ""
+    source_reason: str = ""

@@ -49,6 +49,7 @@ def probe_data(subject: Subject) -> DataFacts:
         tokenizer=name,
         tokenizer_exists=has_tokenizer,
         cache_reason=_why_no_cache(subject.config.dataset),
+        source_reason=_why_no_source(subject.config.trainer.eval_source_path),
         **({} if weights is None else facts_of_weights(subject, weights)),
     )
 
@@ -97,6 +98,13 @@ def _why_no_cache(dataset: DatasetConfig) -> str:
     except ProjectError as error:
         return error.message
     return ""
+
+
+def _why_no_source(path: str | None) -> str:
+    text = None if path is None else _local_text((path,))
+    if text is None or (text.is_readable and text.size_bytes):
+        return ""
+    return f"{text.source}: {text.reason or 'holds no text'}"
 
 
 def _local_text(paths: Sequence[str]) -> Text:

@@ -69,7 +69,9 @@ def test_every_key_that_holds_a_path_says_so() -> None:
     named = {
         key
         for key in all_keys()
-        if key.endswith((".path", "_dir", "_checkpoint", "model.config", "continue_from", ".textfile"))
+        if key.endswith(
+            (".path", "_path", "_dir", "_checkpoint", "model.config", "continue_from", ".textfile")
+        )
     }
     assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}
 

@@ -241,6 +241,8 @@ ROWS: list[Row] = [
      "facts.data.size_bytes", 0, 1, "is empty"),
     ("DAT001", {"config.dataset.path": "corpus", "config.dataset.name": None, "facts.data.size_bytes": 0},
      "facts.data.reason", "", "a.txt: Permission denied", "is empty"),
+    ("DAT001", {}, "facts.data.source_reason", "old.txt: no such file or folder", "",
+     "the source text cannot be read: old.txt: no such file or folder"),
     ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "no tokenizer"),
     ("DAT001", {"facts.data.weights": "runs/a"},
      "facts.data.weights_reason", "it holds none", "", "start from the weights in runs/a: it holds none"),

@@ -20,10 +20,10 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Data, a tokenizer or weights that are missing, empty or not readable.
 
     ## What it does
-    Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `tokenizer.path` or `tokenizer.name`; and
-    `model.pretrained_checkpoint`, whose config.json must have the sizes of the section `model`, and whose
-    weights those of the model (`model.type: hf`). For a run that resumes from its own checkpoint, problems of
-    initial weights are a warning only: they are not used.
+    Checks `dataset.path`, `dataset.name` or `dataset.mixture`; `trainer.eval_source_path`; `tokenizer.path`
+    or `tokenizer.name`; and `model.pretrained_checkpoint`, whose config.json must have the sizes of the
+    section `model`, and whose weights those of the model (`model.type: hf`). For a run that resumes from its
+    own checkpoint, problems of initial weights are a warning only: they are not used.
 
     ## Why is this bad?
     The trainer would fail in the same way, but only after the queue and the start of all processes.
@@ -56,6 +56,9 @@ def missing_data(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
         path = "tokenizer.path" if is_path else "tokenizer.name"
         message = f"no tokenizer {'in' if is_path else 'named'} {data.tokenizer}"
         yield Violation(path, message, f"correct {path}, or remove that key to train a tokenizer on the data")
+    if data.source_reason:
+        path, message = "trainer.eval_source_path", f"the source text cannot be read: {data.source_reason}"
+        yield Violation(path, message, f"set {path} to an existing file or folder")
     if data.weights_reason:
         yield Violation(
             data.weights_key or "model.pretrained_checkpoint",

@@ -140,6 +140,13 @@ class TrainerConfig:
         "With continue_from: evaluate on the evaluation text of that run too, as eval/source_loss.",
         affects="cadence",
     )
+    eval_source_path: str | None = key(
+        None,
+        "File, folder or pattern of the text that the initial weights were trained on: evaluated too, as "
+        "eval/source_loss. With continue_from, in place of that run's text.",
+        is_path=True,
+        affects="cadence",
+    )
     max_steps: PositiveInt = key(1000, "Number of optimizer steps.", affects="numerics")
     max_epochs: PositiveFloat | None = key(
         None,

@@ -234,11 +234,8 @@ def assemble(
     ready = prepare_model(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     trainer = build_trainer(config, run_dir, world, ready, signals, start)
     trainer.phases = phases
-    if trainer.source is not None and config.trainer.eval_source_text:
-        with signals.interrupting(), world.main_first(), reported_to(phases.describe):
-            trainer.source_evaluation = source_evaluation(
-                config, trainer.source, prepared, world, phases.tick
-            )
+    with signals.interrupting(), world.main_first(), reported_to(phases.describe):
+        trainer.source_evaluation = source_evaluation(config, trainer.source, prepared, world, phases.tick)
     for name, clock in STOP_CLOCKS.items():
         if name in os.environ:
             signals.stop_by(float(os.environ[name]), phases.stopping_s, clock)

@@ -39,6 +39,7 @@ from neobert.trackers.tracker import TrackedRun
 from neobert.training.checkpoint.publish import set_aside_after
 from neobert.training.checkpoint.save import Saver
 from neobert.training.guards.degradation import CompilationWatch, DegradationWatch
+from neobert.training.guards.forgetting import ForgettingWatch, forgetting_watch
 from neobert.training.guards.health import HealthWatch, PlateauWatch
 from neobert.training.guards.stopping import (
     DirectoryWatch,
@@ -232,6 +233,10 @@ def build_hooks(
         logged(act=PlateauWatch(every.logging_steps), stage=Stage.REACT),
         logged(act=HealthWatch(), stage=Stage.REACT),
         *(Hook(name="evaluation", act=each, stage=Stage.REACT, every=1) for each in early_stopping(trainer)),
+        *(
+            Hook(name="evaluation", act=each, stage=Stage.REACT, every=1, at_start=True)
+            for each in forgetting(trainer)
+        ),
         Hook(name="checkpoint", act=follow, stage=Stage.REACT, every=1, at_start=True),
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
@@ -250,6 +255,13 @@ def early_stopping(trainer: Trainer) -> list[EarlyStopping]:
         return []
     stopping.end(trainer)
     return [stopping]
+
+
+def forgetting(trainer: Trainer) -> list[ForgettingWatch]:
+    """Return the hook that compares the loss on the source text; empty if none is evaluated."""
+    if trainer.source_evaluation is None:
+        return []
+    return [trainer.world.on_main(partial(forgetting_watch, trainer.run_dir))]
 
 
 def save(trainer: Trainer, heartbeat: Heartbeat, saver: Saver, directory: DirectoryWatch) -> None:

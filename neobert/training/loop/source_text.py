@@ -1,15 +1,17 @@
-"""Evaluation on the text of the run whose checkpoint this run continues, to measure forgetting."""
+"""Evaluation on the text that the weights were trained on before this run, to measure forgetting."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from neobert.config.schema import RunConfig
+from neobert.config.schema import DatasetConfig, RunConfig, TokenizerConfig
 from neobert.data.batches.streams import EvalStream
 from neobert.data.store.prepare import PreparedData, prepare
+from neobert.data.store.token_store import TokenStore
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.parallel import World
@@ -17,20 +19,68 @@ from neobert.runfiles.continuation import KEY, reading_source_text
 
 log = logging.getLogger(__name__)
 
+PATH = "trainer.eval_source_path"
+Evaluation = Callable[[], EvalStream]
+
 
 def source_evaluation(
     config: RunConfig,
-    source: Mapping[str, Any],
+    source: Mapping[str, Any] | None,
     prepared: PreparedData,
     world: World,
     on_progress: Callable[[], None],
-) -> Callable[[], EvalStream] | None:
-    """Prepare the source run's text; return a function that yields its evaluation microbatches on this rank.
+) -> Evaluation | None:
+    """Prepare the source text; return a function that yields its evaluation microbatches on this rank.
 
-    None if the source run has no evaluation split. Raises `ProjectError` if its text is missing or has
-    changed, or if its row length or tokenizer differ from this run's.
+    The text is that of `trainer.eval_source_path`, else the one of the run that this run continues. None
+    without either, or if that run has no evaluation split. Raises `ProjectError` if the text is missing or
+    has changed, or if its row length or tokenizer differ from this run's.
     """
-    reading = reading_source_text(config, source)
+    if config.trainer.eval_source_path is not None:
+        reading, text = _given_text(config, prepared, on_progress)
+    elif source is not None and config.trainer.eval_source_text:
+        reading = reading_source_text(config, source)
+        text = _text_of_run(reading, config, prepared, on_progress)
+    else:
+        return None
+    if text.eval is None:
+        log.warning("no evaluation of the source text: the source run had no evaluation split")
+        return None
+    return partial(EvalStream, text, reading, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size)
+
+
+def _given_text(
+    config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
+) -> tuple[RunConfig, PreparedData]:
+    """Return the text of `trainer.eval_source_path`, all of it for evaluation, in the tokens of this run."""
+    kept = ("text_column", "document_per_line", "column_names", "tsv_quotes", "max_seq_length", "min_length")
+    dataset = DatasetConfig(
+        path=config.trainer.eval_source_path,
+        long_documents=config.dataset.long_documents,
+        cache_dir=config.dataset.cache_dir,
+        num_proc=config.dataset.num_proc,
+        **{name: getattr(config.dataset, name) for name in kept},
+    )
+    reading = replace(
+        config,
+        dataset=dataset,
+        tokenizer=TokenizerConfig(path=str(prepared.tokenizer_dir)),
+        trainer=replace(config.trainer, metric_for_best_model=None),
+    )
+    try:
+        text = prepare(reading, on_progress)
+    except ProjectError as error:
+        place = f"{error.place}: " if error.place else ""
+        message = f"the source text cannot be read: {place}{error.message}"
+        raise ProjectError(error.code, message, f"set {PATH} to a file or folder with text", PATH) from error
+    assert isinstance(text.train, TokenStore)
+    return reading, replace(text, eval=text.train)
+
+
+def _text_of_run(
+    reading: RunConfig, config: RunConfig, prepared: PreparedData, on_progress: Callable[[], None]
+) -> PreparedData:
+    """Return the text of the run that this run continues."""
     lengths = longest_row(reading), longest_row(config)
     if lengths[0] != lengths[1]:
         message = f"rows of the source text have {lengths[0]} tokens, but rows of this run have {lengths[1]}"
@@ -45,10 +95,7 @@ def source_evaluation(
         raise _refusal(
             "the source text or its tokenizer has changed", "restore the source text and its tokenizer"
         )
-    if text.eval is None:
-        log.warning("no evaluation of the source text: the source run had no evaluation split")
-        return None
-    return partial(EvalStream, text, reading, text.tokenizer, rank=world.dp_rank, world_size=world.dp_size)
+    return text
 
 
 def _refusal(message: str, hint: str, code: str = "CKP007") -> ProjectError:

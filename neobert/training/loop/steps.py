@@ -171,7 +171,7 @@ def update(trainer: Trainer, last_batch: Batch) -> None:
 def evaluate(trainer: Trainer) -> dict[str, float | None]:
     """Return the task's metrics on the evaluation split; an empty dict without an evaluation.
 
-    A run that continues another run's checkpoint also evaluates on that run's text, as eval/source_*.
+    A run with a source text evaluates on this text too, as eval/source_*.
 
     A metric is None if the split has no target for it, or if it is not finite, which is logged.
     Raises `StopRequested` on all ranks if any rank received a stop request.

@@ -32,7 +32,7 @@ class Trainer:
         module: the task's objective, wrapped for its parallelism by `World.prepare`.
         batches: microbatches of this rank, from the cursor on.
         source: provenance of the checkpoint of another run that this run continues, or None.
-        source_evaluation: returns the evaluation microbatches of that run's text; None if not evaluated.
+        source_evaluation: returns the evaluation microbatches of the source text; None if not evaluated.
         phases: tracker of the current phase of this process, for the heartbeat.
     """
 
