@@ -61,6 +61,7 @@ def test_one_string_is_not_a_list_of_texts(use):
         use("model", "a fine film")
 
 
+@pytest.mark.usefixtures("warm")
 def test_preflight_returns_the_findings(in_folder):
     sound = nl.load_run(profile="cpu-demo", values=TINY)
     assert sound.preflight("static").verdict == "pass"
@@ -73,6 +74,7 @@ def test_preflight_returns_the_findings(in_folder):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_a_run_from_config_to_embeddings(in_folder):
     lines: list[str] = []
     done = nl.load_run(profile="cpu-demo", values=TINY).train(lines.append)
@@ -97,6 +99,7 @@ def test_a_run_from_config_to_embeddings(in_folder):
 
 
 @pytest.mark.e2e
+@pytest.mark.usefixtures("warm")
 def test_the_notebook_runs(in_folder):
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
     code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
