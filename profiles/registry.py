@@ -86,7 +86,6 @@ class ResolvedRun:
         digest: SHA-256 of the canonical configuration.
         source_file: last run file, otherwise the profile's file; empty without either.
         references: dotted key to the variables in its value.
-        outdated_paths: keys of run files whose path exists only relative to the working directory.
         begun_with: keys with a value that the run began with, instead of today's default or profile.
     """
 
@@ -97,7 +96,6 @@ class ResolvedRun:
     source_file: str
     overrides: tuple[Override, ...] = ()
     references: References = field(default_factory=dict)
-    outdated_paths: tuple[str, ...] = ()
     begun_with: tuple[str, ...] = ()
 
     @property
@@ -243,7 +241,6 @@ def _resolved(
         source,
         overrides,
         resolution.references,
-        resolution.outdated_paths,
     )
 
 

@@ -97,6 +97,7 @@ class Retired(NamedTuple):
 
 
 RETIRED = {
+    "CFG014": Retired("DAT032", Severity.WARN),
     "DAT023": Retired("DAT021", Severity.WARN),
     "DAT027": Retired("DAT026", Severity.WARN),
     "DAT028": Retired("TSK010", Severity.WARN),

@@ -97,7 +97,7 @@ def read_rules(path: Path) -> RuleFile:
     fixed = find(document.root, ("fixed",))
     assert fixed is not None
     resolve([replace(document, root=fixed)])  # as overrides, wrong keys would be on no line of a file
-    leaves = flatten(plain(relative_to_their_files(fixed)[0]))
+    leaves = flatten(plain(relative_to_their_files(fixed)))
     file = RuleFile(path, rules, tuple(f"{name}={json.dumps(value)}" for name, value in leaves.items()))
     if len(set(rules.seeds)) < max(2, len(rules.seeds)):
         _refuse(file, "seeds must list at least two different seeds", "write seeds: [0, 1, 2]")

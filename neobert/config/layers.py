@@ -17,7 +17,7 @@ from neobert.config.keys import (
     replacing_keys,
     sections,
 )
-from neobert.config.nodes import Flaw, Node, Path, children, find, join, plain, put
+from neobert.config.nodes import Flaw, Node, Path, children, find, plain, put
 from neobert.config.schema import RunConfig
 
 TASK = ("task",)
@@ -81,22 +81,15 @@ def merge(base: Node, over: Node) -> Node:
     return Node(entries, held_by.origin, held_by.key)
 
 
-def relative_to_their_files(root: Node) -> tuple[Node, tuple[str, ...]]:
-    """Convert paths in run files to paths relative to the working directory; return the keys left unchanged.
+def relative_to_their_files(root: Node) -> Node:
+    """Convert paths in run files to paths relative to the working directory.
 
-    A path is left unchanged if it exists only relative to the working directory, as earlier versions read it.
     Paths of profiles and of the command line are already relative to the working directory.
     """
-    outdated = []
     for path, node, value in _paths_in(root):
-        moved = _from_its_file(value, node.origin.file) if node.origin.kind == "file" else value
-        if moved == value:
-            continue
-        if os.path.exists(value) and not os.path.exists(moved):
-            outdated.append(join(path))
-        else:
-            root = put(root, path, Node(moved, node.origin, node.key))
-    return root, tuple(outdated)
+        if node.origin.kind == "file":
+            root = put(root, path, Node(_from_its_file(value, node.origin.file), node.origin, node.key))
+    return root
 
 
 def with_tokenizer_of_weights(root: Node) -> Node:

@@ -49,16 +49,11 @@ class FrozenDict(dict[str, Any]):
 
 
 class Resolution(NamedTuple):
-    """Configuration with the origin of each value, and the variables that it uses.
-
-    Attributes:
-        outdated_paths: keys of run files whose path exists only relative to the working directory.
-    """
+    """Configuration with the origin of each value, and the variables that it uses."""
 
     config: RunConfig
     origins: Mapping[str, Origin]
     references: References
-    outdated_paths: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -83,13 +78,12 @@ def resolve(
         root = lay_over(root, document.root)
     references = references_in(root)
     root, unresolved = substitute(root)
-    root, outdated_paths = relative_to_their_files(root)
-    root = with_tokenizer_of_weights(root)
+    root = with_tokenizer_of_weights(relative_to_their_files(root))
     flaws = [flaw for document in documents for flaw in document.flaws] + unresolved + [*lookalikes(root)]
     flaws += unread_sections(root, sections_read)
     config = build(RunConfig, root, sources, flaws)
     config = dataclasses.replace(config, variables=freeze(config.variables))
-    return Resolution(config, _origins(root), references, outdated_paths)
+    return Resolution(config, _origins(root), references)
 
 
 def build(kind: type[T], root: Node, sources: Sources, flaws: Sequence[Flaw] = ()) -> T:
