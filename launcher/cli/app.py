@@ -18,7 +18,12 @@ from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
 
-DECLARATIONS = ("launcher.cli.config_commands", "launcher.cli.run_commands", "launcher.cli.use_commands")
+DECLARATIONS = (
+    "launcher.cli.config_commands",
+    "launcher.cli.run_commands",
+    "launcher.cli.use_commands",
+    "launcher.cli.chat_commands",
+)
 """Modules that add their commands to the app, in the order of the help text."""
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"

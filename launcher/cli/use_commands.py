@@ -5,7 +5,9 @@ from __future__ import annotations
 from launcher.cli import options, use_options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
-evaluate_app = make_group("evaluate", "Evaluate: glue, blimp, pseudo-perplexity, retrieval, mteb.")
+evaluate_app = make_group(
+    "evaluate", "Evaluate: glue, blimp, pseudo-perplexity, generation, retrieval, mteb."
+)
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
 
@@ -212,6 +214,29 @@ def _evaluate_pseudo_perplexity(
 
     model = evaluate_likelihood.Model(folder, output, max_length, dtype, device)
     end(evaluate_likelihood.run_pseudo_perplexity(model, texts, column, split, output_format))
+
+
+@evaluate_app.command(
+    "generation",
+    epilog=f"Example: {PROGRAM} evaluate generation runs/demo --prompts prompts.txt -o generation-demo",
+)
+def _evaluate_generation(
+    folder: use_options.ModelFolder,
+    prompts: use_options.Prompts,
+    output: use_options.EvaluationFolder,
+    max_tokens: use_options.MaxTokens = 256,
+    dtype: use_options.InferenceType = None,
+    device: use_options.Device = None,
+    output_format: options.Format = "text",
+) -> None:
+    """Continue prompts with a causal model.
+
+    Each token is the most likely one, so the same weights give the same text. Prompts are lines of a .txt
+    file, or of a .jsonl file with prompt or messages.
+    """
+    from launcher.commands import evaluate_generation
+
+    end(evaluate_generation.run(folder, prompts, output, max_tokens, dtype, device, output_format))
 
 
 @evaluate_app.command(

@@ -167,6 +167,8 @@ PairsPerParadigm = Annotated[
     int | None,
     Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
 ]
+Prompts = Annotated[Path, Option("--prompts", metavar="FILE", help="Prompts, .txt or .jsonl.")]
+MaxTokens = Annotated[int, Option("--max-tokens", metavar="N", min=1, help="Most new tokens of a text.")]
 QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text before each query.")]
 DocumentPrefix = Annotated[
     str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")

@@ -42,22 +42,9 @@ def ask(
     Args:
         doing: activity to show on a terminal until the child reports progress.
     """
-    with activity(doing), tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
-        file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
-        write_json(file, content)
-        child = subprocess.Popen(
-            [sys.executable, *RUN_MODULE, module, str(file), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=child_environment(error_file),
-            start_new_session=True,
-        )
-        assert child.stdout is not None
-        assert child.stderr is not None
-        with stopped_with_us(child), child.stdout, passed_on(child.stderr):
-            output = child.stdout.read()
-            child.wait()
+    with activity(doing), started(module, content, arguments) as (child, error_file):
+        output = child.stdout.read()  # type: ignore[union-attr]
+        child.wait()
         error = read_error_file(error_file)
     if error is not None:
         raise error
@@ -66,6 +53,31 @@ def ask(
     if child.returncode:
         raise _failure(module, child.returncode, hint)
     return dict(json.loads(output))
+
+
+@contextmanager
+def started(
+    module: str, content: Mapping[str, Any], arguments: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Start `python -m MODULE CONTENT.json ...`, and yield it and the file for its error.
+
+    Its standard output is a pipe for the `with` block to read. If the block raises, the child is stopped.
+    """
+    with tempfile.TemporaryDirectory(prefix="neobert-launch-") as folder:
+        file, error_file = Path(folder, "content.json"), Path(folder, "error.json")
+        write_json(file, content)
+        child = subprocess.Popen(
+            [sys.executable, *RUN_MODULE, module, str(file), *arguments],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=child_environment(error_file),
+            start_new_session=True,
+        )
+        assert child.stdout is not None
+        assert child.stderr is not None
+        with stopped_with_us(child), child.stdout, passed_on(child.stderr):
+            yield child, error_file
 
 
 @contextmanager

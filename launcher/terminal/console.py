@@ -37,10 +37,15 @@ def write(text: str) -> None:
     write_commands(safe_text(text, has_colour=has_colour(sys.stdout)))
 
 
-def write_commands(text: str) -> None:
+def write_part(text: str) -> None:
+    """Write a part of a line to standard output, without control characters. Raises like `write`."""
+    write_commands(printable(text, keep="\n\t"), end="")
+
+
+def write_commands(text: str, end: str = "\n") -> None:
     """Write text to standard output unchanged, e.g. workflow commands, whose values are already escaped."""
     try:
-        print(text, flush=True)
+        print(text, end=end, flush=True)
     except BrokenPipeError:
         silence(sys.stdout)
     except OSError as error:

@@ -1,0 +1,73 @@
+"""Declarations of the commands that talk to a causal model: chat, serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from launcher.cli.groups import PROGRAM, app, end
+
+Source = Annotated[
+    str,
+    Argument(
+        metavar="FOLDER|URL",
+        help="Exported folder, checkpoint, run directory, or URL of a server with OpenAI's interface.",
+    ),
+]
+Folder = Annotated[Path, Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory.")]
+System = Annotated[str, Option("--system", metavar="TEXT", help="System prompt. Default: none.")]
+Temperature = Annotated[
+    float, Option("--temperature", min=0, help="Divides the logits; 0 takes the most likely token.")
+]
+TopP = Annotated[
+    float,
+    Option("--top-p", min=0.01, max=1, help="Draw from the likeliest tokens with this share of probability."),
+]
+MaxTokens = Annotated[int, Option("--max-tokens", metavar="N", min=1, help="Most new tokens of a reply.")]
+Seed = Annotated[int, Option("--seed", metavar="N", help="Seed of the draws.")]
+Model = Annotated[
+    str | None,
+    Option("--model", metavar="NAME", help="Model of the server. Default: the first one it lists."),
+]
+ApiKeyVariable = Annotated[
+    str | None,
+    Option("--api-key-env", metavar="NAME", help="Environment variable with the key to send. Default: none."),
+]
+Host = Annotated[str, Option("--host", help="Address to listen on.")]
+Port = Annotated[int, Option("--port", min=1, max=65535, help="Port to listen on.")]
+
+
+@app.command("chat", rich_help_panel="Use", epilog=f"Example: {PROGRAM} chat runs/sft-demo")
+def _chat(
+    source: Source,
+    system: System = "",
+    temperature: Temperature = 0.7,
+    top_p: TopP = 0.95,
+    max_tokens: MaxTokens = 512,
+    seed: Seed = 0,
+    model: Model = None,
+    api_key_env: ApiKeyVariable = None,
+) -> None:
+    """Talk to a causal model, or to a server.
+
+    The conversation is kept until /clear; Ctrl-C ends a reply, /exit or Ctrl-D the chat. Standard input that
+    is not a terminal is read line by line.
+    """
+    from launcher.commands import chat
+    from neobert.generation.request import Sampling
+
+    sampling = Sampling(temperature=temperature, top_p=top_p, max_tokens=max_tokens)
+    end(chat.run(source, sampling, system=system, seed=seed, model=model, api_key_variable=api_key_env))
+
+
+@app.command("serve", rich_help_panel="Use", epilog=f"Example: {PROGRAM} serve runs/sft-demo --port 8000")
+def _serve(folder: Folder, host: Host = "127.0.0.1", port: Port = 8000) -> None:
+    """Serve a causal model with OpenAI's interface, by the server of transformers.
+
+    Other machines reach it only with another --host. Prints the commands of faster servers.
+    """
+    from launcher.commands import serve
+
+    end(serve.run(folder, host, port))

@@ -1,0 +1,114 @@
+"""`chat`: a conversation in the terminal with a model folder or a server with OpenAI's interface."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from launcher.commands.chat_folder import FolderReplies
+from launcher.commands.chat_server import ServerReplies, is_url
+from launcher.io.files import expanded
+from launcher.terminal import console
+from neobert.errors import EXIT_OK, ProjectError
+from neobert.generation.request import Ending, Message, Sampling
+
+CLEAR, EXIT = "/clear", "/exit"
+HELP = f"Ctrl-C ends a reply, {CLEAR} begins a new conversation, {EXIT} or Ctrl-D ends the chat"
+
+
+class Replies(Protocol):
+    """Source of replies; both passes of a reply's text and its ending come from `reply`."""
+
+    def __enter__(self) -> Replies: ...
+
+    def __exit__(self, *error: object) -> object: ...
+
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | Ending]:
+        """Yield the text of a reply in pieces, then its ending; ends early after Ctrl-C."""
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Messages so far, with the system prompt first."""
+
+    system: str
+    messages: list[Message] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Keep the system prompt only."""
+        self.messages = [{"role": "system", "content": self.system}] if self.system else []
+
+
+def run(
+    source: str,
+    sampling: Sampling,
+    *,
+    system: str,
+    seed: int,
+    model: str | None,
+    api_key_variable: str | None,
+) -> int:
+    """Talk until standard input ends.
+
+    source: model folder, checkpoint, run directory, or URL of a server.
+    model, api_key_variable: of a server: its model, and the environment variable that holds the key.
+    """
+    conversation = Conversation(system)
+    if is_url(source):
+        replies: Replies = ServerReplies(source, model, api_key_variable, seed)
+    else:
+        replies = FolderReplies(expanded(Path(source)), seed)
+    with replies:
+        if sys.stdin.isatty():
+            console.tell(HELP)
+        with suppress(EOFError):
+            while (line := _read_line()) != EXIT:
+                _answer(line, conversation, replies, sampling)
+    return EXIT_OK
+
+
+def _read_line() -> str:
+    """Return the next line of the user. Raises EOFError at the end of standard input."""
+    while True:
+        try:
+            if line := input("> " if sys.stdin.isatty() else "").strip():
+                return line
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+            console.write("")  # as a shell does: another prompt on a new line
+        except UnicodeDecodeError:
+            console.tell("error: the line is not UTF-8 text")
+
+
+def _answer(line: str, conversation: Conversation, replies: Replies, sampling: Sampling) -> None:
+    """Print the reply to a line, and keep both; a refused conversation keeps neither."""
+    if line == CLEAR:
+        conversation.clear()
+        return
+    asked: list[Message] = [*conversation.messages, {"role": "user", "content": line}]
+    text, ending = "", None
+    try:
+        for piece in replies.reply(asked, sampling):
+            if isinstance(piece, Ending):
+                ending = piece
+            else:
+                text += piece
+                console.write_part(piece)
+    except ProjectError as error:
+        if not sys.stdin.isatty():
+            raise
+        console.tell(console.describe_error(error))
+        return
+    console.write("")
+    if ending is not None and ending.reason != "stop":
+        why = "interrupted" if ending.reason == "interrupted" else "the token limit; see --max-tokens"
+        console.tell(f"[ended: {why}]")
+    conversation.messages = [*asked, {"role": "assistant", "content": text}]

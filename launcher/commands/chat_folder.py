@@ -1,0 +1,77 @@
+"""Replies of a model folder, generated in a child process."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from launcher.process.json_child import started
+from launcher.terminal.activity import activity
+from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, read_error_file
+from neobert.generation.folder import chat_folder
+from neobert.generation.request import Ending, Message, Sampling
+
+MODULE = "neobert.generation"
+HINT = "see the output above"
+
+
+class FolderReplies:
+    """A child process that has loaded the model, and replies until the `with` block ends."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        folder = chat_folder(folder).absolute()
+        self._request = {"folder": str(folder), "seed": seed, "device": None, "dtype": None}
+        self._open = ExitStack()
+
+    def __enter__(self) -> FolderReplies:
+        """Start the child, and wait until the model is loaded. Raises its `ProjectError`."""
+        with ExitStack() as opening, activity("loading the model"):
+            child = started(MODULE, self._request, stdin=subprocess.PIPE)
+            self._child, self._error_file = opening.enter_context(child)
+            self._next()
+            self._open = opening.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let the child end: it reads to the end of its standard input."""
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        self._child.wait()
+        self._open.close()
+
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | Ending]:
+        """Yield the text of a reply in pieces, then its ending. Raises `ProjectError`."""
+        assert self._child.stdin is not None
+        asked = {"messages": messages, "sampling": asdict(sampling)}
+        self._child.stdin.write(json.dumps(asked).encode() + b"\n")
+        self._child.stdin.flush()
+        while True:
+            try:
+                answer = self._next()
+            except KeyboardInterrupt:
+                self._child.send_signal(signal.SIGINT)
+                continue
+            if "text" in answer:
+                yield answer["text"]
+            elif "ending" in answer:
+                yield Ending(**answer["ending"])
+                return
+            else:
+                raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])
+
+    def _next(self) -> dict[str, Any]:
+        """Return the child's next line. Raises its `ProjectError` if it ended."""
+        assert self._child.stdout is not None
+        if line := self._child.stdout.readline():
+            return dict(json.loads(line))
+        self._child.wait()
+        if (error := read_error_file(self._error_file)) is not None:
+            raise error
+        message = f"{MODULE} ended with exit code {self._child.returncode}"
+        raise ProjectError("child-failed", message, HINT, exit_code=EXIT_TRAINING_FAILED)

@@ -1,0 +1,39 @@
+"""`serve`: the server of transformers for a model folder, after the folder was checked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from launcher.io.files import expanded
+from launcher.terminal import console
+from neobert.errors import EXIT_INTERRUPTED, EXIT_USAGE, ProjectError
+from neobert.generation.folder import chat_folder
+
+NEEDED = ("fastapi", "uvicorn", "openai")
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def run(folder: Path, host: str, port: int) -> int:
+    """Serve OpenAI's chat interface until Ctrl-C; print the commands of faster servers."""
+    folder = chat_folder(expanded(folder)).absolute()
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        message = f"transformers serve needs {', '.join(missing)}"
+        raise ProjectError("serve", message, "pip install 'transformers[serving]'", exit_code=EXIT_USAGE)
+    quoted = shlex.quote(str(folder))
+    console.tell(f"serving {quoted} at http://{host}:{port}/v1 (Ctrl-C ends it)")
+    console.tell(f"to chat: neobert-launch chat http://{host}:{port} --model {quoted}")
+    console.tell("faster servers, where they are installed:")
+    console.tell(f"  vllm serve {quoted} --dtype bfloat16 --host {host} --port {port}")
+    console.tell(f"  python -m sglang.launch_server --model-path {quoted} --host {host} --port {port}")
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", str(folder)]
+    try:
+        return subprocess.run(
+            [*command, "--host", host, "--port", str(port)], env=os.environ | OFFLINE, check=False
+        ).returncode
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

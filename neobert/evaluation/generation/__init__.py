@@ -1,0 +1,1 @@
+"""Evaluation `generation`: greedy continuations of prompts, for reading and for other judges."""

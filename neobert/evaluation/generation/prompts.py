@@ -1,0 +1,59 @@
+"""Prompts from a file: one text per line, or JSON lines with `prompt` or `messages`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.generation.request import Message
+from neobert.printable import printable
+
+FORMS = 'a .txt file has one prompt per line, a .jsonl file {"prompt": ...} or {"messages": [...]} per line'
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A text to continue, or a conversation to reply to (then `text` is empty)."""
+
+    text: str = ""
+    messages: list[Message] = field(default_factory=list)
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Read the prompts of a file. Raises `ProjectError` with the line of the first one that is wrong."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise _wrong(f"cannot be read: {printable(str(error))}", str(path)) from error
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if path.suffix == ".jsonl":
+        prompts = [_from_json(line, f"{path}:{number}") for number, line in numbered]
+    else:
+        prompts = [Prompt(line) for _, line in numbered]
+    if not prompts:
+        raise _wrong("has no prompt", str(path))
+    return prompts
+
+
+def _from_json(line: str, place: str) -> Prompt:
+    try:
+        row: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"is not JSON: {printable(str(error))}", place) from error
+    text, messages = (row.get("prompt"), row.get("messages")) if isinstance(row, dict) else (None, None)
+    if isinstance(text, str) and text and messages is None:
+        return Prompt(text)
+    if isinstance(messages, list) and messages and all(map(_is_message, messages)) and text is None:
+        return Prompt(messages=[{"role": each["role"], "content": each["content"]} for each in messages])
+    raise _wrong("has neither a prompt nor messages", place)
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("role", "content"))
+
+
+def _wrong(message: str, place: str) -> ProjectError:
+    return ProjectError("prompts", message, FORMS, place, EXIT_USAGE)

@@ -1,0 +1,56 @@
+"""`python -m neobert.generation REQUEST.json`: replies to the conversations on standard input.
+
+Each line is a JSON object with the messages and the settings of one reply. Lines of JSON on standard output
+answer it: `ready` once, then for each reply its text in pieces, and `ending` or `error`. SIGINT ends a reply.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from neobert.errors import ProjectError
+from neobert.generation.model import Generator, load_generator
+from neobert.generation.request import Ending, Sampling
+from neobert.json_program import serve
+
+
+def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
+    """Answer lines of standard input until it ends. Raises `ProjectError` if the model cannot chat."""
+
+    def tell(**content: Any) -> None:
+        print(json.dumps(content), file=answers, flush=True)
+
+    generator = load_generator(Path(request["folder"]), request["device"], request["dtype"])
+    torch.manual_seed(request["seed"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # between replies, Ctrl-C concerns the terminal only
+    tell(ready=True)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            tell(ending=asdict(reply(generator, asked["messages"], Sampling(**asked["sampling"]), tell)))
+        except ProjectError as error:
+            tell(error={"message": error.message, "hint": error.hint})
+    return {}
+
+
+def reply(generator: Generator, messages: list[dict[str, str]], sampling: Sampling, tell: Any) -> Ending:
+    """Generate one reply, which SIGINT ends early."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return generator.generate(generator.chat_prompt(messages), sampling, lambda text: tell(text=text))
+    except KeyboardInterrupt:
+        return Ending(reason="interrupted")
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    answers = sys.stdout  # `serve` gives print to standard error, because libraries print
+    sys.exit(serve(lambda request: chat(request, answers), sys.argv[1:]))

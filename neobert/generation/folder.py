@@ -1,0 +1,42 @@
+"""Folders of causal models, judged by their files and without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from neobert.runfiles.model_folder import CODE, model_folder, read_json
+
+HEAD = "ForCausalLM"
+TEMPLATE_FILE = "chat_template.jinja"
+
+
+def causal_folder(path: Path) -> Path:
+    """Return the folder of a causal model: `path`, or the newest checkpoint of a run directory.
+
+    Raises `ProjectError` for another kind of model, or files that differ from their manifest.
+    """
+    folder = model_folder(path)
+    names = read_json(folder / "config.json").get("architectures")
+    names = names if isinstance(names, list) else []
+    if not any(str(name).endswith(HEAD) for name in names):
+        named = printable(", ".join(map(str, names))) or "no architecture"
+        message = f"generates no text: config.json names {named}, not a model with {HEAD} at its end"
+        hint = "pass a causal model; masked words are those of neobert-launch predict"
+        raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
+    return folder
+
+
+def chat_folder(path: Path) -> Path:
+    """Return the folder of a causal model with a chat template. Raises like `causal_folder`."""
+    folder = causal_folder(path)
+    settings = read_json(folder / "tokenizer_config.json", may_lack=True)
+    if not (settings.get("chat_template") or (folder / TEMPLATE_FILE).is_file()):
+        hint = (
+            "to continue text, use neobert-launch evaluate generation; "
+            f"to chat, train on conversations, or save the template as {TEMPLATE_FILE} in the folder"
+        )
+        message = "the tokenizer has no chat template"
+        raise ProjectError("no-chat-template", message, hint, str(folder), EXIT_USAGE)
+    return folder

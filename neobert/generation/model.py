@@ -1,0 +1,112 @@
+"""Causal models that generate text, loaded from a folder without running its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, TextStreamer
+
+from neobert.encoding.placement import placement
+from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.hf.build import read_model, refuse_absent
+from neobert.generation.folder import causal_folder
+from neobert.generation.request import Ending, Message, Sampling
+from neobert.printable import printable
+
+
+class _Pieces(TextStreamer):  # type: ignore[misc]
+    """Passes text on as soon as later tokens cannot change it."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, on_text: Callable[[str], None]) -> None:
+        super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self.on_text = on_text
+
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:  # noqa: ARG002
+        if text:
+            self.on_text(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Generator:
+    """A causal model and its tokenizer, without gradients."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens of prompt and reply together."""
+        return int(
+            getattr(self.model.config, "max_position_embeddings", 0) or self.tokenizer.model_max_length
+        )
+
+    def chat_prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Return the tokens of a conversation up to where the reply begins. Raises `ProjectError`."""
+        try:
+            encoded = self.tokenizer.apply_chat_template(
+                list(messages), add_generation_prompt=True, return_dict=True
+            )
+        except Exception as error:  # a template raises whatever it likes, such as for a system message
+            message = f"the chat template refuses the conversation: {printable(str(error))}"
+            raise ProjectError("chat-template", message, exit_code=EXIT_USAGE) from error
+        return [int(token) for token in encoded["input_ids"]]
+
+    def text_prompt(self, text: str) -> list[int]:
+        """Return the tokens of a text to continue, with what the tokenizer puts before a text."""
+        ids: list[int] = self.tokenizer(text)["input_ids"]
+        # A byte-pair tokenizer that ends each text would have the model begin another one.
+        return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
+
+    @torch.no_grad()
+    def generate(self, prompt: Sequence[int], sampling: Sampling, on_text: Callable[[str], None]) -> Ending:
+        """Generate a reply, passing its text on piece by piece.
+
+        Raises `ProjectError` if no token fits behind the prompt.
+        """
+        room = self.max_length - len(prompt)
+        if room < 1:
+            message = f"the prompt has {len(prompt):,} tokens (limit {self.max_length - 1:,})"
+            raise ProjectError("prompt-too-long", message, "begin a new conversation, or shorten it")
+        ids = torch.tensor([list(prompt)], device=self.model.device)
+        made = self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            max_new_tokens=min(sampling.max_tokens, room),
+            streamer=_Pieces(self.tokenizer, on_text),
+            pad_token_id=self.tokenizer.pad_token_id or 0,
+            **_drawing(sampling),
+        )
+        new = made[0, len(prompt) :].tolist()
+        is_stopped = bool(new) and new[-1] in self._ends()
+        return Ending(reason="stop" if is_stopped else "length", tokens=len(new))
+
+    def _ends(self) -> set[int]:
+        ends = self.model.generation_config.eos_token_id
+        return {ends} if isinstance(ends, int) else set(ends or ())
+
+
+def _drawing(sampling: Sampling) -> dict[str, Any]:
+    if not sampling.temperature:  # the folder's own settings of sampling would be warned of
+        return {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+    return {
+        "do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": 0
+    }  # fmt: skip
+
+
+def load_generator(folder: Path, device: str | None, dtype: str | None) -> Generator:
+    """Load a causal model from a folder, a checkpoint or a run directory.
+
+    Raises `ProjectError` for another kind of model, absent weights, or files that differ from the manifest.
+    """
+    folder = causal_folder(folder)
+    where, computed_in = placement(device, dtype)
+    model, absent, _ = read_model("AutoModelForCausalLM", folder, "pass a folder with model.safetensors")
+    refuse_absent(absent, folder, "pass a complete checkpoint")
+    tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    if model.generation_config.eos_token_id is None:
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
+    return Generator(model.to(where, computed_in).eval(), tokenizer)

@@ -1,0 +1,49 @@
+"""`evaluate generation`: greedy continuations of prompts and conversations, and prompts that are wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neobert.errors import ProjectError
+from neobert.evaluation.generation.prompts import read_prompts
+from tests.generation.test_chat import reference
+
+
+def test_prompts_are_continued_with_the_likeliest_tokens(chatty: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    rows = [{"prompt": "hello world"}, {"messages": [{"role": "user", "content": "hello"}]}]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    command = [sys.executable, "-m", "launcher", "evaluate", "generation", str(chatty), "--max-tokens", "6"]
+    places = ["--prompts", str(tmp_path / "p.jsonl"), "-o", str(tmp_path / "out")]
+    done = subprocess.run([*command, *places], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "2 prompts, 6.0 tokens on average, 0.0% ended by themselves" in done.stdout
+    text, reply = json.loads((tmp_path / "out" / "generation.json").read_text(encoding="utf-8"))["samples"]
+    assert reply["continuation"] == reference(chatty, ("user", "hello"))
+    tokenizer = AutoTokenizer.from_pretrained(chatty)
+    ids = torch.tensor([tokenizer("hello world")["input_ids"]])
+    made = AutoModelForCausalLM.from_pretrained(chatty).generate(ids, max_new_tokens=6, do_sample=False)
+    assert text["continuation"] == tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.jsonl", '{"prompt": "a"}\n{"text": "b"}', "p.jsonl:2: has neither a prompt nor messages"),
+        ("p.jsonl", '{"prompt": "a"', "p.jsonl:1: is not JSON"),
+        ("p.jsonl", '{"messages": [{"role": "user"}]}', "p.jsonl:1: has neither"),
+        ("p.txt", "\n\n", "p.txt: has no prompt"),
+    ],
+)
+def test_wrong_prompts_are_named_by_line(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ProjectError) as error:
+        read_prompts(tmp_path / name)
+    assert message in f"{error.value.place}: {error.value.message}"
