@@ -94,13 +94,15 @@ def default_levels(run: ResolvedRun) -> tuple[Level, ...]:
     """Return the default levels: all for a production run; static, host and gpu for other runs.
 
     The rehearsal of a smoke run would take longer than the run. The data of labelled tasks is always checked,
-    because data with a single class trains to 100 % accuracy. Small texts on this machine are prepared for a
+    because data with a single class trains to 100 % accuracy, and so is data that stores its targets, because
+    only its preparation tells which tokens these are. Small texts on this machine are prepared for a
     GPU run while its GPU is measured, so that the trainer finds them ready.
     """
     if run.is_production:
         return JUDGED
     is_prepared_early = run.device == "cuda" and is_small_text(run.config.dataset)
-    return (*QUICK, Level.DATA) if SPECS[run.config.task].labels or is_prepared_early else QUICK
+    spec = SPECS[run.config.task]
+    return (*QUICK, Level.DATA) if spec.labels or spec.stores_targets or is_prepared_early else QUICK
 
 
 def parse_levels(text: str) -> tuple[Level, ...]:

@@ -36,7 +36,7 @@ def write_hf_folder(
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write weights, config.json, tokenizer files, a model card and, for NeoBERT, modeling code to `folder`.
+    """Write weights, configs, tokenizer files, a model card and, for NeoBERT, modeling code to `folder`.
 
     Args:
         tokenizer_files: result of `read_tokenizer_files`; None to write no tokenizer.
@@ -47,6 +47,9 @@ def write_hf_folder(
     written = {name: each.detach().contiguous() for name, each in tensors.items()}
     save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
+    if model.can_generate():
+        generation = model.generation_config.to_json_string(use_diff=True)
+        (folder / "generation_config.json").write_text(generation, encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):
         for name, code in modeling_code().items():
             (folder / name).write_text(code, encoding="utf-8")

@@ -57,7 +57,7 @@ def framing_with_end(tokenizer: TokenizerBundle) -> Framing:
 
 def check_targets(label: str, counts: Counts) -> None:
     """Raise DAT004 if no segment has a token to predict."""
-    if counts.tokens <= counts.segments:
+    if counts.segments and counts.tokens <= counts.segments:
         raise ProjectError(
             "DAT004",
             f"none of {counts.tokens:,} tokens has a token before it in its document",

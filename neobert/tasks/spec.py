@@ -27,11 +27,13 @@ PIECE_KEYS = (
 )
 
 NO_MASKS = dict.fromkeys(MASKING_KEYS, "no token is masked")
+NO_CHAT = {"tokenizer.chat_template": "its texts are not conversations"}
 NO_LOGITS = {"trainer.z_loss": "its loss does not use vocabulary logits"}
 UNREAD: Mapping[str, Mapping[str, str]] = {
-    "masked": {},
+    "masked": NO_CHAT,
     "next": NO_MASKS,
     "labels": {
+        **NO_CHAT,
         **NO_MASKS,
         **NO_LOGITS,
         **dict.fromkeys(PIECE_KEYS, "labelled texts are not cut"),
@@ -39,7 +41,7 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
     },
-    "pairs": {**NO_MASKS, **NO_LOGITS, **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut")},
+    "pairs": {**NO_CHAT, **NO_MASKS, **NO_LOGITS, **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut")},
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 ADAPTER = frozenset({"adapter"})
@@ -119,6 +121,7 @@ class TaskSpec:
         roles: special tokens that the task needs of a tokenizer, such as mask_token.
         labels: returns the labels of the data for a config; None: targets are created from the text.
         labels_texts: a label belongs to a whole text, which is never split.
+        stores_targets: the prepared text marks its targets: only its preparation tells whether it has any.
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
@@ -136,6 +139,7 @@ class TaskSpec:
     roles: tuple[str, ...] = ()
     labels: Callable[[RunConfig], Labels] | None = None
     labels_texts: bool = False
+    stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()

@@ -61,7 +61,16 @@ def test_every_key_that_holds_a_path_says_so() -> None:
         key
         for key in all_keys()
         if key.endswith(
-            (".path", "_path", "_dir", "_checkpoint", "model.config", "continue_from", ".textfile")
+            (
+                ".path",
+                "_path",
+                "_dir",
+                "_checkpoint",
+                "model.config",
+                "continue_from",
+                ".textfile",
+                "chat_template",
+            )
         )
     }
     assert {".".join(map(str, path)) for path in path_keys()} == named - {"trainer.overwrite_output_dir"}

@@ -58,6 +58,14 @@ class TokenizerConfig:
     max_length: SequenceLength | None = key(
         None, "Maximum sequence length in tokens; null: dataset.max_seq_length."
     )
+    chat_template: NonEmpty | None = key(
+        None,
+        "File with the chat template (Jinja), or turns, a template for tokenizers that have none; null: the "
+        "tokenizer's own.",
+        is_path=True,
+        words=("turns",),
+        by_content=True,
+    )
     allow_special_token_rewrite: bool = key(
         False,
         "Add missing special tokens ([PAD], [CLS], [SEP], [MASK]) and the template [CLS] text [SEP].",

@@ -37,13 +37,13 @@ def choose_column(
     if wanted is not None:
         if wanted in columns:
             return wanted
-        raise _column_error(f"there is no column {wanted!r}", columns, place, setting)
+        raise column_error(f"there is no column {wanted!r}", columns, place, setting)
     found = [name for name in candidates if name in columns]
     if len(found) == 1:
         return found[0]
     if found:
-        raise _column_error(f"several columns may be the text: {', '.join(found)}", columns, place, setting)
-    raise _column_error(f"none of the columns is named {', '.join(candidates)}", columns, place, setting)
+        raise column_error(f"several columns may be the text: {', '.join(found)}", columns, place, setting)
+    raise column_error(f"none of the columns is named {', '.join(candidates)}", columns, place, setting)
 
 
 KINDS = {
@@ -94,7 +94,7 @@ def _key_of_text(value: Mapping[str, object]) -> str:
     return usual or max(texts, key=lambda key: len(texts[key]), default=NO_TEXT)
 
 
-def _column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
+def column_error(message: str, columns: Mapping[str, object], place: str, setting: str) -> ProjectError:
     """Return DAT011; for a text, the hint names the columns of strings, and a command for nested text."""
     names, ways = list(columns), []
     if setting in (TEXT_SETTING, TEXT_OPTION):
@@ -170,7 +170,7 @@ class RowFormat:
             column = chosen[field.name]
             if column in settings:
                 message = f"{settings[column]} and {field.setting} both name column {column!r}"
-                raise _column_error(message, available, place, field.setting)
+                raise column_error(message, available, place, field.setting)
             settings[column] = field.setting
         return chosen
 

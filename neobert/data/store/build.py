@@ -170,9 +170,9 @@ class _Writing:
                     writer.append(encoded)
                     self.report_progress()
                     progress.advance(encoded.counts.documents)
+                self.request.examples.check(part.label, counts)
                 if counts.segments == 0:
                     raise _empty(part.label, counts)
-                self.request.examples.check(part.label, counts)
                 sizes = {"segments": counts.segments, "tokens": counts.tokens, "examples": examples}
                 corpora.append(sizes)
                 total.add(counts)

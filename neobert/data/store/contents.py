@@ -20,6 +20,7 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore, read_manifest
+from neobert.data.tokenize.chat_template import template_of_folder
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
@@ -74,6 +75,7 @@ def describe(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
             {"label": label} | {name: each[name] for name in ("share", "tokens", "epochs")}
             for label, each in prepared.report.get("corpora", {}).items()
         ],
+        **_conversations(config, prepared),
         **shares.summary(),
         **masks.summary(),
     }
@@ -102,6 +104,25 @@ def _tokens_of_weights(config: RunConfig, tokenizer: TokenizerBundle) -> dict[st
     except ProjectError:  # a damaged file, which a run that resumes does not read
         return {}
     return {"weights_tokens": num_tokens, "renumbered_tokens": renumbered}
+
+
+def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
+    """Return the facts about the supervised text of conversations; empty for other tasks."""
+    train = prepared.report["train"]
+    if "conversations" not in train:
+        return {}
+    weights = initial_weights(config)
+    trained = None if weights is None else template_of_folder(folder_of_weights(Path(weights)))
+    return {
+        "conversations": train["conversations"],
+        "num_conversations": train["documents"],
+        "faults": [
+            {"split": split, "kind": kind} | fault
+            for split in ("train", "eval")
+            for kind, fault in prepared.report.get(split, {}).get("faults", {}).items()
+        ],
+        "is_other_template": trained not in (None, prepared.tokenizer.tokenizer.chat_template),
+    }
 
 
 def altered_files(folder: Path, manifest: dict[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.long_texts import pieces_of
 from neobert.errors import ProjectError
+from neobert.runfiles.conversation_faults import Occurrence, joined
 
 if TYPE_CHECKING:  # at run time it costs each tokenizing process the import of transformers
     from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -36,6 +37,8 @@ class Counts:
     text itself contains, such as "[MASK]".
     `labels` counts segments, or words, by label if the task has labels. `words` counts labelled words: all
     (`total`), words `without_token`, and words `cut` off; the labels of the latter two are lost.
+    Of conversations, `conversations` counts turns and tokens by what became of them, `stops` the tokens that
+    end supervised turns, by id, and `faults` conversations by what is wrong with their supervised text.
     """
 
     documents: int = 0
@@ -54,10 +57,16 @@ class Counts:
     histogram: list[int] = field(default_factory=lambda: [0] * 33)
     labels: dict[str, int] = field(default_factory=dict)
     words: dict[str, int] = field(default_factory=dict)
+    conversations: dict[str, int] = field(default_factory=dict)
+    stops: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, Occurrence] = field(default_factory=dict)
 
     def add(self, other: Counts) -> None:
         """Add the counts of another batch."""
+        self.faults = joined(self.faults, other.faults, self.documents)
         for item in fields(self):
+            if item.name == "faults":
+                continue
             setattr(self, item.name, _total(getattr(self, item.name), getattr(other, item.name)))
 
     @property
@@ -94,6 +103,10 @@ class Column:
     name: str
     dtype: str
     is_per_token: bool
+
+
+SUPERVISED = Column("supervised", "uint8", is_per_token=True)
+"""Side column that marks the tokens that a model learns to write; the others are its prompts."""
 
 
 @dataclass(frozen=True, slots=True)

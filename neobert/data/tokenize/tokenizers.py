@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.corpus import Corpus
+from neobert.data.tokenize.chat_template import read_template
 from neobert.data.tokenize.framing import Framing, framing_of
 from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable
 from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
@@ -155,6 +156,8 @@ def open_tokenizer(
     _recognize_roles(tokenizer)
     if config.allow_special_token_rewrite:
         _add_roles(tokenizer)
+    if config.chat_template is not None:
+        tokenizer.chat_template = read_template(config.chat_template)
     if missing := [role for role in roles if not _has(tokenizer, role)]:
         names = ", ".join(role.removesuffix("_token") for role in missing)
         raise ProjectError(

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.byte_level_bpe import train_bpe
+from neobert.data.tokenize.chat_template import read_template
 from neobert.data.tokenize.training_text import head, is_bert_uncased
 from neobert.data.tokenize.wordpiece import train_wordpiece
 from neobert.plan.vocabulary import BERT_SIZE, ROLE_SPELLINGS
@@ -46,6 +47,8 @@ def identity_of_trained(config: TokenizerConfig) -> dict[str, Any]:
     The values of earlier versions are left out, so that text that those have prepared is found again.
     """
     size: dict[str, Any] = {config.algorithm: trained_size(config)}
+    if config.chat_template is not None:
+        size["chat_template"] = read_template(config.chat_template)
     if is_bert_uncased(config):
         return size
     return size | {"lowercase": config.lowercase, "strip_accents": config.strip_accents}

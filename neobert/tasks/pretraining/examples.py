@@ -68,7 +68,7 @@ class Documents:
 
 def check_maskable(label: str, counts: Counts) -> None:
     """Raise DAT004 if no token can be masked."""
-    if counts.maskable == 0:
+    if counts.segments and counts.maskable == 0:
         raise ProjectError(
             "DAT004",
             f"none of {counts.tokens - counts.framing:,} tokens can be masked: "

@@ -1,0 +1,54 @@
+"""Chat templates that a run file names: a file, or a template of this project."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from neobert.errors import ProjectError
+
+MOST_BYTES = 1 << 20
+TURNS = """\
+{%- set start = bos_token or cls_token or "" %}
+{%- set end = eos_token or sep_token %}
+{%- for message in messages %}
+{{- start ~ message.role ~ "\\n" ~ message.content ~ end ~ "\\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- start ~ "assistant\\n" }}
+{%- endif %}
+"""
+"""Template for tokenizers without one: the role on a line, the content, and the token that ends texts."""
+OWN = {"turns": TURNS}
+
+
+def read_template(name: str) -> str:
+    """Return the template that `tokenizer.chat_template` names. Raises TOK001."""
+    if name in OWN:
+        return OWN[name]
+    file = Path(os.path.expanduser(name))
+    try:
+        with file.open("rb") as handle:
+            content = handle.read(MOST_BYTES + 1)
+        if len(content) <= MOST_BYTES:
+            return content.decode()
+        reason = f"is larger than {MOST_BYTES >> 20} MiB"
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        reason = "is not UTF-8"
+    hint = f"set tokenizer.chat_template to a Jinja file, or to {', '.join(OWN)}"
+    raise ProjectError("TOK001", f"the chat template {reason}", hint, str(file))
+
+
+def template_of_folder(folder: Path) -> str | None:
+    """Return the chat template in the folder of a model; None if it has none, or several by name."""
+    with suppress(OSError, ValueError, AttributeError):
+        file = folder / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        template = json.loads((folder / "tokenizer_config.json").read_bytes()).get("chat_template")
+        return template if isinstance(template, str) else None
+    return None

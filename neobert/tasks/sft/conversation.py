@@ -1,0 +1,197 @@
+"""Conversations: messages with roles, checked, from the forms that datasets use. Imports no torch.
+
+Messages are as chat templates read them: `role`, `content` (a string), other keys such as `tool_calls`. Keys
+without a value are left out, as transformers leaves them out when a model is used.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from neobert.data.sources.rows import kind_text
+from neobert.errors import ProjectError
+
+CODE = "DAT020"
+Message = dict[str, Any]
+ROLES = ("system", "user", "assistant", "tool", "developer")
+_FROM = {
+    "human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant",
+    "observation": "tool", "function_response": "tool", "function_call": "function_call",
+} | {role: role for role in ROLES}  # fmt: skip
+"""Roles of the ShareGPT form; `function_call` is an assistant's message that calls a tool."""
+SYSTEM_ROLES = ("system", "developer")
+
+
+class Conversation(NamedTuple):
+    """Messages, and the tools that they may call."""
+
+    messages: list[Message]
+    tools: list[dict[str, Any]]
+
+    def to_json(self) -> str:
+        """Return the conversation as the text of a row."""
+        return json.dumps(self._asdict(), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Conversation:
+        """Read the text of a row."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form of conversations in a table.
+
+    Attributes:
+        columns: columns that the form needs.
+        optional: columns that it reads if the table has them.
+        read: function of the values of these columns and the place of the row that returns the messages.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    optional: tuple[str, ...]
+    read: Callable[[Mapping[str, Any], str], list[Message]]
+
+
+def messages_of(value: object, place: str) -> list[Message]:
+    """Check a list of messages, of the OpenAI or the ShareGPT form. Raises DAT020."""
+    if isinstance(value, str):  # tables without nested values hold JSON
+        value = _parsed(value, "messages", place)
+    if not isinstance(value, list | tuple) or not value:
+        problem = "an empty list" if value == [] else kind_text(value)
+        raise _unreadable(f"the conversation is {problem}", "a list of messages", place)
+    return [_message(each, number, place) for number, each in enumerate(value, 1)]
+
+
+def tools_of(value: object, place: str) -> list[dict[str, Any]]:
+    """Check the tools of a conversation: a list of objects, or one as JSON; null and "" are none."""
+    tools = _parsed(value, "tools", place) if isinstance(value, str) and value.strip() else value or []
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        raise _unreadable(f"tools is {kind_text(tools)}", "a list of objects, or one as JSON", place)
+    return [_without_null(tool) for tool in tools]
+
+
+def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
+    """Return the messages with a system prompt, if there is one and they have none."""
+    if prompt is None or messages[0]["role"] in SYSTEM_ROLES:
+        return messages
+    return [{"role": "system", "content": prompt}, *messages]
+
+
+def _message(value: object, number: int, place: str) -> Message:
+    if not isinstance(value, Mapping):
+        raise _unreadable(f"message {number} is {kind_text(value)}", "an object with role and content", place)
+    message: Message = _without_null(value)
+    is_sharegpt = "role" not in message and "from" in message
+    if is_sharegpt:
+        message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
+    role = str(message.get("role"))
+    known = _FROM if is_sharegpt else ROLES
+    if role not in known:
+        raise _unreadable(f"message {number} has role {role!r}", f"one of {', '.join(known)}", place)
+    message["role"] = _FROM[role] if is_sharegpt else role
+    content = message.get("content")
+    if message["role"] == "function_call":
+        return {"role": "assistant", "tool_calls": _calls(content, number, place)}
+    if content is None:
+        if message["role"] != "assistant" or not message.get("tool_calls"):
+            raise _unreadable(f"message {number} has no content", "a string", place)
+        message.pop("content", None)
+        return message
+    return message | {"content": _text(content, number, place)}
+
+
+def _text(content: object, number: int, place: str) -> str:
+    """Return content as one string: of text parts, many templates would render Python's form of the list."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list | tuple) and all(isinstance(part, Mapping) for part in content):
+        parts = [part.get("text") for part in content if part.get("type", "text") == "text"]
+        if len(parts) == len(content) and all(isinstance(part, str) for part in parts):
+            return "".join(map(str, parts))
+        problem = f"message {number} has a part that is not text"
+        raise _unreadable(problem, "text parts: images and sounds are not trained on", place)
+    raise _unreadable(
+        f"the content of message {number} is {kind_text(content)}", "a string or text parts", place
+    )
+
+
+def _calls(content: object, number: int, place: str) -> list[dict[str, Any]]:
+    """Return the tool calls of a message of the ShareGPT form, which holds them as JSON."""
+    calls = _parsed(content, f"the call of message {number}", place) if isinstance(content, str) else content
+    calls = calls if isinstance(calls, list) else [calls]
+    if not all(isinstance(call, dict) and "name" in call for call in calls):
+        raise _unreadable(f"message {number} calls no function", "an object with name and arguments", place)
+    return [{"type": "function", "function": call} for call in calls]
+
+
+def _without_null(value: Any) -> Any:
+    """Return a copy without keys that are null: columns of parquet have every key in every message."""
+    if isinstance(value, Mapping):
+        return {str(key): _without_null(each) for key, each in value.items() if each is not None}
+    return [_without_null(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _parsed(text: str, name: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(f"{name} is a string that is not JSON", "a list, or one as JSON", place) from error
+
+
+def _unreadable(problem: str, expected: str, place: str) -> ProjectError:
+    return ProjectError(CODE, f"{problem}, expected {expected}", "correct the row, or remove it", place)
+
+
+def _of_column(column: str) -> Callable[[Mapping[str, Any], str], list[Message]]:
+    """Return the reader of a column of messages; a column `system` holds the prompt of the system."""
+
+    def read(values: Mapping[str, Any], place: str) -> list[Message]:
+        messages, system = messages_of(values[column], place), values.get("system")
+        return with_system(messages, _text(system, 0, place) if system else None)
+
+    return read
+
+
+def _of_completion(values: Mapping[str, Any], place: str) -> list[Message]:
+    """Read a prompt and its completion: strings, or lists of messages."""
+    parts = (("prompt", "user"), ("completion", "assistant"))
+    messages: list[Message] = []
+    for column, role in parts:
+        value = values[column]
+        is_text = isinstance(value, str)
+        messages += [{"role": role, "content": value}] if is_text else messages_of(value, place)
+    return messages
+
+
+def _of_instruction(values: Mapping[str, Any], place: str) -> list[Message]:
+    """Read an instruction, its input and the output (the form of Alpaca)."""
+    for column in ("instruction", "output"):
+        if not isinstance(values[column], str):
+            raise _unreadable(f"{column} is {kind_text(values[column])}", "a string", place)
+    context = values.get("input") or ""
+    prompt = f"{values['instruction']}\n\n{context}" if context else values["instruction"]
+    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": values["output"]}]
+    return with_system(messages, values.get("system") or None)
+
+
+def form_of_column(column: str) -> Form:
+    """Return the form of a column of messages."""
+    return Form(f"messages in column {column!r}", (column,), ("system", "tools"), _of_column(column))
+
+
+FORMS = (
+    *map(form_of_column, ("messages", "conversations", "conversation")),
+    Form("prompt and completion", ("prompt", "completion"), ("tools",), _of_completion),
+    Form("instruction and output", ("instruction", "output"), ("input", "system"), _of_instruction),
+)
+"""Forms in the order in which they are looked for: a table of messages may have a column `prompt` too."""
+
+
+def form_of(columns: Sequence[str] | Mapping[str, object]) -> Form | None:
+    """Return the form of a table with these columns; None if it has no conversations."""
+    return next((form for form in FORMS if all(name in columns for name in form.columns)), None)

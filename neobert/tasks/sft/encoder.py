@@ -1,0 +1,230 @@
+"""Encoder of conversations: rendered by a child process, tokenized with offsets, supervised tokens marked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from neobert.data.sources.rows import TEXT, Row
+from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
+from neobert.runfiles.conversation_faults import Fault, Occurrence
+from neobert.tasks.sft.conversation import Conversation, with_system
+from neobert.tasks.sft.spans import SHOWN, Supervised
+from neobert.tasks.sft.template import ChatTemplate, mark, without_marks
+from neobert.tasks.sft.tokens import MarkedTokens, pieces_at_turns, tokenize
+
+Ids = NDArray[np.int64]
+
+
+def control_pattern(tokenizer: PreTrainedTokenizerFast, template: str) -> re.Pattern[str]:
+    """Return a pattern of the control tokens: special tokens, and added tokens that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    control = [token.content for token in added if token.special or token.content in template]
+    longest_first = sorted(control, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationEncoder:
+    """Encoder of conversations as segments whose supervised tokens are marked.
+
+    Attributes:
+        texts: tokenizer and limits.
+        backend: the tokenizer without a post-processor, which would move the offsets of tokens.
+        control: pattern of tokens that only the template may write.
+        neutralizes: messages may spell control tokens, which are then plain text.
+    """
+
+    texts: SegmentEncoder
+    backend: Tokenizer
+    template: ChatTemplate
+    control: re.Pattern[str]
+    system_prompt: str | None
+    neutralizes: bool
+    columns: tuple[Column, ...] = (SUPERVISED,)
+
+    @classmethod
+    def of(
+        cls,
+        texts: SegmentEncoder,
+        template: ChatTemplate,
+        control: re.Pattern[str],
+        system_prompt: str | None,
+        *,
+        neutralizes: bool,
+    ) -> ConversationEncoder:
+        """Build the encoder over the encoder of texts."""
+        return cls(
+            texts, without_post_processor(texts.backend), template, control, system_prompt, neutralizes
+        )
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch of rows. Conversations without a supervised token are left out, and counted."""
+        batch = _Batch(Counts())
+        conversations = [self._prepared(row, batch) for row in rows]
+        usable = (each for each in conversations if each is not None)
+        rendered = self.template.render(usable)
+        for place, conversation in enumerate(conversations):
+            batch.counts.documents += 1
+            if conversation is not None:
+                self._add(batch, place, next(rendered))
+        return batch.encoded(self.dtype)
+
+    def _prepared(self, row: Row, batch: _Batch) -> Conversation | None:
+        """Return the conversation to render; None if it spells control tokens that are refused."""
+        batch.rows += 1
+        messages, tools = Conversation.from_json(row[TEXT])
+        conversation = Conversation(with_system(messages, self.system_prompt), tools)
+        found = self.control.search(" ".join(_strings(conversation._asdict())))
+        if found is None:
+            return conversation
+        if not self.neutralizes:
+            reason = f"a message spells the control token {found[0]!r}"
+            batch.fault(Fault.CONTROL, batch.rows, reason)
+            batch.add("without_target", 1)
+            return None
+        batch.add("neutralized", 1)
+        return Conversation(*_marked(conversation, self.control))
+
+    def _add(self, batch: _Batch, place: int, rendered: Supervised) -> None:
+        counts, number = batch.counts, place + 1
+        found, plain = without_marks(rendered)
+        for kind, reason in dict(reversed(found.faults)).items():  # the first reason of each kind
+            batch.fault(kind, number, reason)
+        tokens = tokenize(self.backend, found, plain)
+        supervised, length = int(tokens.marks.sum()), len(tokens.ids)
+        batch.add("turns", found.num_turns)
+        batch.add("crossing", tokens.num_crossing)
+        self._check_ends(batch, number, tokens)
+        if length > self.max_length and self.texts.long_documents == "error":
+            batch.too_long = batch.too_long or (place, length)
+        if length:
+            counts.histogram[(length - 1).bit_length()] += 1
+        else:
+            counts.empty += 1
+        kept = 0
+        for start, stop in self._pieces(tokens, counts) if supervised else ():
+            marks = tokens.marks[start:stop]
+            if marks[1:].any():  # the first token of a segment has no token before it to predict it
+                batch.ids.append(tokens.ids[start:stop])
+                batch.marks.append(marks)
+                kept += int(marks.sum())
+            else:
+                batch.add("pieces_without_target", 1)
+        batch.add("supervised", kept)
+        batch.add("lost", supervised - kept)
+        if not supervised:
+            batch.add("without_target", 1)
+        elif not kept:
+            batch.fault(Fault.CUT, number, f"no supervised token of {length:,} tokens is left")
+
+    def _check_ends(self, batch: _Batch, number: int, tokens: MarkedTokens) -> None:
+        """Count the tokens that end supervised turns; report those at which a model would not stop."""
+        for last in tokens.last_of_turns():
+            token = int(tokens.ids[last])
+            if self.texts.is_maskable[token]:
+                shown = self.backend.decode([token], skip_special_tokens=False)[:SHOWN]
+                reason = f"a turn ends with {shown!r}, and not with a special token at which the model stops"
+                batch.fault(Fault.NO_STOP, number, reason)
+                return
+            stops = batch.counts.stops
+            stops[str(token)] = stops.get(str(token), 0) + 1
+
+    def _pieces(self, tokens: MarkedTokens, counts: Counts) -> Iterator[tuple[int, int]]:
+        """Yield the bounds of the pieces that are kept: of a long conversation none, the first, or all."""
+        length = len(tokens.ids)
+        if length < self.texts.min_length:
+            counts.too_short += 1
+        elif length <= self.max_length:
+            yield 0, length
+        elif self.texts.long_documents == "truncate":
+            counts.truncated += 1
+            counts.tokens_lost += length - self.max_length
+            yield 0, self.max_length
+        elif self.texts.long_documents == "split":
+            counts.split += 1
+            pieces = list(pieces_at_turns(tokens.ends, length, self.max_length))
+            counts.tokens_lost += length - sum(stop - start for start, stop in pieces)
+            yield from pieces
+        else:
+            counts.dropped += 1
+            counts.tokens_lost += length
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Segments and counts of one batch."""
+
+    counts: Counts
+    rows: int = 0
+    ids: list[Ids] = field(default_factory=list)
+    marks: list[NDArray[np.uint8]] = field(default_factory=list)
+    too_long: tuple[int, int] | None = None
+
+    def add(self, name: str, number: int) -> None:
+        """Count under a name."""
+        conversations = self.counts.conversations
+        conversations[name] = conversations.get(name, 0) + number
+
+    def fault(self, kind: Fault, number: int, reason: str) -> None:
+        """Count a fault of a conversation, which is the `number`th of the batch."""
+        faults = self.counts.faults
+        before = faults.get(kind.value)
+        faults[kind.value] = Occurrence(1, number, reason) if before is None else before.again()
+
+    def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
+        """Return the segments, with the marks as a side column."""
+        tokens = np.concatenate([np.empty(0, np.int64), *self.ids]).astype(dtype)
+        marks = np.concatenate([np.empty(0, np.uint8), *self.marks])
+        lengths = np.array([len(each) for each in self.ids], np.int64)
+        self.counts.segments, self.counts.tokens = len(lengths), len(tokens)
+        return Encoded(tokens, lengths, self.counts, self.too_long, {SUPERVISED.name: marks})
+
+
+def without_post_processor(backend: Tokenizer) -> Tokenizer:
+    """Return a copy of a tokenizer without its post-processor: that may take the spaces out of offsets."""
+    import json
+
+    content = json.loads(backend.to_str())
+    return Tokenizer.from_str(json.dumps(content | {"post_processor": None}))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the strings in a JSON value, of its keys too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from _strings(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _strings(each)
+
+
+def _marked(value: Any, control: re.Pattern[str]) -> Any:
+    """Return a JSON value whose strings have marks around control tokens; keys are kept."""
+    if isinstance(value, str):
+        return mark(value, control)
+    if isinstance(value, dict):
+        return {key: _marked(each, control) for key, each in value.items()}
+    if isinstance(value, Sequence):
+        return [_marked(each, control) for each in value]
+    return value

@@ -1,0 +1,149 @@
+"""Child program that renders conversations with a chat template, which is code from outside.
+
+Usage: `python -m neobert.tasks.sft.rendering`. Reads JSON lines: first the template, then one conversation a
+line; writes one JSON line for each. transformers' sandbox keeps a template from files and attributes, but
+bounds neither time nor memory: here the kernel ends a template that does not end, and memory is limited.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import IO, Any
+
+from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.spans import Span, Supervised, TemplateFailedError, supervise
+
+TIME_LIMIT_S = 10.0
+MEMORY_LIMIT_BYTES = 2 << 30
+OUTPUT_FACTOR, OUTPUT_BYTES = 8, 64 << 10
+OTHER_DATE = datetime(2001, 9, 9)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The fields of `ChatTemplate`, the first line of the input."""
+
+    template: str
+    special_tokens: dict[str, Any]
+    special: tuple[str, ...]
+    date: str | None
+    supervise: Any
+    turns: Any
+    time_limit_s: float
+
+
+class Template:
+    """A compiled template for the tools of one conversation."""
+
+    def __init__(self, request: Request) -> None:
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
+        self.request = request
+        self.end, self.special = request.special_tokens.get("eos_token", ""), tuple(request.special)
+        self.compiled = _compile_jinja_template(request.template)
+        self.set_date(datetime.fromisoformat(request.date) if request.date else datetime.now())
+        self.tools: list[dict[str, Any]] | None = None
+        self.most_characters = OUTPUT_BYTES
+        self.has_marks = "endgeneration" in request.template
+        self.reads_clock = "strftime_now" in request.template and request.date is None
+
+    def set_date(self, date: datetime) -> None:
+        """Set the date that the template gets: the clock would change the text from day to day."""
+        self.compiled.environment.globals["strftime_now"] = date.strftime
+
+    def text(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
+        """Render messages, as the interface says."""
+        return self._rendered(messages, prompt=prompt, marks=False)[0]
+
+    def marked(self, messages: Sequence[Message]) -> tuple[str, list[Span]]:
+        """Render messages with their marks, as the interface says."""
+        return self._rendered(messages, prompt=False, marks=True)
+
+    def _rendered(self, messages: Sequence[Message], *, prompt: bool, marks: bool) -> tuple[str, list[Span]]:
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        try:
+            texts, spans = render_jinja_template(
+                [list(messages)], self.tools, chat_template=self.request.template,
+                return_assistant_tokens_mask=marks, add_generation_prompt=prompt,
+                **self.request.special_tokens,
+            )  # fmt: skip
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever a template raises is a fault of the template
+            raise TemplateFailedError(f"{type(error).__name__}: {error}"[:300]) from error
+        if len(texts[0]) > self.most_characters:
+            sizes = f"{len(texts[0]):,} characters (limit {self.most_characters:,})"
+            raise TemplateFailedError(f"it renders {sizes}: 8 times the content and 64 KiB")
+        return texts[0], [Span(*each) for each in (spans[0] if marks else ())]
+
+
+def rendered(template: Template, conversation: dict[str, Any]) -> Supervised:
+    """Render one conversation, and find its supervised text."""
+    messages, request = conversation["messages"], template.request
+    template.tools = conversation["tools"] or None
+    template.most_characters = OUTPUT_FACTOR * len(json.dumps(conversation)) + OUTPUT_BYTES
+    found = supervise(messages, template, request.supervise, request.turns)
+    if template.reads_clock and found.text:
+        template.set_date(OTHER_DATE)
+        with suppress(TemplateFailedError):
+            if template.text(messages) != found.text:
+                reason = "the text has the date of the day on which it is rendered (strftime_now)"
+                found.faults.append((Fault.CLOCK, reason))
+        template.set_date(datetime.now())
+    return found
+
+
+@contextmanager
+def _limited(time_limit_s: float) -> Iterator[None]:
+    """End this process if the block takes longer, whatever it does."""
+    signal.setitimer(signal.ITIMER_REAL, time_limit_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit_memory() -> None:
+    """Allow `MEMORY_LIMIT_BYTES` more of address space than the imported libraries have."""
+    import resource
+
+    with suppress(OSError, ValueError):  # no /proc, or a lower limit of the system
+        with open("/proc/self/statm", encoding="ascii") as handle:
+            used = int(handle.read().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_LIMIT_BYTES, hard))
+
+
+def main(lines: IO[str], output: IO[str]) -> int:
+    """Answer each line of the input. Returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the input ends when the parent does
+    import transformers.utils.chat_template_utils  # noqa: F401  (before time and memory are limited)
+
+    request = Request(**json.loads(next(lines)))
+    template: Template | None = None
+    _limit_memory()
+    for line in lines:
+        conversation = json.loads(line)
+        try:
+            with _limited(request.time_limit_s):
+                template = template or Template(request)  # a template is run in part to compile it
+                answer: dict[str, Any] = asdict(rendered(template, conversation))
+        except MemoryError:
+            answer = {"fatal": f"needs more than {MEMORY_LIMIT_BYTES >> 30} GiB of memory"}
+        except Exception as error:  # a template that is not a Jinja template
+            answer = {"fatal": f"cannot be used: {type(error).__name__}: {error}"[:300]}
+        output.write(json.dumps(answer) + "\n")
+        output.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin, sys.stdout))

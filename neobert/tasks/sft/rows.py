@@ -1,0 +1,73 @@
+"""Row format of conversations: one field, a conversation of any form as JSON. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import TEXT, Field, Row, RowFormat, column_error
+from neobert.tasks.sft.conversation import FORMS, Conversation, Form, form_of, form_of_column, tools_of
+from neobert.tasks.sft.section import SFT
+
+SETTING = "sft.messages_column"
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRows(RowFormat):
+    """Rows of tables of conversations; the columns decide the form.
+
+    Attributes:
+        messages_column: column of the messages; None: the form is found by the names of the columns.
+    """
+
+    messages_column: str | None = None
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Return False: files without columns hold no conversations."""
+        return False
+
+    def columns(self, available: Mapping[str, object], place: str) -> dict[str, str]:
+        """Return the columns to read, by their names. Raises DAT011 for a table of no known form."""
+        form = self._form(available, place)
+        read = (*form.columns, *(name for name in form.optional if name in available))
+        return dict(zip(read, read, strict=True))
+
+    def chosen(self, columns: Mapping[str, str]) -> RowFormat:  # noqa: ARG002  (its columns have the same names)
+        """Return this format: its columns are not renamed."""
+        return self
+
+    def row(self, values: Mapping[str, Any], columns: Mapping[str, str], place: str) -> Row:
+        """Return the conversation of a row. Raises DAT020 for one that is malformed."""
+        form = self._form(columns, place)
+        messages = form.read(values, place)
+        tools = tools_of(values["tools"], place) if "tools" in columns else []
+        return {TEXT: Conversation(messages, tools).to_json()}
+
+    def identity(self) -> dict[str, Any]:
+        """Return what the rows depend on."""
+        column = {"messages_column": self.messages_column} if self.messages_column else {}
+        return RowFormat.identity(self) | {"fields": "conversations"} | column
+
+    def _form(self, available: Mapping[str, object], place: str) -> Form:
+        if self.messages_column is not None:
+            if self.messages_column in available:
+                return form_of_column(self.messages_column)
+            raise column_error(f"there is no column {self.messages_column!r}", available, place, SETTING)
+        form = form_of(available)
+        if form is None:
+            forms = "; ".join(each.name for each in FORMS)
+            raise column_error(
+                f"the columns are not those of conversations ({forms})", available, place, SETTING
+            )
+        return form
+
+
+def rows_of(config: RunConfig) -> ConversationRows:
+    """Return the row format of a run."""
+    column = SFT.of(config).messages_column
+    field = Field(TEXT, SETTING, column)
+    dataset = config.dataset
+    return ConversationRows((field,), dataset.column_names, dataset.tsv_quotes, messages_column=column)

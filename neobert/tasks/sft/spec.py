@@ -1,0 +1,36 @@
+"""Supervised fine-tuning on conversations, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+from neobert.config.schema import RunConfig
+from neobert.tasks.sft.rows import rows_of
+from neobert.tasks.sft.section import SFT
+from neobert.tasks.spec import Contradiction, TaskSpec, next_token_head
+
+
+def contradictions(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield a date that is none, and settings of texts that conversations do not have."""
+    given = SFT.of(config).template_date
+    try:
+        date.fromisoformat(given or "2024-07-26")
+    except ValueError:
+        message = f"template_date {given!r} is not a date (YYYY-MM-DD)"
+        yield Contradiction("sft.template_date", message, "set sft.template_date to YYYY-MM-DD")
+    if config.dataset.streaming:
+        message = "streaming is set, but the supervised text of conversations is prepared first"
+        yield Contradiction("dataset.streaming", message, "set dataset.streaming to false")
+
+
+SPEC = TaskSpec(
+    keys=SFT,
+    summary="supervised fine-tuning on conversations",
+    auto_class="AutoModelForCausalLM",
+    predicts="next",
+    stores_targets=True,
+    head=next_token_head,
+    rows=rows_of,
+    contradictions=contradictions,
+)

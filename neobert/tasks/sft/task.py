@@ -1,0 +1,53 @@
+"""Supervised fine-tuning: objective, metrics and data of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from transformers import GenerationConfig
+
+from neobert.config.schedules import MaskingRates
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.encoding import SUPERVISED
+from neobert.families.backbone import Backbone
+from neobert.families.table import initial_weights
+from neobert.parallel import World
+from neobert.runfiles.model_folder import folder_of_weights
+from neobert.tasks.token_task import token_task
+from neobert.training.loop.task import Task
+
+MARGIN = 1.25
+"""Supervised tokens of a microbatch relative to their mean, up to which the head has static shapes."""
+
+
+def build(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    backbone: Backbone,
+    *,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Build objective, metrics and data of a run. `on_sign`: called while waiting for data."""
+    assert isinstance(prepared.train, TokenStore), "conversations are not streamed"
+    supervised = min(1.0, MARGIN * float(prepared.train.columns[SUPERVISED.name].mean()))
+    rates = MaskingRates(supervised, supervised)
+    backbone.model.generation_config = generation_of(config, backbone, prepared)
+    return token_task(config, prepared, world, backbone, rates, on_sign=on_sign)
+
+
+def generation_of(config: RunConfig, backbone: Backbone, prepared: PreparedData) -> GenerationConfig:
+    """Return how the saved model generates: as its initial weights did, and it stops where turns end."""
+    generation, weights = backbone.model.generation_config, initial_weights(config)
+    if weights is not None:
+        with suppress(OSError):  # weights without a generation_config.json
+            generation = GenerationConfig.from_pretrained(folder_of_weights(Path(weights)))
+    known = generation.eos_token_id
+    known = known if isinstance(known, list) else [] if known is None else [known]
+    stops = sorted(map(int, prepared.report["train"].get("stops", {})))
+    generation.eos_token_id = [*known, *(token for token in stops if token not in known)] or None
+    return generation

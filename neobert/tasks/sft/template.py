@@ -1,0 +1,163 @@
+"""The chat template of a run, and the child process that renders conversations with it. Imports no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+from weakref import WeakKeyDictionary, finalize
+
+from neobert.errors import ProjectError
+from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft.conversation import Conversation
+from neobert.tasks.sft.rendering import TIME_LIMIT_S
+from neobert.tasks.sft.spans import Span, Supervise, Supervised, Turns
+
+CODE, PLACE = "TOK001", "tokenizer.chat_template"
+HINT = "set tokenizer.chat_template to a file with another template"
+MARKED = re.compile("([\ufdd0\ufdd1])")
+"""Noncharacters around control tokens in contents, which no text has."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class ChatTemplate:
+    """A chat template, and how conversations are rendered with it.
+
+    Attributes:
+        template: the Jinja template.
+        special_tokens: names and texts of special tokens, which templates read, such as bos_token.
+        special: texts of all special tokens.
+        time_limit_s: time limit of one conversation.
+        date: ISO date that the template gets as today's; None: the clock's.
+    """
+
+    template: str
+    special_tokens: tuple[tuple[str, str], ...]
+    special: tuple[str, ...]
+    date: str | None
+    supervise: Supervise
+    turns: Turns
+    time_limit_s: float = TIME_LIMIT_S
+
+    def render(self, conversations: Iterable[Conversation]) -> Iterator[Supervised]:
+        """Render conversations in a child process. Raises TOK001 for a template that cannot be used."""
+        child = _child_of(self)
+        try:
+            for number, conversation in enumerate(conversations, 1):
+                yield child.render(conversation, number)
+        except BaseException:
+            _children.pop(self, None)
+            child.stop()
+            raise
+
+
+class _Child:
+    """A child process that renders, one conversation at a time."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        # -P: a file of the working directory must not replace a module.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "neobert.tasks.sft.rendering"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii",
+            env=_environment(),
+        )  # fmt: skip
+        self._time_limit_s = template.time_limit_s
+        self._write(asdict(template) | {"special_tokens": dict(template.special_tokens)})
+
+    def render(self, conversation: Conversation, number: int) -> Supervised:
+        """Render one conversation; `number` names it in errors."""
+        self._write(conversation._asdict())
+        line = self._output.readline()
+        if not line:
+            raise self._ended(number)
+        answer: dict[str, Any] = json.loads(line)
+        if "fatal" in answer:
+            raise ProjectError(CODE, f"the chat template {answer['fatal']}", HINT, PLACE)
+        return Supervised(
+            answer["text"],
+            [Span(*each) for each in answer["spans"]],
+            answer["ends"],
+            [(Fault(kind), reason) for kind, reason in answer["faults"]],
+            answer["num_turns"],
+        )
+
+    def stop(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+
+    @property
+    def _output(self) -> IO[str]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def _write(self, value: object) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the process has ended, which `render` reports
+            self._process.stdin.write(json.dumps(value) + "\n")
+            self._process.stdin.flush()
+
+    def _ended(self, number: int) -> ProjectError:
+        code = self._process.wait()
+        if code == -signal.SIGALRM:
+            limit = f"{self._time_limit_s:g} s (limit)"
+            message = f"the chat template does not end: conversation {number:,} took {limit}"
+            return ProjectError(CODE, message, HINT, PLACE)
+        message = f"the process that renders conversations ended with code {code}; its output is above"
+        return ProjectError("DAT009", message, "run the command again", PLACE)
+
+
+_children: WeakKeyDictionary[ChatTemplate, _Child] = WeakKeyDictionary()
+
+
+def _child_of(template: ChatTemplate) -> _Child:
+    """Return the process of a template. It is stopped with the template, and ends when this process does."""
+    child = _children.get(template)
+    if child is None:
+        child = _children[template] = _Child(template)
+        finalize(template, child.stop)
+    return child
+
+
+def _environment() -> Mapping[str, str]:
+    return {**os.environ, "TRANSFORMERS_VERBOSITY": "error", "PYTHONWARNINGS": "ignore"}
+
+
+def mark(text: str, tokens: re.Pattern[str]) -> str:
+    """Surround control tokens in a text by `MARKED`, so that they are tokenized as plain text."""
+    return tokens.sub("\ufdd0\\g<0>\ufdd1", MARKED.sub("", text))
+
+
+def without_marks(found: Supervised) -> tuple[Supervised, list[Span]]:
+    """Return a conversation without the characters of `mark`, and the spans that were marked."""
+    pieces = MARKED.split(found.text)
+    if len(pieces) == 1:
+        return found, []
+    marks = [match.start() for match in MARKED.finditer(found.text)]
+    plain, start, length = [], None, 0
+    for piece in pieces:
+        if piece == "\ufdd0":
+            start = length
+        elif piece == "\ufdd1":
+            plain += [] if start is None else [Span(start, length)]
+            start = None
+        else:
+            length += len(piece)
+
+    def moved(at: int) -> int:
+        return at - sum(place < at for place in marks)
+
+    spans = [Span(moved(start), moved(stop)) for start, stop in found.spans]
+    text = MARKED.sub("", found.text)
+    return Supervised(text, spans, [*map(moved, found.ends)], found.faults, found.num_turns), plain

@@ -1,0 +1,122 @@
+"""Tokens of a rendered conversation, and which of them are supervised."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from neobert.tasks.sft.spans import Span, Supervised
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MarkedTokens:
+    """Tokens of a conversation.
+
+    Shapes: T tokens.
+
+    Attributes:
+        ids: int64 [T].
+        marks: uint8 [T], 1 for supervised tokens.
+        ends: number of tokens up to the end of each turn of the assistant, ascending.
+        num_crossing: tokens with supervised and other text, which are not supervised.
+    """
+
+    ids: Ids
+    marks: NDArray[np.uint8]
+    ends: tuple[int, ...]
+    num_crossing: int
+
+    def last_of_turns(self) -> Iterator[int]:
+        """Yield the place of the last token of each supervised turn, or of each supervised run of tokens."""
+        places = np.flatnonzero(self.marks)
+        if self.ends:
+            of_turns = np.searchsorted(self.ends, places, side="right")
+            last = places[np.flatnonzero(np.diff(of_turns, append=-1))]
+            yield from (int(place) for place in last if place < self.ends[-1])
+        elif len(places):
+            yield from places[np.flatnonzero(np.diff(places, append=places[-1] + 2) > 1)].tolist()
+
+
+def tokenize(backend: Tokenizer, found: Supervised, plain: Sequence[Span]) -> MarkedTokens:
+    """Tokenize a conversation at once; only control tokens that are `plain` text are tokenized separately.
+
+    A token is supervised if it lies in a span. One that reaches beyond the end of a span by white space
+    alone does: special tokens may include the white space after them.
+    """
+    ids, offsets = _tokens(backend, found.text, plain)
+    inside = _mask(len(found.text), found.spans)
+    ends = [_after_space(found.text, stop) for _, stop in found.spans]
+    reached = _mask(
+        len(found.text), [Span(start, end) for (start, _), end in zip(found.spans, ends, strict=True)]
+    )
+    starts, stops = offsets[:, 0], offsets[:, 1]
+    last = np.maximum(stops - 1, starts)
+    in_span, total = inside.astype(bool), np.concatenate([[0], np.cumsum(inside)])
+    marks = in_span[starts] & reached.astype(bool)[last]
+    overlaps = total[np.minimum(stops, len(found.text))] > total[starts]
+    marks &= stops > starts
+    turn_ends = np.searchsorted(starts, found.ends, side="left")
+    return MarkedTokens(
+        ids, marks.astype(np.uint8), tuple(sorted(set(turn_ends.tolist()))), int((overlaps & ~marks).sum())
+    )
+
+
+def pieces_at_turns(ends: Sequence[int], length: int, max_length: int) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of pieces of at most `max_length` tokens that end with a turn of the assistant.
+
+    A piece holds as many turns as fit. A turn that does not fit with the messages before it is left out.
+    """
+    start = 0
+    for stop, following in zip(ends, [*ends[1:], None], strict=True):
+        if stop - start > max_length:
+            start = stop
+        elif following is None:
+            yield start, length if length - start <= max_length else stop
+        elif following - start > max_length:
+            yield start, stop
+            start = stop
+
+
+def _tokens(backend: Tokenizer, text: str, plain: Sequence[Span]) -> tuple[Ids, Ids]:
+    """Return the token ids [T], and the characters [T, 2] of each token."""
+    ids: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    start = 0
+    for span in [*plain, Span(len(text), len(text))]:
+        encoding = backend.encode(text[start : span.start], add_special_tokens=False)
+        ids += encoding.ids
+        offsets += [(start + first, start + last) for first, last in encoding.offsets]
+        if span.stop > span.start:
+            of_text = _without_added(backend, text[span.start : span.stop])
+            ids += of_text
+            offsets += [span] * len(of_text)
+        start = span.stop
+    return np.array(ids, np.int64), np.array(offsets, np.int64).reshape(-1, 2)
+
+
+def _without_added(backend: Tokenizer, text: str) -> list[int]:
+    """Tokenize a text as if the tokenizer had no added tokens."""
+    text = text if backend.normalizer is None else backend.normalizer.normalize_str(text)
+    words = [text] if backend.pre_tokenizer is None else [
+        word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)
+    ]  # fmt: skip
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def _mask(length: int, spans: Sequence[Span]) -> NDArray[np.uint8]:
+    """Return uint8 [length + 1], 1 for characters in a span."""
+    mask = np.zeros(length + 1, np.uint8)
+    for start, stop in spans:
+        mask[start:stop] = 1
+    return mask
+
+
+def _after_space(text: str, at: int) -> int:
+    """Return the end of the white space that begins at a place."""
+    return at + len(text[at:]) - len(text[at:].lstrip())

@@ -1,0 +1,99 @@
+"""Forms of conversations, and malformed ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from neobert.data.sources.rows import TEXT
+from neobert.errors import ProjectError
+from neobert.tasks.sft.conversation import Conversation, form_of, messages_of, tools_of
+from neobert.tasks.sft.rows import ConversationRows
+
+EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+SHAREGPT = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+TEXT_PARTS = [{"type": "text", "text": "He"}, {"type": "text", "text": "llo"}]
+
+
+def read(values: dict[str, Any], column: str | None = None) -> Conversation:
+    rows = ConversationRows((), messages_column=column)
+    return Conversation.from_json(rows.row(values, rows.columns(values, "t:1"), "t:1")[TEXT])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"messages": EXPECTED},
+        {"messages": EXPECTED, "prompt": "of UltraChat"},
+        {"messages": json.dumps(EXPECTED)},
+        {"messages": [{**EXPECTED[0], "tool_calls": None}, EXPECTED[1]]},
+        {"messages": [EXPECTED[0], {"role": "assistant", "content": TEXT_PARTS}]},
+        {"conversations": SHAREGPT},
+        {"prompt": "Hi", "completion": "Hello"},
+        {"prompt": EXPECTED[:1], "completion": EXPECTED[1:]},
+        {"instruction": "Hi", "input": "", "output": "Hello"},
+    ],
+)
+def test_every_form_gives_the_same_messages(values: dict[str, Any]) -> None:
+    assert read(values).messages == EXPECTED
+
+
+def test_a_named_column_and_a_system_prompt_are_read() -> None:
+    found = read({"talk": EXPECTED, "system": "Be brief.", "messages": "not read"}, column="talk")
+    assert found.messages == [{"role": "system", "content": "Be brief."}, *EXPECTED]
+
+
+def test_an_instruction_has_its_input_below_it() -> None:
+    found = read({"instruction": "Add.", "input": "1 2", "output": "3"})
+    assert found.messages[0]["content"] == "Add.\n\n1 2"
+
+
+def test_calls_and_tools_are_kept() -> None:
+    call = {"name": "now", "arguments": {}}
+    turns = [
+        {"from": "human", "value": "Time?"},
+        {"from": "function_call", "value": json.dumps(call)},
+        {"from": "observation", "value": "noon"},
+        {"from": "gpt", "value": "Noon."},
+    ]
+    found = read({"conversations": turns, "tools": json.dumps([{"name": "now", "default": None}])})
+    assert [message["role"] for message in found.messages] == ["user", "assistant", "tool", "assistant"]
+    assert found.messages[1] == {"role": "assistant", "tool_calls": [{"type": "function", "function": call}]}
+    assert found.tools == [{"name": "now"}]
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        (None, "the conversation is null"),
+        ([], "the conversation is an empty list"),
+        ("[", "messages is a string that is not JSON"),
+        (["Hi"], "message 1 is str"),
+        ([{"role": "bot", "content": "Hi"}], "message 1 has role 'bot'"),
+        ([{"from": "me", "value": "Hi"}], "message 1 has role 'me'"),
+        ([{"role": "user", "content": None}], "message 1 has no content"),
+        ([{"role": "assistant"}], "message 1 has no content"),
+        ([{"role": "user", "content": 3}], "the content of message 1 is a number"),
+        ([{"role": "user", "content": [{"type": "image"}]}], "message 1 has a part that is not text"),
+        ([{"from": "function_call", "value": "[1]"}], "message 1 calls no function"),
+    ],
+)
+def test_a_malformed_conversation_is_refused_with_its_message(messages: object, problem: str) -> None:
+    with pytest.raises(ProjectError, match=problem) as caught:
+        messages_of(messages, "t.jsonl:1")
+    assert (caught.value.code, caught.value.place) == ("DAT020", "t.jsonl:1")
+
+
+def test_tools_that_are_no_list_are_refused() -> None:
+    assert tools_of(None, "t:1") == tools_of("", "t:1") == []
+    with pytest.raises(ProjectError, match="tools is a number, expected a list of objects"):
+        tools_of(3, "t:1")
+
+
+def test_a_table_of_another_form_is_refused_with_the_forms() -> None:
+    assert form_of(["text", "label"]) is None
+    with pytest.raises(ProjectError, match="the columns are not those of conversations") as caught:
+        read({"text": "Hi"})
+    assert caught.value.code == "DAT011"

@@ -1,0 +1,97 @@
+"""Supervised text of conversations by templates of every behaviour."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft.spans import Supervise, Supervised, Turns, supervise
+from tests.tasks import sft_templates as own
+from tests.tasks.sft_templates import END, SPECIAL, renderer, talk
+
+TALK = talk("Two and two?", "Four.", "And three?", "Seven.")
+
+
+def found_by(template: str, by: Supervise = "auto", turns: Turns = "all", messages: Any = TALK) -> Supervised:
+    return supervise(messages, renderer(template), by, turns)
+
+
+def texts(found: Supervised) -> list[str]:
+    return [found.text[start:stop] for start, stop in found.spans]
+
+
+@pytest.mark.parametrize("template", [*own.EXACT.values(), own.PARTS, own.MARKS], ids=str)
+def test_a_turn_is_its_content_and_the_stop_token(template: str) -> None:
+    found = found_by(template)
+    assert not found.faults
+    assert texts(found) == [f"Four.{END}", f"Seven.{END}"]
+
+
+@pytest.mark.parametrize(
+    "template", [own.PLAIN, own.MARKS, own.REWRITTEN], ids=["plain", "marks", "rewritten"]
+)
+def test_the_last_turn_alone_can_be_supervised(template: str) -> None:
+    found = found_by(template, turns="last")
+    assert (len(found.spans), found.num_turns, found.faults) == (1, 1, [])
+    assert texts(found)[0].endswith(f"Seven.{END}")
+
+
+@pytest.mark.parametrize(
+    ("template", "kind", "reason"),
+    [
+        (own.REWRITTEN, Fault.REWRITTEN, "message 2 is rendered differently once other messages follow it"),
+        (own.OTHER_STOP, Fault.REWRITTEN, "message 2 is rendered differently once other messages follow it"),
+        (own.OPENS_THINK, Fault.REWRITTEN, r"the generation prompt is .*<think>.* but message 2 begins with"),
+        (own.DROPPED, Fault.LOST, "the template leaves out content of the assistant: 'Four.'"),
+        (own.REPR, Fault.REPR, "the template renders Python's form of a value"),
+        (own.NO_PROMPT, Fault.OUTSIDE, "the template has no generation prompt, so that '<.start.>assistant'"),
+        (own.MARKED_HEADER, Fault.OUTSIDE, "the marks of the template include '<.start.>assistant'"),
+        ("{{ raise_exception('no system') }}", Fault.FAILED, "the template fails: TemplateError: no system"),
+        ("{{ 'x' * 10 ** 6 }}", Fault.FAILED, "the template fails: it renders 1,000,000 characters"),
+    ],
+)
+def test_a_template_that_trains_something_else_is_reported(template: str, kind: Fault, reason: str) -> None:
+    faults = dict(reversed(found_by(template).faults))
+    assert re.search(reason, faults[kind])
+
+
+def test_a_value_in_the_form_of_python_is_reported() -> None:
+    call = {"type": "function", "function": {"name": "now", "arguments": {}}}
+    messages = [*talk("Time?"), {"role": "assistant", "content": "", "tool_calls": [call]}]
+    body = "{{ m.role ~ m.content ~ (m.tool_calls if m.tool_calls else '') }}{{ '<|end|>' }}"
+    kinds = [kind for kind, _ in found_by(own.of_messages(body), messages=messages).faults]
+    assert Fault.REPR in kinds
+    quoted = talk("What is this?", "{'type': 'function'} is a dict.")
+    assert not found_by(own.PLAIN, messages=quoted).faults
+
+
+def test_prefixes_overrule_marks_and_everything_is_the_whole_text() -> None:
+    assert texts(found_by(own.MARKED_HEADER, by="prefix")) == [f"Four.{END}", f"Seven.{END}"]
+    found = found_by(own.PLAIN, by="everything")
+    assert texts(found) == [found.text]
+
+
+def test_a_conversation_without_an_answer_has_nothing_supervised() -> None:
+    found = found_by(own.PLAIN, messages=talk("Hello?"))
+    assert (found.spans, [kind for kind, _ in found.faults]) == ([], [Fault.NO_TURN])
+
+
+CONTENT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
+    lambda text: text.strip() and not any(token in text for token in SPECIAL) and "{'" not in text
+)
+ROLES = st.sampled_from(["system", "user", "assistant", "tool", "developer"])
+MESSAGES = st.lists(st.fixed_dictionaries({"role": ROLES, "content": CONTENT}), min_size=1, max_size=6)
+
+
+@given(messages=MESSAGES, template=st.sampled_from(sorted({**own.EXACT, "marks": own.MARKS})))
+def test_any_conversation_is_supervised_exactly(messages: list[dict[str, Any]], template: str) -> None:
+    found = found_by({**own.EXACT, "marks": own.MARKS}[template], messages=messages)
+    answers = [each["content"] for each in messages if each["role"] == "assistant"]
+    expected = [(each.strip() if template == "trimmed" else each) + END for each in answers]
+    assert texts(found) == expected
+    assert [kind for kind, _ in found.faults] == ([] if answers else [Fault.NO_TURN])
