@@ -125,6 +125,17 @@ class CorpusFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationFaultFacts:
+    """Conversations of a split whose supervised text has a fault (`Fault`), and the first of them."""
+
+    split: str
+    kind: str
+    count: int
+    first: int
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedFacts:
     """Prepared data, read completely, and the first microbatches of every rank.
 
@@ -153,6 +164,10 @@ class PreparedFacts:
         weights_tokens: tokens in the tokenizer.json of the initial weights; 0 if there is none.
             `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
+        conversations: turns and tokens of the training text by what became of them (`Counts`); empty for
+            other tasks. `num_conversations`: all that were read.
+        faults: faults of the supervised text.
+        is_other_template: the tokenizer of the initial weights has another chat template than the run.
     """
 
     folder: str
@@ -191,6 +206,10 @@ class PreparedFacts:
     weights_tokens: int = 0
     renumbered_tokens: int = 0
     corpora: tuple[CorpusFacts, ...] = ()
+    conversations: dict[str, int] = field(default_factory=dict)
+    num_conversations: int = 0
+    faults: tuple[ConversationFaultFacts, ...] = ()
+    is_other_template: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,11 @@ def with_adapter(spec: TaskSpec) -> bool:
     return "adapter" not in spec.unread_sections
 
 
+def of_conversations(spec: TaskSpec) -> bool:
+    """Return whether the prepared text marks the tokens to learn: the turns of conversations."""
+    return spec.stores_targets
+
+
 def whole_texts(spec: TaskSpec) -> bool:
     """Return whether a label belongs to a whole text."""
     return spec.labels_texts

@@ -31,6 +31,8 @@ FEW_MICROBATCHES = 10
 MOST_LOST = 0.05
 DEVIATIONS = 5.0
 NO_TEXT, NO_TOKENIZER = "DAT001", "TOK001"
+NOTHING_SUPERVISED = "SFT001"
+"""Code of a preparation error that its own rule reports."""
 
 
 def prepared_of(facts: Facts) -> PreparedFacts:
@@ -69,7 +71,7 @@ def unpreparable_text(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     if facts.data is None and refusal.code in _hub_error_codes(run):
         reason = f"{refusal.code}: {refusal.message}; data: {facts.reason_missing('data')}"
         raise CannotTellError(f"data preparation failed: {reason}")
-    if refusal.code:
+    if refusal.code and refusal.code != NOTHING_SUPERVISED:
         yield Violation("dataset", f"{refusal.code}: {refusal.message}", refusal.hint or PREPARE)
 
 
