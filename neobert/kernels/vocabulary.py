@@ -119,6 +119,7 @@ def _linear_cross_entropy(
     rows_per_chunk: int,
     program: str,
     z_loss: float,
+    softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     vocab, wide = weight.shape[0], _wide(hidden)
     # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
@@ -131,12 +132,27 @@ def _linear_cross_entropy(
         chunk = slice(start, start + rows_per_chunk)
         rows = hidden[chunk]
         logits = rows @ matrix.t()
-        PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss)
+        if softcap is None:
+            PROGRAMS[program](logits, bias, labels[chunk], losses[chunk], z_loss)
+        else:
+            slope = _cap_in_place(logits, bias, softcap)
+            PROGRAMS[program](logits, None, labels[chunk], losses[chunk], z_loss)
+            logits *= slope
         torch.mm(logits, matrix, out=grad_hidden[chunk])
         _accumulate(grad_weight, logits, rows, is_first=start == 0)
         if bias is not None:
             grad_bias += logits.sum(0, dtype=wide)
     return losses.sum(), grad_hidden, grad_weight, grad_bias
+
+
+def _cap_in_place(logits: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
+    """Replace logits by softcap * tanh((logits + bias) / softcap) in place; return the derivative."""
+    if bias is not None:
+        logits += bias
+    logits.div_(softcap).tanh_()
+    slope = 1 - logits.square()
+    logits *= softcap
+    return slope
 
 
 def _wide(hidden: Tensor) -> torch.dtype:
@@ -181,7 +197,7 @@ def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]
     grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
     weight = (grad_weight * grad).to(ctx.weight_dtype)
     bias = (grad_bias * grad).to(ctx.weight_dtype) if ctx.has_bias else None
-    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, None, None, None, None
+    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, *[None] * 5
 
 
 _linear_cross_entropy.register_autograd(_differentiate, setup_context=_save)
@@ -195,11 +211,13 @@ def linear_cross_entropy(
     rows_per_chunk: int = OWN_ROWS_PER_CHUNK,
     program: Program = "triton",
     z_loss: float = 0.0,
+    softcap: float | None = None,
 ) -> Tensor:
     """Return the cross-entropy of hidden @ weight.T + bias, summed over the rows with a non-negative label.
 
+    With softcap, logits are softcap * tanh(logit / softcap).
     Each such row adds z_loss times the squared logsumexp of its logits (z-loss, arXiv:2204.02311).
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
     of the weight accumulates in fp32. Program `triton` needs a GPU, `torch` runs on any device.
     """
-    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program, z_loss)[0]
+    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program, z_loss, softcap)[0]

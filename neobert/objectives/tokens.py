@@ -147,8 +147,10 @@ class TokenObjective(Objective):
         # Inside the operator autocast does not apply: the products take the type that hidden comes in.
         states = self.head.transform(hidden)
         states = states.to(_product_dtype(states))
-        linear = self.head.linear
-        return linear_cross_entropy(states, linear.weight, linear.bias, labels, rows, "torch", self.z_loss)
+        linear, softcap = self.head.linear, self.head.softcap
+        return linear_cross_entropy(
+            states, linear.weight, linear.bias, labels, rows, "torch", self.z_loss, softcap
+        )
 
     def _targets(self, hidden: Tensor, labels: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
         """Return hidden states and labels of the rows to decode: `num_rows` rows, or all T tokens.

@@ -27,10 +27,8 @@ OWN_ROWS_PER_CHUNK = 8192
 WHOLE_VALUES = 2**28
 """Maximum number of logits that the model's own decoder computes without chunking: 1 GiB in fp32."""
 
-CHUNK_VALUES = 2**26
-"""Logits of one chunk of a larger microbatch: 256 MiB in fp32, enough work for every multiprocessor."""
-
-ROW_MULTIPLE = 128
+LEAST_ROWS, MOST_ROWS = 1024, 8192
+"""Rows of a chunk, also with a large vocabulary: fewer rows make products that wait for memory."""
 
 
 class Memory(NamedTuple):
@@ -142,10 +140,14 @@ def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:
 
 
 def rows_per_chunk(num_rows: int, vocab_size: int) -> int:
-    """Return the rows per chunk of the model's own decoder; all rows if their logits fit `WHOLE_VALUES`."""
+    """Return the rows per chunk of the model's own decoder; all rows if their logits fit `WHOLE_VALUES`.
+
+    Else a multiple of 1,024 rows, of `WHOLE_VALUES` or the least that makes good products.
+    """
     if num_rows * vocab_size <= WHOLE_VALUES:
         return max(1, num_rows)
-    return max(ROW_MULTIPLE, CHUNK_VALUES // vocab_size // ROW_MULTIPLE * ROW_MULTIPLE)
+    whole = WHOLE_VALUES // vocab_size // LEAST_ROWS * LEAST_ROWS
+    return max(LEAST_ROWS, min(MOST_ROWS, whole))
 
 
 def scored_rows(config: RunConfig, shape: ModelShape, num_tokens: int) -> int:

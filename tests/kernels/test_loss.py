@@ -15,7 +15,7 @@ from neobert.kernels.vocabulary import linear_cross_entropy
 from neobert.model import NeoBERTConfig, NeoBERTLMHead
 from neobert.objectives import TokenObjective, tokens
 from neobert.plan import memory as plan_memory
-from neobert.plan.memory import CHUNK_VALUES, WHOLE_VALUES, rows_per_chunk
+from neobert.plan.memory import WHOLE_VALUES, rows_per_chunk
 
 VOCAB, HIDDEN = 37, 8
 
@@ -45,20 +45,26 @@ def test_chunks_give_the_loss_and_gradients_of_the_whole(is_target, rows_per_chu
 
 @settings(max_examples=40, deadline=None)
 @given(
-    st.lists(st.booleans(), min_size=1, max_size=24), st.integers(1, 30), st.floats(1e-4, 0.5), st.booleans()
+    st.lists(st.booleans(), min_size=1, max_size=24),
+    st.integers(1, 30),
+    st.floats(1e-4, 0.5),
+    st.booleans(),
+    st.sampled_from([None, 2.0]),
 )
-def test_chunks_carry_the_z_loss(is_target, rows_per_chunk, z_loss, bias):
+def test_chunks_carry_the_z_loss_and_the_soft_cap(is_target, rows_per_chunk, z_loss, bias, softcap):
     hidden, weight, shift, labels = draw(len(is_target), is_target, dtype=torch.float64, bias=bias)
     inputs = [each for each in (hidden, weight, shift) if each is not None]
-    loss = linear_cross_entropy(hidden, weight, shift, labels, rows_per_chunk, "torch", z_loss)
-    logits = F.linear(hidden, weight, shift)[labels >= 0]
+    loss = linear_cross_entropy(hidden, weight, shift, labels, rows_per_chunk, "torch", z_loss, softcap)
+    every = F.linear(hidden, weight, shift)
+    every = every if softcap is None else softcap * (every / softcap).tanh()
+    logits = every[labels >= 0]
     wanted = F.cross_entropy(logits, labels[labels >= 0], reduction="sum")
     wanted = wanted + z_loss * logits.exp().sum(1).log().square().sum()
     torch.testing.assert_close(loss, wanted)
     found, exact = (torch.autograd.grad(each * 0.3, inputs) for each in (loss, wanted))
     for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one, other)
-    whole = tokens.summed_loss(F.linear(hidden, weight, shift), labels, z_loss)
+    whole = tokens.summed_loss(every, labels, z_loss)
     torch.testing.assert_close(whole.double(), wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -112,7 +118,7 @@ class Largest(TorchDispatchMode):
 def objective(monkeypatch):
     """An objective whose decoder scores 128 rows at a time, as if its vocabulary were large."""
     monkeypatch.setattr(plan_memory, "WHOLE_VALUES", 0)
-    monkeypatch.setattr(plan_memory, "CHUNK_VALUES", 128 * VOCAB)
+    monkeypatch.setattr(plan_memory, "LEAST_ROWS", 128)
     torch.manual_seed(0)
     shape = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
     return TokenObjective(backbone_of(NeoBERTLMHead(NeoBERTConfig(vocab_size=VOCAB, **shape))), False)
@@ -169,10 +175,9 @@ def test_under_autocast_products_are_computed_in_bf16(objective, monkeypatch):
     assert chunked.item() == pytest.approx(objective(**run()).item(), rel=1e-2)
 
 
-def test_few_logits_are_computed_at_once_and_many_in_chunks_of_128_rows():
+def test_few_logits_are_computed_at_once_and_many_in_chunks_of_1024_rows():
     assert rows_per_chunk(0, 30_592) == 1
     assert rows_per_chunk(WHOLE_VALUES // 30_592, 30_592) == WHOLE_VALUES // 30_592
-    assert rows_per_chunk(WHOLE_VALUES // 30_592 + 1, 30_592) == 2176
-    assert rows_per_chunk(32_768, 151_936) == 384
-    assert CHUNK_VALUES >= 384 * 151_936
-    assert rows_per_chunk(1000, 2**30) == 128
+    assert rows_per_chunk(WHOLE_VALUES // 30_592 + 1, 30_592) == 8192
+    assert rows_per_chunk(32_768, 49_152) == 5120
+    assert rows_per_chunk(32_768, 151_936) == rows_per_chunk(32_768, 2**30) == 1024

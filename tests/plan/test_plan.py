@@ -217,8 +217,8 @@ def test_own_kernels_keep_less_and_score_in_chunks():
 
 def test_many_logits_are_counted_in_chunks():
     large = plan_with(model=ModelConfig(kernel_backend="torch", vocab_size=151_936))
-    assert large.logits_mib.value == 151_936 * (384 * 10 + 768 * 4) / 2**20
-    assert "384 at a time" in large.logits_mib.reason
+    assert large.logits_mib.value == 151_936 * (1024 * 10 + 768 * 4) / 2**20
+    assert "1,024 at a time" in large.logits_mib.reason
 
 
 @pytest.mark.parametrize(
