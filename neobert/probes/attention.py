@@ -137,18 +137,31 @@ def _rms(error: Tensor) -> float:
 
 
 @torch.no_grad()
-def draw_weights(model: nn.Module, seed: int = 0) -> None:
-    """Draw weights that keep activations at unit scale: with smaller ones, rounding would hide a fault."""
-    # A residual stream far above the branches that are added to it would hide them in bf16.
-    multiplier = getattr(getattr(model, "config", None), "embedding_multiplier", 1.0)
+def draw_weights(model: nn.Module, embedding_multiplier: float = 1.0, seed: int = 0) -> None:
+    """Draw weights that keep activations at unit scale: with smaller ones, rounding would hide a fault.
+
+    `embedding_multiplier` as in `ModelShape`: a residual stream far above the branches that are added to it
+    would hide them in bf16.
+    """
     draws: dict[torch.device, torch.Generator] = {}
     for name, weight in model.named_parameters():
         if weight.device not in draws:
             draws[weight.device] = torch.Generator(weight.device).manual_seed(seed)
         draw = draws[weight.device]
+        module = model.get_submodule(name.rpartition(".")[0])
         if weight.dim() == 1:
-            weight.normal_(1.0 if name.endswith("weight") else 0.0, 0.1, generator=draw)
-        elif isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Embedding):
-            weight.normal_(0.0, 1.0 / multiplier, generator=draw)
+            is_one = name.endswith("weight") and not _adds_one(module, weight)
+            weight.normal_(float(is_one), 0.1, generator=draw)
+        elif isinstance(module, nn.Embedding):
+            weight.normal_(0.0, 1.0 / embedding_multiplier, generator=draw)
         else:
             weight.normal_(0.0, weight[0].numel() ** -0.5, generator=draw)
+
+
+def _adds_one(module: nn.Module, weight: Tensor) -> bool:
+    """Return whether a norm of transformers multiplies by 1 + weight, as Gemma's do. Sets the weight to 0."""
+    if not type(module).__module__.startswith("transformers.") or getattr(module, "bias", None) is not None:
+        return False
+    weight.zero_()
+    values: Tensor = module(torch.linspace(-1, 2, len(weight), device=weight.device)[None])
+    return bool(values.any())

@@ -48,7 +48,8 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     world, vocab_size = World.of(config), vocabulary_rows(config)
     shape = shape_of(config, vocab_size)
     tokenizer = cast(TokenizerBundle, Markers(max(0, shape.first_position - 1)))
-    backbone = build_backbone(config, tokenizer, vocab_size, world, "AutoModelForMaskedLM", {})
+    head = "AutoModelForCausalLM" if shape.attention.is_causal else "AutoModelForMaskedLM"
+    backbone = build_backbone(config, tokenizer, vocab_size, world, head, {})
     world.recipe.convert(backbone.model)
     rates = masking_rates(config.datacollator)
     objective = token_objective_for(config, backbone, world.device.type, rates, targets_only=True)
@@ -58,7 +59,7 @@ def probe_attention(config: RunConfig) -> dict[str, Any]:
     batch = with_edges(full_of_random_text(config, vocab_size), reach_of(spec))
     with torch.no_grad(), world.autocast():
         loss = objective(**inputs_of(batch, world.device)) / batch.num_targets
-    draw_weights(backbone.model)
+    draw_weights(backbone.model, shape.embedding_multiplier)
     model = probed_model(backbone, objective, world, inputs_of, spec)
     answers = [answer._asdict() for answer in attention_answers(model, batch)]
     is_on_gpu = world.is_on_gpu

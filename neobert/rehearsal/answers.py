@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from neobert.families.table import shape_of
 from neobert.probes.attention import attention_answers, draw_weights
@@ -50,7 +51,8 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     The tests of loss and attention are the same for every task; a task may add its own.
     """
     task, world = trainer.task, trainer.world
-    spec = shape_of(trainer.config, task.model.config.vocab_size).attention
+    shape = shape_of(trainer.config, task.model.config.vocab_size)
+    spec = shape.attention
     examiner = Examined(trainer)
     of_task = spec_of(trainer.config)
     if spec.is_causal and of_task.reads_text:
@@ -62,12 +64,15 @@ def all_answers(trainer: Trainer, batch: Any) -> Iterator[Answer]:
     if has_dropout(task.model.base_model):
         task.objective.eval()
     with world.whole(trainer.module):
-        draw_weights(task.model)
+        draw_weights(task.model, shape.embedding_multiplier)
         model = probed_model(task.backbone, task.objective, world, task.inputs, spec)
         yield from attention_answers(model, batch)
     task.objective.train()
 
 
-def has_dropout(model: nn.Module) -> bool:
-    """Return whether the model draws random numbers in training."""
-    return any(isinstance(each, nn.Dropout) and each.p > 0 for each in model.modules())
+def has_dropout(model: PreTrainedModel) -> bool:
+    """Return whether the model draws random numbers in training, in a module or in a function."""
+    of_config = (value for name, value in model.config.to_dict().items() if "drop" in name)
+    return any(isinstance(each, nn.Dropout) and each.p > 0 for each in model.modules()) or any(
+        type(value) in (int, float) and value > 0 for value in of_config
+    )

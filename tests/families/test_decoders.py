@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
 from neobert.objectives import TokenObjective
+from neobert.plan import memory
+from neobert.plan.memory import WHOLE_VALUES
 from neobert.probes.attention_suite import Markers
 from tests.families.layouts import DECODERS, WINDOW
 
@@ -29,17 +32,19 @@ def backbone(request, tmp_path_factory):
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def build(architecture, folder, **changes):
+def config_of(architecture, folder, **changes):
     small = {"model_type": architecture, "initializer_range": 0.1, **DECODERS[architecture], **changes}
     folder.joinpath("config.json").write_text(json.dumps(small))
-    values = {
-        "task": "causal",
-        "model": {"type": "hf", "config": str(folder), "max_position_embeddings": LONGEST},
-    }
-    values |= {"dataset": {"max_seq_length": LONGEST}, "datacollator": {"pack_sequences": True}}
-    values |= {"trainer": {"mixed_precision": "no", "torch_compile": False}}
+    model = {"type": "hf", "config": str(folder), "max_position_embeddings": 4 * LONGEST}
+    values = {"task": "causal", "model": model, "dataset": {"max_seq_length": LONGEST}}
+    values |= {"datacollator": {"pack_sequences": True}}
+    return from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
+
+
+def build(architecture, folder, **changes):
     torch.manual_seed(3)
-    built = build_backbone(from_dict(values), Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
+    config = config_of(architecture, folder, **changes)
+    built = build_backbone(config, Markers(pad_id=1), ROWS, WORLD, "AutoModelForCausalLM", {})
     built.model.eval()
     return built
 
@@ -106,7 +111,7 @@ def test_the_gradients_of_a_packed_row_are_those_of_its_documents(backbone):
 
 
 @torch.no_grad()
-def test_transformers_loads_the_written_folder_to_the_last_bit(backbone, tmp_path):
+def test_transformers_loads_the_written_folder_and_has_the_same_loss(backbone, tmp_path):
     write_hf_folder(backbone.model, None, tmp_path)
     theirs, report = AutoModelForCausalLM.from_pretrained(
         tmp_path, output_loading_info=True, attn_implementation="eager"
@@ -114,9 +119,16 @@ def test_transformers_loads_the_written_folder_to_the_last_bit(backbone, tmp_pat
     assert not any(report.values())
     for name, weight in theirs.state_dict().items():
         assert torch.equal(weight, backbone.model.state_dict()[name]), name
-    ids = packed()["input_ids"][None, 1:91]
-    ours = backbone.head(backbone.hidden({"input_ids": ids, "attention_mask": torch.ones_like(ids)}))
-    torch.testing.assert_close(ours, theirs(ids).logits[0], atol=1e-5, rtol=1e-5)
+    ids = torch.randint(5, ROWS, (256,))
+    row = packed((90, 90, 76)) | {"input_ids": ids}
+    labels = torch.cat([torch.cat([each[1:], torch.tensor([-100])]) for each in ids.split((90, 90, 76))])
+    losses = [
+        theirs(each[None], labels=each[None]).loss * (len(each) - 1) for each in ids.split((90, 90, 76))
+    ]
+    for whole_values in (WHOLE_VALUES, 0):  # also in chunks, by another program
+        with mock.patch.object(memory, "WHOLE_VALUES", whole_values):
+            loss = TokenObjective(backbone, targets_only=True)(253, labels, **row)
+        assert loss.item() == pytest.approx(sum(losses).item(), rel=CLOSE)
 
 
 @pytest.mark.parametrize("is_tied", [True, False])

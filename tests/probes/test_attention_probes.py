@@ -234,7 +234,7 @@ def test_multiplied_embeddings_are_at_unit_scale_and_in_the_dtype_of_the_stream(
         intermediate_size=96, embedding_multiplier=22.6,
     )  # fmt: skip
     model = NeoBERTLMHead(config)
-    draw_weights(model)
+    draw_weights(model, 22.6)
     embeddings = model.get_input_embeddings()
     assert float(22.6 * embeddings.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
     ids = torch.arange(4)

@@ -126,7 +126,7 @@ def build_path(
     with device:  # drawing 60 million weights on one core of the host takes seconds
         model = NeoBERTLMHead(shape)
         if not has_initial_weights:
-            draw_weights(model, config.seed)
+            draw_weights(model, shape.embedding_multiplier, config.seed)
     if config.trainer.gradient_checkpointing:
         model.enable_gradient_checkpointing(config.trainer.gradient_checkpointing_every_n)
     variant = replace(config, "trainer.torch_compile", is_compiled)
