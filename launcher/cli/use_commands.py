@@ -36,11 +36,12 @@ def _encode(
     stopped job.
     """
     from launcher.commands import encode
+    from neobert.encoding.request import Request
 
-    request = encode.Request(
-        folder=folder,
-        texts=texts,
-        output=output,
+    request = Request(
+        folder=str(folder),
+        texts=str(texts),
+        output="" if output is None else str(output),
         column=column,
         split=split,
         pooling=pooling,

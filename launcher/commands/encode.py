@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from launcher.commands.texts_argument import texts_and_output
 from launcher.io.files import expanded
 from launcher.process.json_child import ask
 from launcher.terminal import console
+from neobert.encoding.request import Request
 from neobert.errors import EXIT_INTERRUPTED, EXIT_OK, ProjectError
 from neobert.plurals import counted, percent
 from neobert.runfiles.model_folder import require_model_folder
@@ -23,32 +24,16 @@ STOPPED, CONTINUED = "Ctrl-C: stopped", "run the same command again to continue 
 HINT = "see the output above; if memory ran out, lower --max-length. The same command continues the job"
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """Arguments of `encode`; None selects the setting of the model folder, or the machine's default."""
-
-    folder: Path
-    texts: Path
-    output: Path | None
-    column: str | None
-    split: str
-    pooling: str | None
-    normalize: bool | None
-    max_length: int | None
-    dtype: str | None
-    processes: int | None
-    texts_per_shard: int
-
-
 def run(request: Request, output_format: str) -> int:
     """Encode the texts; print the report, or without an output file the embeddings."""
     require_working_directory()
     folder = expanded(request.folder)
     require_model_folder(folder)
-    with texts_and_output(request.texts, request.output) as (texts, output):
-        content = asdict(request) | {"folder": str(folder.absolute()), "texts": texts, "output": output}
-        report = ask_resumable(MODULE, content)
-    if request.output is not None:
+    with texts_and_output(Path(request.texts), Path(request.output) if request.output else None) as places:
+        texts, output = places
+        content = replace(request, folder=str(folder.absolute()), texts=texts, output=output)
+        report = ask_resumable(MODULE, asdict(content))
+    if request.output:
         deliver_report(report, output_format)
     warn_of_lost_text(report)
     return EXIT_OK

@@ -12,7 +12,7 @@ from glob import has_magic
 from importlib import import_module
 from pathlib import Path
 
-from launcher.commands.previewed_text import about_text, preview_text, warn_of_text
+from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
 from launcher.commands.starting_weights import OPTION, about_option, find_weights, fitting_task
 from launcher.commands.weights_run_file import Content, content_of
@@ -79,6 +79,8 @@ def write_from_weights(request: Request) -> Sequence[str]:
             config = resolve_run(None, (), weights.overrides).config
             spec = SPECS[fitting_task(config, [name for name, each in SPECS.items() if each.reads_text])]
         found, table = _read(request, spec)
+        by_line = preview_by_line(request.text, found) if request.text and found else None
+        found = by_line or found
         content = content_of(
             Content(
                 command=request.command,
@@ -88,6 +90,8 @@ def write_from_weights(request: Request) -> Sequence[str]:
                 text=request.source,
                 lengths=table.lengths if table else _lengths(found),
                 num_bytes=found.size_bytes if found is not None and found.is_plain else None,
+                documents=None if found is None else found.documents,
+                is_by_line=by_line is not None,
                 table=table,
                 device=request.device,
             )

@@ -11,6 +11,7 @@ from shlex import quote
 from launcher.terminal import console
 from neobert.config.corpora import LINES_TO_DOCUMENTS
 from neobert.config.schema import DatasetConfig
+from neobert.config.text_formats import MARKDOWN, TEXT
 from neobert.data.sources.preview import Preview, preview_of
 from neobert.data.sources.rows import text_rows
 from neobert.errors import EXIT_USAGE, ProjectError
@@ -19,17 +20,28 @@ from neobert.printable import printable
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 HEAD_BYTES = 2**20
 SET_COLUMN = "set dataset.text_column"
+PAGE_WIDTH = 100
+"""Longest line, in characters, of text that is wrapped for a page."""
 UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 
 
-def preview_text(text: Path) -> Preview:
+def preview_text(text: Path, *, document_per_line: bool = False) -> Preview:
     """Inspect the text. Raises ProjectError if a run could not read it, whatever keys the run file has."""
-    dataset = DatasetConfig(path=str(text))
+    dataset = DatasetConfig(path=str(text), document_per_line=document_per_line)
     found = preview_of(dataset, text_rows(dataset))
     error = found.error
     if error is not None and SET_COLUMN not in error.hint:
         raise about_text(error)
     return found
+
+
+def preview_by_line(text: Path, found: Preview) -> Preview | None:
+    """Inspect a text of one document by its lines; None unless these are too long to be those of a page."""
+    if found.documents != 1 or {*found.formats} - {TEXT, *MARKDOWN}:
+        return None
+    by_line = preview_text(text, document_per_line=True)
+    lines = by_line.sample
+    return by_line if len(lines) > 1 and sum(map(len, lines)) > PAGE_WIDTH * len(lines) else None
 
 
 def about_text(error: ProjectError) -> ProjectError:

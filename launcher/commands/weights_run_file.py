@@ -18,14 +18,13 @@ from neobert.config.migrated_files import yaml_text
 from neobert.config.schema import RunConfig, TrainerConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.initial_weights import refuse_other_weights
-from neobert.families.hf.spec import other_pooling
 from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, requested_kernels, shape_of
 from neobert.plurals import percent
 from neobert.printable import printable
 from neobert.tasks.labelled_table import LabelledTable
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import metrics_of, spec_of
 from profiles.registry import resolve_run
 
 PASSES = 3
@@ -39,6 +38,8 @@ COVERED = 0.99
 PACKING = "datacollator.pack_sequences"
 TEXTS_PER_STEP, SPECIAL_TOKENS = 32, 2
 FEW_TEXTS, MORE_HELD_OUT = 2000, 0.2
+FEW_DOCUMENTS, HELD_OUT = 100, 0.05
+"""Below, the profile's share by hash would hold out no document of a text in 1 of 160 cases or more."""
 FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
@@ -66,6 +67,8 @@ class Content:
         text: key and value of the text: dataset.path or dataset.name.
         lengths: size of documents, or of labelled texts, in bytes; of the first ones of a large text.
         num_bytes: size of the whole text; None if unknown.
+        documents: number of documents; None if unknown.
+        is_by_line: each line of the text is a document.
         table: what the labelled rows show; None for other tasks.
     """
 
@@ -76,6 +79,8 @@ class Content:
     text: tuple[str, str]
     lengths: Sequence[int]
     num_bytes: int | None
+    documents: int | None
+    is_by_line: bool
     table: LabelledTable | None
     device: Device
 
@@ -101,16 +106,16 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield from (first := [Entry("task", request.task), *_of_model(request), *_of_table(request)])
     config = _resolved(first, request.device)
     shape = shape_of(config, 1)
-    if pooling := other_pooling(config):
-        yield Entry(f"{request.task}.pooling", pooling, "as the classifier of this architecture")
     yield Entry(*request.text)
+    yield from _of_documents(request)
     length = _length(request, shape)
     yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
     can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
     is_packed = can_pack and (request.device == "cpu" or requested_kernels(config)[1] != "sdpa")
     if request.table is not None:
-        yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
+        if spec_of(config).labels_texts:
+            yield Entry("dataset.long_documents", "truncate", "a label belongs to a whole text")
         if len(request.lengths) < FEW_TEXTS:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
@@ -125,6 +130,17 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield from _of_trainer(request, config, per_pass)
     if request.table is not None and is_packed:
         yield Entry("trainer.per_device_train_batch_size", rows, f"about {TEXTS_PER_STEP} texts")
+
+
+def _of_documents(request: Content) -> Iterator[Entry]:
+    """Yield the keys of a text of few documents, of which a share by hash may be none or all."""
+    if request.is_by_line:
+        yield Entry("dataset.document_per_line", True, "no blank line separates documents")
+    if request.documents == 1:
+        yield Entry("dataset.validation_split", None, "the text is one document: none is held out")
+    elif request.documents is not None and request.documents < FEW_DOCUMENTS:
+        held_out = math.ceil(request.documents * HELD_OUT)
+        yield Entry("dataset.eval_samples", held_out, f"of {request.documents} documents, for the evaluation")
 
 
 def _of_table(request: Content) -> Iterator[Entry]:
@@ -173,11 +189,14 @@ def _of_trainer(request: Content, config: RunConfig, per_pass: float) -> Iterato
     steps, comment = config.trainer.max_steps, ""
     if per_pass:
         steps = math.ceil(min(MOST_STEPS[request.device], max(LEAST_STEPS, PASSES * per_pass)))
-        comment = f"about {rounded(steps / per_pass)} passes over this text"
+        comment = f"{rounded(steps / per_pass)} passes by an estimate from the bytes of the text"
     yield Entry("trainer.max_steps", steps, comment)
-    if steps < 2 * config.trainer.eval_steps:
+    is_short = steps < 2 * config.trainer.eval_steps
+    if is_short:
         yield Entry("trainer.eval_steps", math.ceil(steps / 4))
-    elif request.table is not None:
+    if is_short and request.table is not None:
+        yield Entry("trainer.save_steps", math.ceil(steps / 4), "of which the best is kept")
+    if request.table is not None:
         yield Entry("trainer.metric_for_best_model", metrics_of(config)[-1].name, "checkpoints/best")
 
 

@@ -10,7 +10,9 @@ TABLES = (".csv", ".tsv", ".json", CONLL)
 """Formats that, next to other text, often describe that text."""
 KINDS = (TEXT, ".jsonl", ".ndjson", ".json", ".csv", ".tsv", CONLL, PARQUET)
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
-READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:]))}, each plain or {', '.join(COMPRESSIONS)}"
+_COMPRESSED = f"each plain or {', '.join(COMPRESSIONS)}"
+READABLE = f"{', '.join((TEXT, MARKDOWN[0], *KINDS[1:]))}, {_COMPRESSED}"
+READABLE_TABLES = f"{', '.join(KINDS[1:])}, {_COMPRESSED}"
 
 
 def kind_of(path: Path) -> str | None:

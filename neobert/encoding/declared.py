@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neobert.errors import ProjectError
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 
@@ -23,6 +23,19 @@ class Declared:
     pooling: str | None
     normalizes: bool
     max_length: int | None
+
+    def one_pooling(self, requested: str | None, folder: Path) -> str:
+        """Return the requested pooling, else the declared one. Raises `ProjectError` without a known one."""
+        pooling, choices = requested or self.pooling, tuple(POOLINGS.values())
+        if pooling in choices:
+            return str(pooling)
+        message = (
+            "declares no pooling"
+            if pooling is None
+            else f"pooling {printable(pooling)} is not supported (supported: {', '.join(choices)})"
+        )
+        hint = f"pass --pooling with the pooling of the model's training: {', '.join(choices)}"
+        raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)
 
 
 def read_declared(folder: Path) -> Declared:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
-from neobert.encoding.declared import POOLINGS, read_declared
+from neobert.encoding.declared import read_declared
 from neobert.encoding.finite import require_finite
 from neobert.encoding.model import InferenceModel, load_model
 from neobert.encoding.placement import placement
@@ -94,6 +94,7 @@ class Encoder:
         """
         path = Path(folder) if is_verified else model_folder(Path(folder))
         declared = read_declared(path)
+        pooled = declared.one_pooling(pooling, path)
         model = load_model(path, *placement(device, dtype))
         if max_length is not None and max_length > model.max_length:
             message = f"max_length {max_length} exceeds the {model.max_length} positions of the model"
@@ -102,7 +103,7 @@ class Encoder:
         return cls(
             model,
             TextTokenizer.load(path, length, model.num_rows),
-            _one_pooling(pooling or declared.pooling, path),
+            pooled,
             normalizes=declared.normalizes if normalize is None else normalize,
             tokens_per_run=tokens_per_run,
             folder=str(path),
@@ -174,16 +175,3 @@ def _require_texts(texts: Sequence[str]) -> None:
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"texts[{index}] is {type(text).__name__}, not a string")
-
-
-def _one_pooling(pooling: str | None, folder: Path) -> str:
-    choices = tuple(POOLINGS.values())
-    if pooling in choices:
-        return str(pooling)
-    message = (
-        "declares no pooling"
-        if pooling is None
-        else f"pooling {pooling} is not supported (supported: {', '.join(choices)})"
-    )
-    hint = f"pass --pooling with the pooling of the model's training: {', '.join(choices)}"
-    raise ProjectError(CODE, message, hint, str(folder), EXIT_USAGE)

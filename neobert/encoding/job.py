@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neobert.encoding.declared import read_declared
 from neobert.encoding.processes import in_processes, speed_of
 from neobert.encoding.request import Request
 from neobert.encoding.shards import JSONL, NPY, PARQUET, WRITERS, Shards, write_arrays
-from neobert.encoding.texts import Texts, open_texts
+from neobert.encoding.texts import Texts, open_texts, unusable_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.runfiles.model_folder import model_folder
 
@@ -26,12 +27,12 @@ def run(request: Request) -> dict[str, Any]:
         message = f"--output {output.name} does not end in {endings}"
         hint = f"choose a file name that ends in {endings}"
         raise ProjectError("encode-output", message, hint, str(output), EXIT_USAGE)
+    folder = model_folder(Path(request.folder))
+    request = replace(request, folder=str(folder))
+    read_declared(folder).one_pooling(request.pooling, folder)
     texts = open_texts(Path(request.texts), request.column, request.split)
     if next(iter(texts), None) is None:
-        raise ProjectError(
-            "encode-texts", "contains no texts", "use a file with text", request.texts, EXIT_USAGE
-        )
-    request = replace(request, folder=str(model_folder(Path(request.folder))))
+        raise unusable_texts(request.texts, "holds no texts", "pass a file with text")
     shards = Shards(output)
     with shards.begin(_identity(request, texts)):
         return {"source": texts.label, **_encode_all(request, shards)}

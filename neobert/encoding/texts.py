@@ -54,19 +54,10 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
         return _data_set(DatasetConfig(path=str(path), text_column=column, train_split=split))
     if is_hub_name(str(path)):
         return _data_set(DatasetConfig(name=str(path), text_column=column, train_split=split))
-    if not path.is_file():
-        message, hint = "does not exist", "pass a file or a folder"
-        if path.exists():
-            message, hint = "is not a regular file", "write the texts to a file: texts are read repeatedly"
-        raise _unusable(path, message, hint)
-    kind = kind_of(path)
-    if kind is None:
-        raise _unusable(
-            path, f"is not in a supported format ({READABLE})", "convert the file to .txt or .jsonl"
-        )
+    kind = format_of(path)
     if split != ONLY_SPLIT:
         hint = f"remove {SPLIT_OPTION}, or pass a folder or a Hub dataset"
-        raise _unusable(path, f"is a single file, which has no split {printable(split)!r}", hint)
+        raise unusable_texts(path, f"is a single file, which has no split {printable(split)!r}", hint)
     if kind != TEXT_KIND:
         return _Table(path, column)
     if column is not None:
@@ -74,13 +65,28 @@ def open_texts(path: Path, column: str | None, split: str) -> Texts:
     return _Lines(path)
 
 
+def format_of(path: Path) -> str:
+    """Return the format of a file of texts. Raises `ProjectError` if it cannot be read, or not repeatedly."""
+    if not path.is_file():
+        message, hint = "does not exist", "pass an existing file"
+        if path.exists():
+            message, hint = "is not a regular file", "pass a file: its texts are read more than once"
+        raise unusable_texts(path, message, hint)
+    kind = kind_of(path)
+    if kind is None:
+        message = f"is not in a supported format ({READABLE})"
+        raise unusable_texts(path, message, "convert the file to .csv, .jsonl or .txt")
+    return kind
+
+
 def _without_columns(path: Path, column: str) -> ProjectError:
     hint = f"remove {COLUMN_OPTION}, or pass a table"
-    return _unusable(path, f"is plain text, which has no column {printable(column)!r}", hint)
+    return unusable_texts(path, f"is plain text, which has no column {printable(column)!r}", hint)
 
 
-def _unusable(path: Path, message: str, hint: str) -> ProjectError:
-    return ProjectError("encode-texts", message, hint, str(path), EXIT_USAGE)
+def unusable_texts(place: Path | str, message: str, hint: str) -> ProjectError:
+    """Return the error for texts that a command cannot use."""
+    return ProjectError("unusable-texts", message, hint, str(place), EXIT_USAGE)
 
 
 def _data_set(config: DatasetConfig) -> Texts:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from neobert.config import from_dict
-from neobert.config.text_formats import READABLE, kind_of
 from neobert.config.text_formats import TEXT as TEXT_KIND
+from neobert.config.text_formats import kind_of
 from neobert.data.sources.rows import (
     CANDIDATES,
     TEXT,
@@ -20,8 +20,7 @@ from neobert.data.sources.rows import (
     text_of,
 )
 from neobert.data.sources.text_files import read_table
-from neobert.encoding.texts import lines_of, whole_digest
-from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.encoding.texts import format_of, lines_of, unusable_texts, whole_digest
 from neobert.runfiles.model_folder import read_json
 from neobert.runfiles.run_dir import RESOLVED
 from neobert.tasks.spec import TaskSpec
@@ -74,27 +73,19 @@ def open_inputs(
     The columns are those requested, else those of the model's run that the file has. Raises `ProjectError`
     for another format, a file without rows, or columns that the file or the task does not have.
     """
-    if not path.is_file():
-        message, hint = "does not exist", "pass a file"
-        if path.exists():
-            message, hint = "is not a regular file", "pass a file: its rows are read more than once"
-        raise _unusable(path, message, hint)
-    kind = kind_of(path)
-    if kind is None:
-        message = f"is not in a supported format ({READABLE})"
-        raise _unusable(path, message, "convert the file to .csv, .jsonl or .txt")
+    kind = format_of(path)
     first = next(iter(Inputs(path, ()).rows()), None)
     if first is None:
-        raise _unusable(path, "has no rows", "pass a file with text")
+        raise unusable_texts(path, "holds no texts", "pass a file with text")
     fields = _fields(folder, spec, first)
     fields[0] = replace(fields[0], column=column or fields[0].column)
     if pair_column is not None:
         if not spec.labels_texts:
             message, hint = "the model reads one text per row", f"remove {PAIR_OPTION}"
-            raise ProjectError("predict-texts", message, hint, PAIR_OPTION, EXIT_USAGE)
+            raise unusable_texts(PAIR_OPTION, message, hint)
         fields = [fields[0], Field(PAIR, PAIR_OPTION, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
-        raise _unusable(path, "is plain text, which has no columns", "pass a table")
+        raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
     return Inputs(path, tuple(fields))
 
 
@@ -120,7 +111,3 @@ def _text_of(field: Field, value: object, column: str, place: str) -> str:
         return text_of(value, column, place, field.setting)
     text: str = field.read(value.split() if isinstance(value, str) else value, place)
     return text
-
-
-def _unusable(path: Path, message: str, hint: str) -> ProjectError:
-    return ProjectError("predict-texts", message, hint, str(path), EXIT_USAGE)

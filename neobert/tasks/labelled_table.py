@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,21 @@ class Column:
 
 
 def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:
-    """Read the rows. Returns the columns, whether all were read, and the keys with which they were read."""
+    """Read the rows. Returns the columns, whether all were read, and the keys with which they were read.
+
+    Several tasks may be inferred from one table, which is read once.
+    """
     found = select_files(places_of([str(text)]), ALL_COLUMNS, lambda _: False).files
     files = [file.path for file in found if file.split == TRAIN] or [file.path for file in found]
     for file in files:
         if kind_of(file) == TEXT:
             raise unclear(file, "is plain text without labels", "pass CSV, TSV, JSON lines or parquet")
+    columns, is_whole, keys = _columns_of(tuple(files), tuple(file.stat().st_mtime_ns for file in files))
+    return columns, is_whole, dict(keys)
+
+
+@lru_cache(maxsize=1)
+def _columns_of(files: Sequence[Path], _changed_ns: tuple[int, ...]) -> tuple[list[Column], bool, Keys]:
     if all(suffix_of(file) != ".tsv" for file in files):
         return *_read(files, ALL_COLUMNS), {}
     return _unquoted(files) or (*_read(files, ALL_COLUMNS), {})

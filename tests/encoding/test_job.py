@@ -284,7 +284,7 @@ def test_errors_of_a_folder_name_the_options_of_the_command(tmp_path, column, sp
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"body": "a"}\n', "none of the columns"),
-        ("a.txt", "", "contains no texts"),
+        ("a.txt", "", "holds no texts"),
         ("a.bin", "x", "is not in a supported format"),
         ("missing.txt", None, "does not exist"),
     ],

@@ -18,6 +18,7 @@ from neobert.errors import ProjectError
 from neobert.families.hf.architecture import CAUSAL
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.runfiles.weights_header import tensor_shapes
+from neobert.tasks import labelled_table
 from profiles.registry import resolve_run
 from tests.launcher.model_folders import SIZES, write_header, write_model
 
@@ -78,7 +79,7 @@ def test_a_file_lints_clean_and_needs_each_of_its_keys(
 
     tree = yaml.safe_load(Path("run.yaml").read_text(encoding="utf-8"))
     keys = [*leaves(tree)]
-    assert len(keys) <= MOST_KEYS
+    assert len([path for path in keys if path[-1] != "text_column"]) <= MOST_KEYS
     for path in keys:
         Path("less.yaml").write_text(yaml.safe_dump(without(tree, path)), encoding="utf-8")
         try:
@@ -194,7 +195,10 @@ NESTED = "[" * 100_000 + "]" * 100_000
         (["--from", "header-nested"], "model.safetensors: is not a readable safetensors file"),
         (["--from", "missing"], "missing: no such folder"),
         (["--from", "notes"], "notes: is not a model folder: it has no config.json"),
-        (["--from", "bert", "--task", "classification", "--text", "notes"], "found 1 x .txt"),
+        (
+            ["--from", "bert", "--task", "classification", "--text", "notes"],
+            "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
+        ),
         (["--from", "bert", "--task", "sft"], "TRL and axolotl train on conversations"),
         (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
@@ -275,11 +279,55 @@ def test_the_file_is_named_after_model_and_text(
     assert f"wrote {file}" in answer.err
 
 
-def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(command: Callable[..., Any]) -> None:
+def test_a_table_with_labels_and_no_task_is_read_as_text_and_says_so(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_model(Path("model"))
+    reads, read = list[Path](), labelled_table.read_table
+    monkeypatch.setattr(
+        labelled_table, "read_table", lambda file, rows: [reads.append(file), read(file, rows)][1]
+    )
     answer = command("train", "--from", "model", "--text", "reviews.csv", "--dry-run")
     assert "reviews.csv is read as text; for its labels: --task classification\n" in answer.err
+    assert reads == [Path("reviews.csv")], "once for all tasks"
     assert "is read as text" not in command("train", "--from", "model", "--text", "notes", "--dry-run").err
+
+
+@pytest.mark.parametrize(
+    ("number", "line", "expected"),
+    [
+        (1, "words of a page\n" * 300, {"validation_split": None}),
+        (1, "an article of one line " * 20 + "\n", {"validation_split": None}),
+        (30, "an article of one line " * 20 + "\n", {"document_per_line": True, "eval_samples": 2}),
+        (30, "a text of some words\n\n", {"eval_samples": 2}),
+        (200, "a text of some words\n\n", {}),
+    ],
+)
+def test_a_text_of_few_documents_can_be_evaluated(
+    number: int, line: str, expected: dict[str, Any], command: Callable[..., Any]
+) -> None:
+    write_model(Path("model"))
+    Path("few").mkdir()
+    Path("few", "a.txt").write_text(line * number, encoding="utf-8")
+    assert command("init", "--from", "model", "--text", "few", "--device", "cpu").code == 0
+    dataset = yaml.safe_load(Path("run.yaml").read_text(encoding="utf-8"))["dataset"]
+    assert {name: dataset[name] for name in dataset if name not in ("path", "max_seq_length")} == expected
+    linted = command("lint", "run.yaml", "--strict")
+    assert (linted.code, "0 fail, 0 warn" in linted.out) == (0, True), linted.out
+
+
+def test_the_best_checkpoint_of_a_small_table_is_kept(command: Callable[..., Any]) -> None:
+    write_model(Path("model"))
+    for device in ("cpu", "gpu"):
+        for text in ("reviews.csv", "tagged.jsonl"):
+            file = f"{device}-{text}.yaml"
+            command(
+                "init", file, "--from", "model", "--task", TASKS[text], "--text", text, "--device", device
+            )
+            trainer = resolve_run(None, [file]).config.trainer
+            assert trainer.metric_for_best_model is not None
+            assert trainer.save_steps % trainer.eval_steps == 0
+            assert trainer.max_steps >= 2 * trainer.eval_steps
 
 
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])

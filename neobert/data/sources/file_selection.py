@@ -18,6 +18,7 @@ from neobert.config.text_formats import (
     COMPRESSIONS,
     MARKDOWN,
     READABLE,
+    READABLE_TABLES,
     TABLES,
     TEXT,
     kind_of,
@@ -95,10 +96,13 @@ class Selection:
         ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         return ", ".join(f"{count} x {kind}" for kind, count in ranked[:5])
 
-    def nothing_to_read(self, root: Path) -> ProjectError:
+    def nothing_to_read(self, root: Path, rows: RowFormat) -> ProjectError:
         """Return DAT001 for a folder without a readable file; with the hint of the first kind."""
         ways = (each.hint for each in self.left_out.values() if each.hint)
         seen = self.left_out_text() or "nothing"
+        if not rows.is_plain_text:
+            message = f"has no table in a supported format ({READABLE_TABLES}); found {seen}"
+            return unreadable(root, message, "set dataset.path to a table, or to a folder with tables")
         message = f"has no file in a supported format ({READABLE}); found {seen}"
         return unreadable(root, message, next(ways, "set dataset.path to a folder with text"))
 
@@ -131,9 +135,9 @@ def select_files(
         for path in paths:
             _sort_in(_text_file(path, place.base), rows, selection)
         if place.is_named and len(selection.files) == num_before:
-            raise selection.nothing_to_read(place.path)
+            raise selection.nothing_to_read(place.path, rows)
     if not selection.files:
-        raise selection.nothing_to_read(places[0].base)
+        raise selection.nothing_to_read(places[0].base, rows)
     selection.files[:] = _each_once(selection)
     if rows.is_plain_text:
         selection.files[:] = _with_text(selection, rows, can_open)

@@ -88,15 +88,6 @@ def requested_kernels(section: HfModelConfig) -> tuple[str, str]:
     return "torch", "sdpa" if has_dropout and not settings.is_eager else "auto"
 
 
-def other_pooling(config: RunConfig) -> str | None:
-    """Return the pooling of the architecture's classifier of texts; None if it has the one of the config."""
-    pooling = spec_of(config).model_settings(config).get("pooling")
-    if pooling is None or not isinstance(config.model, HfModelConfig):
-        return None
-    poolings = tuple(settings_of(config.model)[1].poolings)
-    return poolings[0] if poolings and pooling not in poolings else None
-
-
 def padded_attention(section: HfModelConfig) -> str:
     """Return the implementation of attention in padded rows."""
     settings, architecture = settings_of(section)

@@ -27,8 +27,11 @@ class ClassificationConfig:
         "Names of the classes as spelled in the data, in order; null: classes are numbers.",
         affects="model",
     )
-    pooling: Literal["avg", "cls", "max"] = key(
-        "avg", "Pooling of the token vectors: mean, first token or maximum.", affects="model"
+    pooling: Literal["avg", "cls", "max"] | None = key(
+        None,
+        "Pooling of the token vectors: mean, first token or maximum; null: that of the config.json, "
+        "or avg for a NeoBERT.",
+        affects="model",
     )
     dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")
 

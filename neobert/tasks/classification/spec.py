@@ -43,11 +43,12 @@ def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the classifier."""
     section, is_number = CLASSIFICATION.of(config), is_regression(config)
     settings: dict[str, Any] = {
-        "pooling": section.pooling,
         "classifier_dropout": section.dropout,
         "num_labels": num_labels(config),
         "problem_type": "regression" if is_number else "single_label_classification",
     }
+    if section.pooling is not None:
+        settings["pooling"] = section.pooling
     if section.label_names and not is_number:
         settings |= label_settings(section.label_names)
     return settings

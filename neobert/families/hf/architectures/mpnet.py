@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from neobert.families.hf.architecture import MASKED, TEXTS, TOKENS, Architecture, HeadPath, Padding
+from neobert.families.hf.architecture import Architecture, Padding
+from neobert.families.hf.architectures.roberta import HEADS
 from neobert.families.hf.post_norm import bert_sizes, post_norm_shape
 from neobert.families.hf.settings import Settings
 from neobert.families.shape import ModelShape
@@ -43,11 +44,7 @@ MPNET = Architecture(
     blocks="encoder.layer",
     embedding="embeddings.word_embeddings",
     positions="embeddings.position_embeddings",
-    heads={
-        MASKED: HeadPath("lm_head.decoder", ("lm_head.dense", "=gelu", "lm_head.layer_norm")),
-        TEXTS: HeadPath("classifier.out_proj", ("dropout", "classifier.dense", "=tanh", "dropout")),
-        TOKENS: HeadPath("classifier", ("dropout",)),
-    },
+    heads=HEADS,
     attention_dropout=("attention_probs_dropout_prob", 0.1),
     padding=PADDING,
     packs=False,

@@ -25,6 +25,11 @@ def shape(settings: Settings, vocab_size: int, positions: int, *, architecture: 
 
 
 PADDING = Padding(1)
+HEADS = {
+    MASKED: HeadPath("lm_head.decoder", ("lm_head.dense", "=gelu", "lm_head.layer_norm")),
+    TEXTS: HeadPath("classifier.out_proj", ("dropout", "classifier.dense", "=tanh", "dropout")),
+    TOKENS: HeadPath("classifier", ("dropout",)),
+}
 ROBERTA, XLM_ROBERTA, CAMEMBERT = (
     Architecture(
         shape=partial(shape, architecture=name),
@@ -32,11 +37,7 @@ ROBERTA, XLM_ROBERTA, CAMEMBERT = (
         blocks="encoder.layer",
         embedding="embeddings.word_embeddings",
         positions="embeddings.position_embeddings",
-        heads={
-            MASKED: HeadPath("lm_head.decoder", ("lm_head.dense", "=gelu", "lm_head.layer_norm")),
-            TEXTS: HeadPath("classifier.out_proj", ("dropout", "classifier.dense", "=tanh", "dropout")),
-            TOKENS: HeadPath("classifier", ("dropout",)),
-        },
+        heads=HEADS,
         attention_dropout=("attention_probs_dropout_prob", 0.1),
         padding=PADDING,
     )
