@@ -122,7 +122,8 @@ def _entries(request: Content) -> Iterator[Entry]:
     yield Entry(PACKING, is_packed, "" if is_packed else reason)
     rows = rows_per_step(config.trainer)
     if request.table is not None and is_packed:
-        rows = max(1, round(TEXTS_PER_STEP * _mean_tokens(request, length) / length))
+        rows = round(TEXTS_PER_STEP * _mean_tokens(request, length) / length)
+        rows = max(spec_of(config).texts(config), rows)
     if request.weights is not None:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")

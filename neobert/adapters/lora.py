@@ -33,6 +33,7 @@ from neobert.parallel import part_like
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.state import STATE_DIR
+from neobert.tasks.specs import spec_of
 from neobert.training.loop.task import Task
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,6 @@ NAME = "default"
 BASE, FACTOR_A, FACTOR_B = ".base_layer.", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
 PREFIX = "base_model.model."
 """Prefix of weight names in peft's files."""
-PEFT_TASKS = {
-    "ForSequenceClassification": "SEQ_CLS",
-    "ForTokenClassification": "TOKEN_CLS",
-    "ForCausalLM": "CAUSAL_LM",
-}
-"""Names of peft's tasks by the end of the name of the model's class."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:
@@ -84,9 +79,8 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
     from peft import LoraConfig
 
     adapter, shape = config.adapter, shape_of(config, model.config.vocab_size)
-    kind = type(model).__name__
     return LoraConfig(
-        task_type=next(task for ending, task in PEFT_TASKS.items() if kind.endswith(ending)),
+        task_type=spec_of(config).peft_task,
         base_model_name_or_path=config.model.pretrained_checkpoint,
         r=adapter.r,
         lora_alpha=adapter.alpha,

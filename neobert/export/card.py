@@ -8,6 +8,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from neobert.export.markdown import escaped
 from neobert.model.pretrained import NeoBERTPreTrainedModel
+from neobert.tasks.spec import Card
+from neobert.tasks.specs import SPECS
 
 CARD = """---
 library_name: {library}
@@ -154,11 +156,11 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 
 def model_card(model: PreTrainedModel) -> str:
     """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
+    card = _card_of_task(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
-        return _transformers_card(
-            model, "transformers", LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
-        )
-    of_head = _CARDS.get(_class_name(model), _masked_lm)(model)
+        usage = card.usage.format(trust="") if card else LOADED_WITH_TRANSFORMERS
+        return _transformers_card(model, "transformers", usage.format(name=_class_name(model)))
+    of_head = _of_task(card) if card else _CARDS.get(_class_name(model), _masked_lm)(model)
     return _filled(model, {"library": "transformers", **of_head})
 
 
@@ -221,6 +223,22 @@ def _masked_lm(model: NeoBERTPreTrainedModel) -> dict[str, str]:
         "tag": "masked-lm",
         "purpose": "",
         "usage": MASKED_LM.format(pooling=POOLED[model.config.pooling]),
+    }
+
+
+def _card_of_task(model: PreTrainedModel) -> Card | None:
+    """Return the card that a task brings for models with its head."""
+    heads = {spec.auto_class.removeprefix("AutoModel"): spec.card for spec in SPECS.values() if spec.card}
+    return next((card for head, card in heads.items() if _class_name(model).endswith(head)), None)
+
+
+def _of_task(card: Card) -> dict[str, str]:
+    return {
+        "task": card.tag,
+        "metrics": f"metrics: [{card.metrics}]\n",
+        "tag": card.tag,
+        "purpose": card.purpose,
+        "usage": card.usage.format(trust=", trust_remote_code=True"),
     }
 
 

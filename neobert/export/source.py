@@ -21,6 +21,7 @@ from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, own_weights
 from neobert.families.hf.parts import first_position
 from neobert.families.hf.settings import reason_of
+from neobert.families.neobert.build import MODELS
 from neobert.model import modeling_neobert
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.printable import printable
@@ -29,16 +30,13 @@ from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.checkpoint.state import STATE, STATE_DIR
 from neobert.runfiles.run_dir import CONFIG
 from neobert.runfiles.weights_header import weight_files
+from neobert.tasks.specs import SPECS
 
 SPECIAL_TOKENS = "special_tokens_map.json"
-EXPORTED = (
-    "NeoBERT",
-    "NeoBERTLMHead",
-    "NeoBERTForSequenceClassification",
-    "NeoBERTForTokenClassification",
-)
-HEADS = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
-"""Name suffixes of transformers classes that can be exported: models without a head, or with logits."""
+AUTO_CLASSES = ("AutoModel", *(spec.auto_class for spec in SPECS.values() if spec.has_head))
+EXPORTED = tuple(MODELS[name].__name__ for name in AUTO_CLASSES if name in MODELS)
+HEADS = tuple(name.removeprefix("Auto" if name == "AutoModel" else "AutoModel") for name in AUTO_CLASSES)
+"""Name suffixes of transformers classes that can be exported: models without a head, or with a task's."""
 
 OWN_TOKENIZER = "copy the files of the tokenizer used in training to this folder"
 ROLES = ("unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

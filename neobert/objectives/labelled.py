@@ -40,11 +40,15 @@ class LabelledObjective(Objective):
     def forward(self, num_targets: int, labels: Tensor, **inputs: Any) -> Tensor:  # noqa: ARG002
         """Return the summed loss of a microbatch, fp32; ignored labels are -100 or NaN."""
         with recording(self.attention_ran):
-            return summed_loss(self.logits(inputs), labels)
+            return self.score(labels, inputs).loss_sum
 
     @torch.no_grad()
     def evaluate(self, num_targets: int, labels: Tensor, **inputs: Any) -> Predictions:  # noqa: ARG002
         """Return the loss and the logits of a microbatch."""
+        return self.score(labels, inputs)
+
+    def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
+        """Return the loss and the logits of a microbatch, with gradients; subclasses have other losses."""
         logits = self.logits(inputs)
         return Predictions(summed_loss(logits, labels), logits, labels)
 

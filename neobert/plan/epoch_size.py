@@ -102,8 +102,9 @@ def _bytes_of(
 
 
 def _rows_are_texts(config: RunConfig) -> bool:
-    is_counted = config.trainer.max_epochs is not None and spec_of(config).labels_texts
-    return is_counted and _reads_whole_files(config.dataset)
+    spec = spec_of(config)
+    is_text = spec.labels_texts and spec.texts(config) == 1
+    return is_text and config.trainer.max_epochs is not None and _reads_whole_files(config.dataset)
 
 
 def _training_texts(dataset: DatasetConfig) -> int:

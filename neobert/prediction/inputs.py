@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,10 +80,7 @@ def open_inputs(
     fields = _fields(folder, spec, first)
     fields[0] = replace(fields[0], column=column or fields[0].column)
     if pair_column is not None:
-        if not spec.labels_texts:
-            message, hint = "the model reads one text per row", f"remove {PAIR_OPTION}"
-            raise unusable_texts(PAIR_OPTION, message, hint)
-        fields = [fields[0], Field(PAIR, PAIR_OPTION, pair_column)]
+        fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
         raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
     return Inputs(path, tuple(fields))
@@ -98,7 +95,18 @@ def _fields(folder: Path, spec: TaskSpec, first: Mapping[str, Any]) -> list[Fiel
     if fields[0].column not in first:  # the rows to predict need not be those of the run
         fields[0] = replace(fields[0], column=None)
     options = (TEXT_OPTION, PAIR_OPTION)
-    return [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
+    named = [replace(field, setting=option) for field, option in zip(fields, options, strict=False)]
+    return [*named, *fields[len(options) :]]
+
+
+def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
+    """Return the field of the second text. Raises `ProjectError` for a task that reads single texts."""
+    if len(fields) > 1:
+        return replace(fields[1], column=column)
+    if not spec.labels_texts:
+        message, hint = "the model reads one text per row", f"remove {PAIR_OPTION}"
+        raise unusable_texts(PAIR_OPTION, message, hint)
+    return Field(PAIR, PAIR_OPTION, column)
 
 
 def _column_of(field: Field, row: Mapping[str, Any], place: str) -> str:

@@ -38,7 +38,8 @@ def run(request: Request) -> dict[str, Any]:
 
     request = replace(request, folder=str(model_folder(Path(request.folder))))
     inputs = _inputs(request)
-    check_output(Path(request.output), next(iter(inputs.rows())))
+    predicted = task_of_model(Path(request.folder)).predicted
+    check_output(Path(request.output), next(iter(inputs.rows())), predicted)
     shards = _shards(request)
     with shards.begin(_identity(request, inputs)):
         shares = in_processes(_predict_share, request, num_processes(request.processes), "predicting")

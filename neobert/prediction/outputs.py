@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 from neobert.errors import EXIT_TRAINING_FAILED, EXIT_USAGE, ProjectError
 from neobert.prediction.inputs import Inputs
-from neobert.prediction.kinds import PREDICTION, PROBABILITY
 from neobert.printable import printable
 
 CSV, TSV, JSONL, PARQUET = SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -22,13 +21,13 @@ ROWS_PER_GROUP = 8_192
 Row = Mapping[str, Any]
 
 
-def check_output(output: Path, first: Row) -> None:
+def check_output(output: Path, first: Row, predicted: Sequence[str]) -> None:
     """Raise `ProjectError` for an unknown format, or an input column that a prediction would replace."""
     if output.suffix not in SUFFIXES:
         message = f"--output {output.name} does not end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         hint = "choose a file name with one of these endings"
         raise ProjectError("predict-output", message, hint, str(output), EXIT_USAGE)
-    taken = [name for name in first if name in (PREDICTION, PROBABILITY)]
+    taken = [name for name in first if name in predicted]
     if taken:
         message = f"the input has a column {taken[0]!r}, which the output adds"
         raise ProjectError("predict-output", message, "rename the column", "TEXTS", EXIT_USAGE)

@@ -51,6 +51,8 @@ class Column:
         values: number of rows by value, up to one more than `MOST_CLASSES` values.
         num_texts: number of strings with white space inside.
         elements: number of elements by value, of lists; empty for other values.
+        most_elements: length of the longest list.
+        num_empty: number of values that are null, empty text or an empty list.
     """
 
     name: str
@@ -58,17 +60,22 @@ class Column:
     values: Counter[str] = field(default_factory=Counter)
     num_texts: int = 0
     elements: Counter[str | int] = field(default_factory=Counter)
+    most_elements: int = 0
+    num_empty: int = 0
 
     def add(self, value: object) -> None:
-        """Count one value."""
+        """Count one value. Texts of an object, or of a list of objects, are its elements."""
+        value = _texts_in(value)
         if isinstance(value, list | tuple):
             self.elements.update(each for each in value if isinstance(each, str | int))
+            self.most_elements = max(self.most_elements, len(value))
             text = " ".join(map(str, value))
         else:
             text = "" if value is None else str(int(value) if isinstance(value, bool) else value).strip()
             self.num_texts += isinstance(value, str) and SPACE.search(text) is not None
             if text and (text in self.values or len(self.values) <= MOST_CLASSES):
                 self.values[text] += 1
+        self.num_empty += not text
         self.lengths.append(len(text.encode("utf-8", "replace")))
 
     @property
@@ -96,6 +103,15 @@ class Column:
     def is_label(self) -> bool:
         """True if the values repeat as those of classes do."""
         return 2 <= len(self.values) <= MOST_CLASSES and 2 * len(self.values) <= sum(self.values.values())
+
+
+def _texts_in(value: object) -> object:
+    """Return the texts of an object with the key `text`, or of a list of such objects; else the value."""
+    if isinstance(value, Mapping) and "text" in value:
+        return value["text"] if isinstance(value["text"], list | tuple) else [value["text"]]
+    if isinstance(value, list | tuple) and value and all(isinstance(each, Mapping) for each in value):
+        return [each.get("text") for each in value]
+    return value
 
 
 def columns_of(text: Path) -> tuple[list[Column], bool, Keys]:

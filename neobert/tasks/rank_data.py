@@ -92,8 +92,13 @@ class RankData(ABC):
 
 
 def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
-    """Build a task over this data; `own` are its objective, metrics, probe, worst case and targets."""
+    """Build a task over this data; `own` are its objective, metrics, probe, worst case and targets.
+
+    Unless stated, the classes of a target are the outputs of the head.
+    """
     prepared = data.prepared
+    if "num_classes" not in own:
+        own["num_classes"] = 1 if backbone.head is None else backbone.head.linear.out_features
     return Task(
         backbone=backbone,
         batches=data.batches,
@@ -112,7 +117,6 @@ def task_over(backbone: Backbone, data: RankData, **own: Any) -> Task:
             TOKENIZER_DIGEST: prepared.tokenizer.digest,
             **backbone.identity,
         },
-        num_classes=1 if backbone.head is None else backbone.head.linear.out_features,
         **own,
     )
 

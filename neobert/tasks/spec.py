@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
+from neobert.families.hf.architecture import HeadPath
 from neobert.families.shape import ModelShape
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import Metric
@@ -101,6 +102,22 @@ class Labels(NamedTuple):
     classes: tuple[str, ...]
 
 
+class Card(NamedTuple):
+    """Parts of the model card of a NeoBERT with the head of the task.
+
+    Attributes:
+        tag: of the task on the Hub.
+        purpose: text after the name of the model.
+        metrics: names of the metrics on the Hub.
+        usage: how to load and call the model.
+    """
+
+    tag: str
+    purpose: str
+    metrics: str
+    usage: str
+
+
 class Contradiction(NamedTuple):
     """A key of the task that contradicts another one, with the problem and the edit that solves it."""
 
@@ -123,11 +140,16 @@ class TaskSpec:
         labels_texts: a label belongs to a whole text, which is never split.
         stores_targets: the prepared text marks its targets: only its preparation tells whether it has any.
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
+        frames_pairs: returns whether a segment is a pair of texts, framed as the tokenizer frames pairs.
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
         contradictions: yields contradictory settings of the task's section.
         reports: returns whether a run with this config reports a metric.
+        heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
+        predicted: columns that a prediction adds to its row, besides those of each class.
+        peft_task: name of peft's task for adapters; None: peft has none.
+        card: of a NeoBERT with the head; None: `neobert.export.card` has it.
     """
 
     keys: TaskKeys[Any]
@@ -141,9 +163,14 @@ class TaskSpec:
     labels_texts: bool = False
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
+    frames_pairs: Callable[[RunConfig], bool] = lambda _config: False
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
+    heads: Mapping[str, HeadPath] = field(default_factory=dict)
+    predicted: tuple[str, ...] = ("prediction", "probability")
+    peft_task: str | None = None
+    card: Card | None = None
 
     @property
     def name(self) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.errors import ProjectError
 from neobert.families.hf.architecture import Architecture, head_parts
+from neobert.families.hf.heads import heads_of
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.spec import requested_rows, settings_of
 from neobert.families.shape import ModelShape
@@ -127,8 +128,8 @@ def _head_of(config: RunConfig) -> _Head:
     """Return the head of the run's task; without parts if the architecture has none."""
     if not isinstance(config.model, HfModelConfig):
         return _Head("model.", "classifier", ())
-    architecture = settings_of(config.model)[1]
-    head = architecture.heads.get(spec_of(config).auto_class)
+    settings, architecture = settings_of(config.model)
+    head = heads_of(settings.text("model_type", "")).get(spec_of(config).auto_class)
     if head is None:
         return _Head(architecture.prefix, "", ())
     return _Head(architecture.prefix, head.linear, head_parts(architecture.prefix, head))

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from neobert.families.backbone import Head
-from neobert.families.hf.architecture import BARE, TEXTS, Architecture, head_parts
+from neobert.families.hf.architecture import BARE, Architecture, head_parts
 from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.heads import heads_of, takes_texts
 from neobert.families.hf.settings import Settings
 
 Step = Callable[[Tensor], Tensor]
@@ -38,8 +39,7 @@ def head_of(model: Any, auto_class: str) -> Head | None:
     """Return the head of a model that an auto class built; None without one."""
     if auto_class == BARE:
         return None
-    architecture = architecture_of(model)
-    path = architecture.heads[auto_class]
+    path = heads_of(model.config.model_type)[auto_class]
     steps = [_step(model, each) for each in path.steps]
 
     def transform(hidden: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ def head_of(model: Any, auto_class: str) -> Head | None:
             hidden = step(hidden)
         return hidden
 
-    pooling = _pooling_of(model, architecture) if auto_class == TEXTS else None
+    pooling = _pooling_of(model, architecture_of(model)) if takes_texts(auto_class) else None
     softcap = getattr(model.config, path.softcap) if path.softcap else None
     return Head(model.get_submodule(path.linear), transform, pooling, softcap)
 
@@ -56,8 +56,8 @@ def head_prefixes(model: Any, auto_class: str) -> tuple[str, ...]:
     """Return the name prefixes of the weights of a head; none without one."""
     if auto_class == BARE:
         return ()
-    architecture = architecture_of(model)
-    return tuple(f"{part}." for part in head_parts(architecture.prefix, architecture.heads[auto_class]))
+    path = heads_of(model.config.model_type)[auto_class]
+    return tuple(f"{part}." for part in head_parts(architecture_of(model).prefix, path))
 
 
 def _step(model: Any, name: str) -> Step:

@@ -11,6 +11,7 @@ from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import Architecture
 from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.heads import heads_of
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
@@ -106,7 +107,7 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
     elif config.datacollator.pack_sequences and section.attention != "sdpa":
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
-    yield from _unsupported_head(config, architecture)
+    yield from _unsupported_head(config, name)
     kv_heads = section.num_key_value_heads
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
         problem = f"a {name} has as many heads of keys and values as of queries"
@@ -125,18 +126,18 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         yield Unsupported("trainer.torch_compile", problem, f"set {may_pack}trainer.torch_compile to false")
 
 
-def _unsupported_head(config: RunConfig, architecture: Architecture) -> Iterator[Unsupported]:
-    task = spec_of(config)
+def _unsupported_head(config: RunConfig, name: str) -> Iterator[Unsupported]:
+    task, heads, poolings = spec_of(config), heads_of(name), ARCHITECTURES[name].poolings
     if not task.has_head:
         return
     pooling = task.model_settings(config).get("pooling")
-    if task.auto_class not in architecture.heads:
+    if task.auto_class not in heads:
         problem = f"transformers has no head of this architecture for task {task.name}"
-        known = [name for name, each in SPECS.items() if each.auto_class in architecture.heads]
+        known = [name for name, each in SPECS.items() if each.auto_class in heads]
         hint = f"set task to {' or '.join(known)}" if known else "name another model in model.config"
         yield Unsupported("task", problem, hint)
-    elif pooling is not None and pooling not in architecture.poolings:
-        key, others = f"{task.name}.pooling", " or ".join(architecture.poolings)
+    elif pooling is not None and pooling not in poolings:
+        key, others = f"{task.name}.pooling", " or ".join(poolings)
         problem = f"transformers' classifier of this architecture pools by {others}, not {pooling}"
         yield Unsupported(key, problem, f"set {key} to {others}")
 

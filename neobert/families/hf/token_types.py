@@ -18,9 +18,7 @@ def separator_of(config: RunConfig, tokenizer: TokenizerBundle, num_types: int) 
 
     That is so without pairs, and as in `separator_of_pairs`.
     """
-    task = spec_of(config)
-    num_texts = sum(field.is_text for field in task.rows(config).fields)
-    return None if num_texts == task.texts(config) else separator_of_pairs(tokenizer, num_types)
+    return separator_of_pairs(tokenizer, num_types) if spec_of(config).frames_pairs(config) else None
 
 
 def separator_of_pairs(tokenizer: TokenizerBundle, num_types: int) -> int | None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neobert.config.schema import RunConfig
 from neobert.data.tokenize.tokenizers import TokenizerBundle
@@ -19,13 +19,8 @@ from neobert.families.linear import GATE_UP, QKV, WHOLE, Layout
 from neobert.families.neobert.spec import section_of, with_positions
 from neobert.families.table import longest_row
 from neobert.kernels.plain_attention import plain_attention
-from neobert.model import (
-    NeoBERT,
-    NeoBERTForSequenceClassification,
-    NeoBERTForTokenClassification,
-    NeoBERTLMHead,
-    build_model_config,
-)
+from neobert.model import NeoBERTLMHead, build_model_config, modeling_neobert
+from neobert.model.configuration_neobert import AUTO_MAP
 from neobert.model.pretrained import NeoBERTPreTrainedModel
 from neobert.objectives.packed_encoder import KernelObjective
 from neobert.objectives.step_kernels import StepKernels, resolve_step_kernels
@@ -35,11 +30,11 @@ from neobert.plan.kernels import exchange_overlaps
 log = logging.getLogger(__name__)
 
 MODELS: Mapping[str, type[NeoBERTPreTrainedModel]] = {
-    "AutoModel": NeoBERT,
-    "AutoModelForMaskedLM": NeoBERTLMHead,
-    "AutoModelForSequenceClassification": NeoBERTForSequenceClassification,
-    "AutoModelForTokenClassification": NeoBERTForTokenClassification,
+    auto_class: getattr(modeling_neobert, name.rpartition(".")[2])
+    for auto_class, name in AUTO_MAP.items()
+    if auto_class != "AutoConfig"
 }
+"""Models by transformers' auto class."""
 OTHER_MATRICES = {
     "wo.weight": Layout(WHOLE),
     "ffn.w12.weight": Layout(GATE_UP),
@@ -112,8 +107,11 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
 
 
 def _head_of(model: NeoBERTPreTrainedModel) -> Head | None:
-    if isinstance(model, NeoBERTForSequenceClassification):
-        return Head(model.classifier, model.features, model.config.pooling)
-    if isinstance(model, NeoBERTForTokenClassification):
-        return Head(model.classifier, model.dropout)
-    return Head(model.decoder) if isinstance(model, NeoBERTLMHead) else None
+    if not model.fresh_parts:
+        return None
+    # The last layer of a head is the one that its class names last.
+    linear = model.get_submodule(model.fresh_parts[-1].removesuffix("."))
+    assert isinstance(linear, nn.Linear)
+    if transform := getattr(model, "features", None):
+        return Head(linear, transform, model.config.pooling)
+    return Head(linear, getattr(model, "dropout", nn.Identity()))

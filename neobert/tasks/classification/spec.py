@@ -105,6 +105,8 @@ SPEC = TaskSpec(
     rows=rows_of,
     labels=labels_of,
     labels_texts=True,
+    frames_pairs=lambda config: CLASSIFICATION.of(config).pair_column is not None,
+    peft_task="SEQ_CLS",
     contradictions=contradictions,
     reports=reports,
 )
