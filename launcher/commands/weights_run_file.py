@@ -244,7 +244,7 @@ def _resolved(entries: Sequence[Entry], device: str) -> RunConfig:
 
 def _number_text(value: object) -> str:
     """Return a small number of one digit as 5e-5; empty for other values."""
-    text = f"{value:.0e}" if isinstance(value, float) and value < SMALL else ""
+    text = f"{value:.0e}" if isinstance(value, float) and 0 < value < SMALL else ""
     return text.replace("e-0", "e-") if text and float(text) == value else ""
 
 

@@ -66,15 +66,15 @@ class Predictor(ABC):
     def _in_runs(
         self,
         sequences: Sequence[Tokens],
-        compute: Callable[[Run, int], Tensor],
+        compute: Callable[[Run, list[int]], Tensor],
         on_progress: OnProgress,
     ) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield the places of each run's sequences, and `compute(run, number of sequences)` on the CPU."""
+        """Yield the places of each run's sequences, and `compute(run, places)` on the CPU."""
         device, filler = self._outputs.device, self.tokenizer.bundle.filler_id
         for indices in cut_into_runs([len(each) for each in sequences], TOKENS_PER_RUN[device.type]):
             places: list[int] = indices.tolist()
             run = pack([sequences[place] for place in places], filler, self._outputs.multiple).to(device)
-            values = compute(run, len(places)).cpu()
+            values = compute(run, places).cpu()
             if not bool(values.isfinite().all()):
                 raise not_finite("the model's outputs are NaN or infinite", self.folder)
             yield places, values

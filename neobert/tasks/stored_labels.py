@@ -78,7 +78,10 @@ class StoredLabels:
 
 
 def warn_of_empty(label: str, counts: Counts) -> None:
-    """Log a warning with the number of rows of a split that have no text, which are left out."""
+    """Log a warning for rows of a split that have no text, which are left out, or one of two texts."""
     if counts.empty:
         verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
         log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)
+    if counts.one_sided:
+        verbs = "has" if counts.one_sided == 1 else "have"
+        log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)

@@ -8,9 +8,18 @@ from neobert.tasks.causal.section import CAUSAL
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.pretraining.section import PRETRAINING
+from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.sft.section import SFT
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 TASKS: dict[str, TaskKeys[Any]] = {
-    task.name: task for task in (PRETRAINING, CLASSIFICATION, TOKEN_CLASSIFICATION, CAUSAL, SFT)
+    task.name: task
+    for task in (
+        PRETRAINING,
+        CLASSIFICATION,
+        TOKEN_CLASSIFICATION,
+        QUESTION_ANSWERING,
+        CAUSAL,
+        SFT,
+    )
 }

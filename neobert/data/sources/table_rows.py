@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ from neobert.config.text_formats import CONLL, PARQUET
 from neobert.data.sources.conll import conll_rows
 from neobert.data.sources.lines import MAX_LINE_CHARACTERS, LinePiece, line_pieces, whole_lines
 from neobert.data.sources.rows import OF_ARRAY, Row, RowFormat
+from neobert.data.sources.squad import is_squad, squad_rows
 from neobert.data.sources.unreadable import (
     MARK_BYTES,
     PARQUET_MARK,
@@ -26,6 +27,7 @@ from neobert.plurals import counted
 
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 MOST_ROWS, MOST_BYTES = 1024, 1 << 24
+LINES_OF_BEGINNING = 4
 _ONE_PER_LINE = "write one JSON object per line"
 _QUOTE_FIELDS = "quote fields that hold the delimiter, a quote or a line end"
 _QUOTE_TSV = "set dataset.tsv_quotes to false if quotes are plain characters, or quote fields as CSV does"
@@ -50,7 +52,7 @@ _SEPARATORS = {
 def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     """Yield (location for messages, values of a row by column). Raises DAT001 for a malformed file.
 
-    `.json` holds one array of objects, or an object per line.
+    `.json` holds one array of objects, an object per line, or the questions of SQuAD.
     """
     if kind == PARQUET:
         return _whole_parquet_rows(handle, path)
@@ -64,8 +66,12 @@ def rows_of(handle: IO[bytes], path: Path, kind: str, rows: RowFormat) -> Rows:
     first = next((piece for piece in pieces if piece.text.strip()), None)
     if first is None:
         return iter(())
-    is_array = first.text.lstrip().startswith("[")
-    return (_json_array if is_array else _json_lines)(chain([first], pieces), path)
+    if first.text.lstrip().startswith("["):
+        return _json_array(chain([first], pieces), path)
+    read = [first, *islice(pieces, LINES_OF_BEGINNING)]
+    if is_squad("".join(piece.text for piece in read)):
+        return squad_rows((piece.text for piece in chain(read, pieces)), path)
+    return _json_lines(chain(read, pieces), path)
 
 
 def _json_lines(pieces: Iterator[LinePiece], path: Path) -> Rows:

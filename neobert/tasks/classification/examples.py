@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,9 @@ from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_enco
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
-from neobert.plurals import counted
 from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, rows_of
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -70,9 +66,6 @@ class LabelledTexts:
         Labels are validated when rows are read; rules check the classes.
         """
         warn_of_empty(label, counts)
-        if counts.one_sided:
-            verbs = "has" if counts.one_sided == 1 else "have"
-            log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""

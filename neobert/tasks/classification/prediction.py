@@ -36,8 +36,8 @@ class TextPredictor(Predictor):
         # A single text may have the separator's token too, and all of it has type 0.
         separator = self.separator if any(len(item) > 1 for item in items) else None
 
-        def compute(run: Run, size: int) -> Tensor:
-            return self.model.logits(run, separator)[:size]
+        def compute(run: Run, places: list[int]) -> Tensor:
+            return self.model.logits(run, separator)[: len(places)]
 
         for places, outputs in self._in_runs(sequences, compute, on_progress):
             logits[places] = outputs

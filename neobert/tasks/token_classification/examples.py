@@ -14,15 +14,8 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import (
-    BATCH_DOCUMENTS,
-    TOKENISED_CHARACTERS,
-    Column,
-    Counts,
-    Encoded,
-    batched,
-    segment_encoder,
-)
+from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.offsets import Ids, with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
@@ -30,8 +23,6 @@ from neobert.tasks.token_classification.rows import rows_of
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 MOST_IN_INT16 = 2**15
-
-Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -122,12 +113,9 @@ class WordEncoder(LabelEncoder):
 
     def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
-        for batch in batched(rows, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda row: len(row[TEXT])):
-            texts = [row[TEXT].replace(SEPARATOR, " ") for row in batch]
-            encodings = self.texts.backend.encode_batch(texts, add_special_tokens=False)
-            for row, encoding in zip(batch, encodings, strict=True):
-                offsets = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-                yield row, np.array(encoding.ids, np.int64), words_of(row[TEXT], offsets)
+        texts = (row[TEXT].replace(SEPARATOR, " ") for row in rows)
+        for row, (ids, offsets) in zip(rows, with_offsets(self.texts.backend, texts), strict=True):
+            yield row, ids, words_of(row[TEXT], offsets)
 
     def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
         """Return the bounds (start, stop) of each segment in the tokens of a text; count lost text."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from neobert.data.tokenize.offsets import with_offsets
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Tokens
 from neobert.encoding.tokens import TextTokenizer
@@ -60,13 +61,11 @@ class WordPredictor(Predictor):
     def _tokenized(self, items: Sequence[Item]) -> list[tuple[list[int], Tokens]]:
         """Return the token ids of each item, and the word of each token."""
         texts = [text for (text,) in items]
-        joined = [text.replace(SEPARATOR, " ") for text in texts]
-        encodings = self.tokenizer.bundle.tokenizer.backend_tokenizer.encode_batch(
-            joined, add_special_tokens=False
-        )
+        joined = (text.replace(SEPARATOR, " ") for text in texts)
+        tokenized = with_offsets(self.tokenizer.bundle.tokenizer.backend_tokenizer, joined)
         return [
-            (encoding.ids, words_of(text, np.array(encoding.offsets, np.int64).reshape(-1, 2)))
-            for text, encoding in zip(texts, encodings, strict=True)
+            (ids.tolist(), words_of(text, offsets))
+            for text, (ids, offsets) in zip(texts, tokenized, strict=True)
         ]
 
     def _pieces(self, ids: list[int], words: Tokens) -> list[tuple[Tokens, Tokens]]:

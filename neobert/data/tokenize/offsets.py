@@ -1,0 +1,23 @@
+"""Token ids with the characters that they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
+
+from neobert.data.tokenize.encoding import BATCH_DOCUMENTS, TOKENISED_CHARACTERS, batched
+
+Ids = NDArray[np.int64]
+
+
+def with_offsets(backend: Tokenizer, texts: Iterable[str]) -> Iterator[tuple[Ids, Ids]]:
+    """Yield the token ids [T] of each text, and the bounds of each token in its characters, [T, 2].
+
+    Special tokens are not added. The bounds may include a space before a word.
+    """
+    for batch in batched(texts, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, len):
+        for encoding in backend.encode_batch(list(batch), add_special_tokens=False):
+            yield np.array(encoding.ids, np.int64), np.array(encoding.offsets, np.int64).reshape(-1, 2)

@@ -1,0 +1,71 @@
+"""Questions of the evaluation text, read again: the token store has no text and no characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from neobert.config.schema import RunConfig
+from neobert.data.sources.corpus import open_corpus
+from neobert.data.sources.parts import parts_of
+from neobert.data.sources.retries import RetryingReader
+from neobert.data.sources.rows import TEXT, Row
+from neobert.data.store.prepare import PreparedData
+from neobert.data.tokenize.encoding import Counts
+from neobert.errors import ProjectError
+from neobert.tasks.question_answering.examples import Questions
+from neobert.tasks.question_answering.labels import answers_of
+from neobert.tasks.question_answering.rows import rows_of
+from neobert.tasks.question_answering.windows import Span, Window, Windowed
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question of the evaluation, with its context in windows."""
+
+    context: str
+    answers: tuple[str, ...]
+    found: Windowed
+
+    def text(self, window: Window, places: Span) -> str:
+        """Return the text from one place of a window to another."""
+        start, stop = self.found.characters_of(window, places, self.context)
+        return self.context[start:stop]
+
+
+@dataclass(frozen=True)
+class EvaluationText:
+    """The questions of the evaluation, by the segments of the token store."""
+
+    config: RunConfig
+    prepared: PreparedData
+
+    @cached_property
+    def content(self) -> tuple[list[Question], list[tuple[int, Window]]]:
+        """Questions in their order; number of the question, and window, of each segment of the store.
+
+        Raises DAT001 for text that is not that of the store.
+        """
+        assert self.prepared.eval is not None, "a run without evaluation text has no evaluation"
+        encoder = Questions(self.config).encoder(self.prepared.tokenizer)
+        rows = list(self._rows())
+        questions: list[Question] = []
+        segments: list[tuple[int, Window]] = []
+        for row, found in zip(rows, encoder.windowed(rows), strict=True):
+            segments += [(len(questions), window) for window in encoder.kept(found, Counts())]
+            texts = tuple(answer.text for answer in answers_of(row))
+            questions.append(Question(row[TEXT], texts, found))
+        lengths = [len(window.ids) for _, window in segments]
+        if lengths != np.diff(self.prepared.eval.offsets).tolist():
+            hint = "restart the run when no other program writes to the evaluation text"
+            raise ProjectError("DAT001", "the evaluation text changed during the run", hint, "dataset")
+        return questions, segments
+
+    def _rows(self) -> Iterator[Row]:
+        source = open_corpus(self.config.dataset, rows_of(self.config)).evaluation
+        assert source is not None
+        for part in parts_of(source):
+            yield from RetryingReader.of(part, self.config.dataset)

@@ -1,0 +1,138 @@
+"""Data layer of question answering: rows as windows of their contexts, with the places of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import IGNORED
+from neobert.data.examples import Examples
+from neobert.data.sources.rows import TEXT, Row
+from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.tasks.question_answering.labels import answers_of
+from neobert.tasks.question_answering.rows import QUESTION, rows_of
+from neobert.tasks.question_answering.section import QUESTION_ANSWERING
+from neobert.tasks.question_answering.windows import Span, Window, Windowed, Windows
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+
+SPAN = Column("span", "int64", is_per_token=False)
+BITS = 24
+"""Bits of the place of the last token in a label; the place of the first token is above them."""
+NO_ANSWER: Span = (0, 0)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Data layer of question answering: a row is a question, its context and the answers."""
+
+    config: RunConfig
+
+    def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
+        """Build the encoder."""
+        length, section = segment_length(self.config), QUESTION_ANSWERING.of(self.config)
+        fate, framing = self.config.dataset.long_documents, tokenizer.pair_framing
+        texts = segment_encoder(tokenizer, length, 1, fate, framing=framing)
+        windows = Windows(texts.backend, framing, length, section.doc_stride)
+        return QuestionEncoder(texts, SPAN, windows, section.windows_without_answer == "ignored")
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
+        """Return the target rule that reads each window's label from the token store."""
+        return StoredLabels(SPAN)
+
+    def synthetic_columns(
+        self,
+        lengths: NDArray[np.int64],
+        generator: np.random.Generator,
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return a random token of each window as the answer."""
+        places = generator.integers(lengths)
+        return {SPAN.name: label_of(places, places)}
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Warn about rows without text. Answers are validated when rows are read."""
+        warn_of_empty(label, counts)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings of rows and windows that affect the prepared data, JSON-serializable."""
+        section = QUESTION_ANSWERING.of(self.config)
+        return rows_of(self.config).identity() | {
+            "task": "question_answering",
+            "doc_stride": section.doc_stride,
+            "windows_without_answer": section.windows_without_answer,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionEncoder(LabelEncoder):
+    """Encoder of rows as windows, each with the places of the first answer."""
+
+    windows: Windows
+    ignores: bool
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch of rows."""
+        rows, counts, too_long = list(rows), Counts(), None
+        ids: list[list[int]] = []
+        labels: list[int] = []
+        for place, (row, found) in enumerate(zip(rows, self.windowed(rows), strict=True)):
+            if found.length > self.max_length and self.texts.long_documents == "error":
+                too_long = too_long or (place, found.length)
+            answer = next(iter(answers_of(row)), None)
+            tokens = None
+            if answer is not None and answer.start is not None:
+                tokens = found.tokens_of(answer.start, answer.start + len(answer.text))
+            for window in self.kept(found, counts):
+                ids.append(window.ids)
+                labels.append(self._label(window, tokens))
+        flat = np.fromiter((each for window in ids for each in window), self.dtype)
+        values = np.array(labels, np.int64)
+        return self.encoded(flat, [len(each) for each in ids], values, counts, too_long)
+
+    def windowed(self, rows: Iterable[Row]) -> Iterable[Windowed]:
+        """Return the windows of each row."""
+        return self.windows.of((row[QUESTION], row[TEXT]) for row in rows)
+
+    def kept(self, found: Windowed, counts: Counts) -> tuple[Window, ...]:
+        """Return the windows that `dataset.long_documents` keeps, and count the row."""
+        counts.documents += 1
+        counts.empty += not found.windows
+        if not found.windows:
+            return ()
+        counts.histogram[(found.length - 1).bit_length()] += 1
+        counts.one_sided += found.is_one_sided
+        if found.length <= self.max_length:
+            return found.windows
+        if self.texts.long_documents == "split":
+            counts.split += 1
+            return found.windows
+        if self.texts.long_documents == "truncate":
+            counts.truncated += 1
+            counts.tokens_lost += max(0, found.length - self.max_length)
+            return found.windows[:1]
+        counts.dropped += 1
+        counts.tokens_lost += found.length
+        return ()
+
+    def _label(self, window: Window, tokens: Span | None) -> int:
+        places = None if tokens is None else window.places_of(tokens)
+        if places is None and tokens is not None and self.ignores:
+            return IGNORED
+        first, last = places or NO_ANSWER
+        return int(label_of(first, last))
+
+
+def label_of(first: Any, last: Any) -> Any:
+    """Return the label of an answer from one place to another: numbers, arrays or tensors."""
+    return (first << BITS) | last
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a question answering run."""
+    return Questions(config)

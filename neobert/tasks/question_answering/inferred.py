@@ -1,0 +1,60 @@
+"""Columns of a table of questions, inferred for a run file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from neobert.plurals import counted, listed
+from neobert.tasks.labelled_table import (
+    Column,
+    LabelledTable,
+    columns_of,
+    note_on_rows,
+    quoted,
+    unclear,
+)
+from neobert.tasks.question_answering.rows import ANSWER_COLUMNS, CONTEXTS, QUESTIONS
+
+QUESTION_NAMES, CONTEXT_NAMES = (*QUESTIONS, "query"), (*CONTEXTS, "passage", "paragraph")
+ANSWER_NAMES = (*ANSWER_COLUMNS, "answer_text")
+START_NAMES = ("answer_start", "start")
+
+
+def infer(text: Path) -> LabelledTable:
+    """Infer the columns of questions, contexts and answers. Raises `ProjectError` if one is unclear."""
+    columns, is_whole, keys = columns_of(text)
+    by_name = {each.name: each for each in columns}
+    question = _named(by_name, QUESTION_NAMES, text, "questions")
+    context = _named(by_name, CONTEXT_NAMES, text, "contexts")
+    answer = _named(by_name, ANSWER_NAMES, text, "answers")
+    start = next((by_name[name] for name in START_NAMES if name in by_name), None)
+    for key, column, known in (
+        ("question_answering.question_column", question, QUESTIONS),
+        ("dataset.text_column", context, CONTEXTS),
+        ("question_answering.answer_column", answer, ANSWER_COLUMNS),
+    ):
+        if [name for name in known if name in by_name] != [column.name]:
+            keys[key] = column.name
+    notes = [
+        f"question: column {quoted(question.name)}",
+        f"context: column {quoted(context.name)}",
+        f"answer: column {quoted(answer.name)}",
+    ]
+    if start is not None:
+        keys["question_answering.start_column"] = start.name
+        notes[-1] += f", which begins at character {quoted(start.name)} of the context"
+    if answer.num_empty:
+        keys["question_answering.null_threshold"] = 0.0
+        notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so that none may be predicted")
+    lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
+    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+
+
+def _named(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
+    found = [columns[name] for name in names if name in columns]
+    if found:
+        return found[0]
+    seen = listed([*map(quoted, columns)], 8)
+    message = f"no column is known to hold {content}: {seen}"
+    raise unclear(text, message, f"rename the column of {content} to {names[0]}")

@@ -1,0 +1,122 @@
+"""Parsing of answers: texts, and the places where they begin in the context."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from neobert.data.sources.rows import TEXT, Row, kind_text
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+from neobert.printable import printable
+
+CODE = "DAT020"
+ANSWERS, START = "answers", "start"
+SHOWN_CHARACTERS = 40
+
+
+class Answer(NamedTuple):
+    """An answer, and the index of its first character in the context, if that is known."""
+
+    text: str
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerCell:
+    """Parser of a cell of answers: a text, an object or a list of objects as in SQuAD, or a list of texts."""
+
+    setting: str
+
+    def __call__(self, value: object, place: str) -> tuple[Answer, ...]:
+        """Return the answers, none for an empty cell. Raises DAT020 for another content."""
+        if isinstance(value, Mapping):
+            texts, starts = _listed(value.get("text")), _listed(value.get("answer_start"))
+            if starts and len(starts) != len(texts):
+                message = f"{counted(len(texts), 'answer')} and {counted(len(starts), 'answer_start')}"
+                raise ProjectError(CODE, message, "give each answer one answer_start", place)
+            value = [
+                {"text": text, "answer_start": starts[number] if starts else None}
+                for number, text in enumerate(texts)
+            ]
+        found = (self._answer(each, place) for each in _listed(value))
+        return tuple(answer for answer in found if answer.text)
+
+    def _answer(self, value: object, place: str) -> Answer:
+        text, start = value, None
+        if isinstance(value, Mapping):
+            text, start = value.get("text"), start_of(value.get("answer_start"), place)
+        if isinstance(text, str):
+            return Answer(text, start)
+        hint = f"set {self.setting} to a column of texts, or of objects with text and answer_start"
+        raise ProjectError(CODE, f"an answer is {kind_text(text)}, not text", hint, place)
+
+
+def start_of(value: object, place: str) -> int | None:
+    """Return the index of a character; None for an empty cell. Raises DAT020 for another content."""
+    if value is None or value == "" or value == []:
+        return None
+    if isinstance(value, list | tuple) and len(value) == 1:
+        return start_of(value[0], place)
+    try:
+        number = float(value) if isinstance(value, str | int | float) else -1.0
+    except ValueError:
+        number = -1.0
+    if number != int(number) or number < 0:
+        message = f"answer_start {printable(str(value))} is not the index of a character"
+        raise ProjectError(CODE, message, "write the index of the answer's first character, from 0", place)
+    return int(number)
+
+
+def answers_of(row: Row) -> tuple[Answer, ...]:
+    """Return the answers of a row, each with its place in the context, or None if it has no place.
+
+    An answer that is not where the row says, but once elsewhere, is there: places may count bytes.
+    """
+    found: tuple[Answer, ...] = row[ANSWERS] or ()
+    if (start := row.get(START)) is not None:
+        found = tuple(answer._replace(start=start) for answer in found[:1]) + found[1:]
+    return tuple(Answer(answer.text, _place_of(answer, row[TEXT])) for answer in found)
+
+
+def _place_of(answer: Answer, context: str) -> int | None:
+    if answer.start is not None and context.startswith(answer.text, answer.start):
+        return answer.start
+    place = context.find(answer.text)
+    return place if place >= 0 and context.find(answer.text, place + 1) < 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """Check of a row: each answer has a place in the context, and there is one if `needs_answer`."""
+
+    needs_answer: bool
+
+    def __call__(self, row: Row, place: str) -> None:
+        """Raise DAT020 for an inconsistent row."""
+        found = answers_of(row)
+        if not found and self.needs_answer and row[ANSWERS] is not None:
+            hint = "set question_answering.null_threshold to 0 if questions may have no answer, or remove "
+            raise ProjectError(CODE, "the row has no answer", f"{hint}the row", place)
+        for answer in found:
+            if answer.start is None:
+                raise _without_place(answer.text, row, place)
+
+
+def _without_place(text: str, row: Row, place: str) -> ProjectError:
+    given = next((each.start for each in row[ANSWERS] if each.text == text), None)
+    given = row.get(START) if given is None else given
+    times, shown = row[TEXT].count(text), printable(text[:SHOWN_CHARACTERS])
+    if given is not None:
+        message = f"answer {shown!r} is not at character {given} of the context, which has it {times} times"
+        return ProjectError(CODE, message, "correct answer_start, or remove the row", place)
+    message = f"the context has answer {shown!r} {times} times"
+    hint = "name the place in answer_start (question_answering.start_column)"
+    return ProjectError(CODE, message, hint if times else "correct the answer, or remove the row", place)
+
+
+def _listed(value: Any) -> list[Any]:
+    if value is None or value == "":
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]

@@ -1,0 +1,73 @@
+"""Loss of spans, and the best span of each window, for padded rows and packed runs.
+
+Shapes: N windows, padding included, of up to L tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neobert.data.batches.targets import IGNORED
+from neobert.objectives.labelled import LabelledObjective, Predictions
+from neobert.tasks.question_answering.examples import BITS
+
+LOWEST = -1e30
+"""Logit of a place outside the window. It is finite: a window of padding has no token, and a loss of 0."""
+
+
+class SpanObjective(LabelledObjective):
+    """Sum over windows the mean of two cross-entropies: of the answer's first and of its last token.
+
+    Each is over the tokens of its own window, as in transformers' models for question answering.
+    """
+
+    def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
+        """Return the loss, and the logits by window [N, L, 2]."""
+        logits = by_window(self.logits(inputs), inputs)
+        first, last = places_of(labels)
+        loss = _cross_entropy(logits[..., 0], first) + _cross_entropy(logits[..., 1], last)
+        return Predictions(loss / 2, logits, labels)
+
+
+def by_window(logits: Tensor, inputs: dict[str, Any]) -> Tensor:
+    """Return the logits [N, L, 2] of padded rows, or of the segments of a packed run [T, 2]."""
+    if (bounds := inputs["cu_seqlens"]) is None:
+        return logits.masked_fill(~inputs["attention_mask"][..., None], LOWEST)
+    place = torch.arange(inputs["max_seqlen"], device=logits.device)
+    index = (bounds[:-1, None] + place).clamp(max=len(logits) - 1)
+    return logits[index].masked_fill((place >= bounds.diff()[:, None])[..., None], LOWEST)
+
+
+def places_of(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of the answer's first and last token; -100 for windows that the loss ignores."""
+    is_ignored = labels == IGNORED
+    first, last = labels >> BITS, labels & ((1 << BITS) - 1)
+    return first.masked_fill(is_ignored, IGNORED), last.masked_fill(is_ignored, IGNORED)
+
+
+def _cross_entropy(logits: Tensor, places: Tensor) -> Tensor:
+    return F.cross_entropy(logits, places, ignore_index=IGNORED, reduction="sum")
+
+
+def best_spans(logits: Tensor, first: Tensor, end: Tensor, most_tokens: int) -> Tensor:
+    """Return for each window the score of no answer, that of the best span, and its places, fp32 [N, 4].
+
+    A span has up to `most_tokens` tokens from `first` [N] to before `end` [N], those of the context. The
+    score is the sum of two logits. All spans are compared; of equal ones, the shortest is the best.
+    """
+    starts, ends = logits.unbind(-1)
+    place = torch.arange(logits.shape[1], device=logits.device)
+    is_other = (place < first[:, None]) | (place >= end[:, None])
+    of_start, of_end = (each.masked_fill(is_other, LOWEST) for each in (starts, ends))
+    best, at = (of_start + of_end).max(1)
+    last = at
+    for more in range(1, min(most_tokens, len(place))):
+        score, begin = (of_start[:, :-more] + of_end[:, more:]).max(1)
+        is_better = score > best
+        best, at = torch.where(is_better, score, best), torch.where(is_better, begin, at)
+        last = torch.where(is_better, begin + more, last)
+    return torch.stack([starts[:, 0] + ends[:, 0], best, at.float(), last.float()], dim=1)

@@ -1,0 +1,99 @@
+"""Answers of a model to questions about contexts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from neobert.encoding.counts import TextCounts
+from neobert.encoding.runs import Run
+from neobert.encoding.tokens import TextTokenizer
+from neobert.families.hf.token_types import separator_of_pairs
+from neobert.prediction.inputs import Item
+from neobert.prediction.kinds import Prediction
+from neobert.prediction.model import HeadModel
+from neobert.prediction.predictor import Predictor, load_head
+from neobert.progress import OnProgress
+from neobert.tasks.question_answering.answers import best_window
+from neobert.tasks.question_answering.objective import best_spans, by_window
+from neobert.tasks.question_answering.section import QuestionAnsweringConfig
+from neobert.tasks.question_answering.spec import SETTINGS, SPEC
+from neobert.tasks.question_answering.windows import Windowed, Windows
+
+
+class AnswerPredictor(Predictor):
+    """Predicts the answer to each question: a span of its context, with its probability and characters.
+
+    The probability is that of the first token times that of the last one, in the window with the best span.
+    """
+
+    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
+        super().__init__(model, tokenizer, folder)
+        self.model = model
+        bundle = tokenizer.bundle
+        self.separator = separator_of_pairs(bundle, getattr(model.settings, "type_vocab_size", 0))
+        saved = getattr(model.settings, SETTINGS, None)
+        known = {each.name for each in fields(QuestionAnsweringConfig)}
+        values = saved if isinstance(saved, dict) and saved.keys() <= known else {}
+        self.section = QuestionAnsweringConfig(**values)
+        self.windows = Windows(
+            bundle.tokenizer.backend_tokenizer,
+            bundle.pair_framing,
+            tokenizer.max_length,
+            self.section.doc_stride,
+        )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Length limit, device, kernels and limits of an answer, for reports."""
+        own = asdict(self.section)
+        return super().settings | {name: own[name] for name in ("max_answer_length", "null_threshold")}
+
+    def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
+        windowed = list(self.windows.of(items))
+        windows = [window for each in windowed for window in each.windows]
+        sequences = [np.array(window.ids, np.int64) for window in windows]
+        self.counts.add(TextCounts(texts=len(items), tokens=sum(map(len, sequences))))
+        bounds = torch.tensor([(each.first, each.end) for each in windows]).reshape(-1, 2)
+
+        def compute(run: Run, places: list[int]) -> Tensor:
+            logits = by_window(self.model.logits(run, self.separator), run.inputs)[: len(places)]
+            first, end = bounds[places].to(logits.device).unbind(1)
+            spans = best_spans(logits, first, end, self.section.max_answer_length)
+            return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)
+
+        found = np.empty((len(windows), 5))
+        for places, values in self._in_runs(sequences, compute, on_progress):
+            found[places] = values
+        parts = np.split(found, np.cumsum([len(each.windows) for each in windowed])[:-1])
+        return [
+            self._answer(context, each, rows)
+            for (_, context), each, rows in zip(items, windowed, parts, strict=True)
+        ]
+
+    def _answer(self, context: str, found: Windowed, rows: NDArray[np.float64]) -> Prediction:
+        """Return the answer of the best window; `rows`: of `best_spans`, and the sum of log-partitions."""
+        if not len(rows):
+            return dict(zip(SPEC.predicted, ("", None, None, None), strict=True))
+        best = best_window(rows[:, :4], self.section.null_threshold)
+        if best is None:
+            row = rows[rows[:, 0].argmin()]
+            values: tuple[Any, ...] = "", math.exp(row[0] - row[4]), None, None
+        else:
+            _, score, first, last, total = rows[best]
+            start, stop = found.characters_of(found.windows[best], (int(first), int(last)), context)
+            values = context[start:stop], math.exp(score - total), start, stop
+        return dict(zip(SPEC.predicted, values, strict=True))
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> AnswerPredictor:
+    """Load a model for question answering from a folder. Raises `ProjectError` for an unusable one."""
+    return AnswerPredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)

@@ -1,0 +1,64 @@
+"""Question answering: objective, metrics and data of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.targets import IGNORED
+from neobert.data.store.prepare import PreparedData
+from neobert.families.backbone import Backbone
+from neobert.parallel import World
+from neobert.tasks.question_answering.evaluated import EvaluationText
+from neobert.tasks.question_answering.examples import label_of
+from neobert.tasks.question_answering.metrics import AnswerMetrics
+from neobert.tasks.question_answering.objective import SpanObjective
+from neobert.tasks.question_answering.probe import span_answers
+from neobert.tasks.question_answering.section import QUESTION_ANSWERING
+from neobert.tasks.question_answering.spec import OUTPUTS
+from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.training.loop.task import Task
+
+
+def build(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    backbone: Backbone,
+    *,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Build objective, metrics and data of a question answering run."""
+    mean, text = prepared.train.statistics.mean, EvaluationText(config, prepared)
+    return task_over(
+        backbone,
+        QuestionAnsweringData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        objective=SpanObjective(backbone),
+        metrics=partial(AnswerMetrics, world.device, text, QUESTION_ANSWERING.of(config)),
+        worst_case=with_every_answer,
+        probe=span_answers,
+        num_classes=round(mean),  # the tokens of a window
+        targets_per_token=1 / mean,
+    )
+
+
+class QuestionAnsweringData(RankData):
+    """Microbatches of one rank, with their inputs and FLOPs."""
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
+        head = 6 * self.shape.hidden_size * OUTPUTS * batch.num_tokens
+        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
+
+
+def with_every_answer(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
+    """Label the token in the middle of every window, for the worst case of time and memory."""
+    middle = segment_lengths(batch) // 2
+    labels = torch.full((len(batch.groups),), IGNORED)
+    labels[: len(middle)] = label_of(middle, middle)
+    return replace(batch, labels=labels, num_targets=len(middle))

@@ -1,0 +1,111 @@
+"""Windows of a context that is longer than a row, each with the question, and answers as spans of tokens.
+
+A token's place is counted in its window. Shapes: T tokens of a context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from neobert.data.tokenize.framing import Framing
+from neobert.data.tokenize.offsets import Ids, with_offsets
+
+Span = tuple[int, int]
+
+
+class Window(NamedTuple):
+    """A question with a part of its context, framed as a pair.
+
+    Attributes:
+        ids: token ids.
+        first: place of the first token of the context.
+        start, stop: bounds of the part in the tokens of the context.
+    """
+
+    ids: list[int]
+    first: int
+    start: int
+    stop: int
+
+    @property
+    def end(self) -> int:
+        """Place after the last token of the context."""
+        return self.first + self.stop - self.start
+
+    def places_of(self, tokens: Span) -> Span | None:
+        """Return the places of the first and last of these tokens; None unless the window has both."""
+        first, last = tokens
+        if first < self.start or last >= self.stop:
+            return None
+        return self.first + first - self.start, self.first + last - self.start
+
+
+class Windowed(NamedTuple):
+    """A context in windows: none if neither it nor its question has a token.
+
+    Attributes:
+        offsets: bounds of each token of the context in its characters, int64 [T, 2].
+        length: tokens of question and context, framed.
+        is_one_sided: question or context has no token.
+    """
+
+    offsets: Ids
+    windows: tuple[Window, ...]
+    length: int
+    is_one_sided: bool
+
+    def tokens_of(self, start: int, stop: int) -> Span | None:
+        """Return the first and last token with a character of [start, stop); None without one."""
+        covering = np.flatnonzero((self.offsets[:, 0] < stop) & (self.offsets[:, 1] > start))
+        return (int(covering[0]), int(covering[-1])) if len(covering) else None
+
+    def characters_of(self, window: Window, places: Span, context: str) -> Span:
+        """Return the bounds of the text from one place of a window to another, without space around it."""
+        first, last = (window.start + place - window.first for place in places)
+        start, stop = int(self.offsets[first, 0]), int(self.offsets[last, 1])
+        text = context[start:stop]
+        return start + len(text) - len(text.lstrip()), stop - len(text) + len(text.rstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Tokenization of questions and contexts.
+
+    Attributes:
+        framing: of pairs.
+        shared: tokens that two windows share, at most half of a window.
+    """
+
+    backend: Tokenizer
+    framing: Framing
+    max_length: int
+    shared: int
+
+    def of(self, pairs: Iterable[Sequence[str]]) -> Iterator[Windowed]:
+        """Yield the windows of each pair of a question and its context."""
+        tokenized = with_offsets(self.backend, (text for pair in pairs for text in pair))
+        for (question, _), (context, offsets) in zip(tokenized, tokenized, strict=True):
+            num_tokens = len(question) + len(context)
+            found = tuple(self._windows(question.tolist(), context.tolist())) if num_tokens else ()
+            is_one_sided = bool(num_tokens) and not (len(question) and len(context))
+            yield Windowed(offsets, found, num_tokens + self.framing.size, is_one_sided)
+
+    def _windows(self, question: list[int], context: list[int]) -> Iterator[Window]:
+        """Yield windows that cover the context; a question of more than half of a row is cut."""
+        room = self.max_length - self.framing.size
+        if len(question) + len(context) > room:
+            question = question[: room // 2]
+        room -= len(question)
+        first = len(self.framing.start) + len(question) + len(self.framing.between)
+        start = 0
+        while True:
+            stop = min(start + room, len(context))
+            yield Window(self.framing.frame(question, context[start:stop]), first, start, stop)
+            if stop == len(context):
+                return
+            start = stop - min(self.shared, room // 2)
