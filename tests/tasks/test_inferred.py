@@ -13,6 +13,7 @@ import pytest
 
 from neobert.errors import ProjectError
 from neobert.tasks.classification.inferred import infer as classified
+from neobert.tasks.question_answering.inferred import infer as asked
 from neobert.tasks.token_classification.inferred import infer as tagged
 
 TEXTS = [f"a text of {number} words, more or less" for number in range(40)]
@@ -116,6 +117,31 @@ def test_columns_and_labels_of_words(values: list[Any], names: list[str]) -> Non
     assert [*map(str, tagged(Path("b.conll")).keys["token_classification.label_names"])] == sorted(
         {*map(str, values)}, key=names.index
     )
+
+
+SPANS = [{"text": ["met"], "answer_start": [4]}] * 30 + [{"text": [], "answer_start": []}] * 10
+
+
+@pytest.mark.parametrize(
+    ("columns", "keys"),
+    [
+        ({"context": TEXTS, "answers": SPANS}, {"question_answering.null_threshold": 0.0}),
+        (
+            {"passage": TEXTS, "answer_text": ["met"] * 40, "answer_start": [4] * 40},
+            {
+                "dataset.text_column": "passage",
+                "question_answering.answer_column": "answer_text",
+                "question_answering.start_column": "answer_start",
+            },
+        ),
+    ],
+)
+def test_columns_of_questions(columns: dict[str, Any], keys: dict[str, Any]) -> None:
+    table = asked(write("a.jsonl", {"question": TEXTS, "id": range(40), **columns}))
+    assert table.keys == keys
+    assert len(table.lengths) == 40
+    with pytest.raises(ProjectError, match="no column is known to hold questions: 'text'"):
+        asked(write("b.jsonl", {"text": TEXTS}))
 
 
 @pytest.mark.parametrize(

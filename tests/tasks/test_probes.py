@@ -26,12 +26,16 @@ from neobert.model import (
     NeoBERTLMHead,
 )
 from neobert.model.heads import pool
+from neobert.model.modeling_neobert import NeoBERTForQuestionAnswering
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
 from neobert.rehearsal.trials import full_of_text
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.task import with_every_label
+from neobert.tasks.question_answering import objective as spans
+from neobert.tasks.question_answering.probe import span_answers
+from neobert.tasks.question_answering.task import with_every_answer
 from neobert.tasks.stored_labels import StoredLabels
 from neobert.tasks.token_classification import task as tagger_task
 from neobert.tasks.token_classification.probe import tagger_answers
@@ -105,6 +109,42 @@ def missed_by_a_tagger(*, is_packed):
     batch = tagger_task.with_every_label(relabelled(full_batch(is_packed=is_packed)), is_training=True)
     direct = Direct(LabelledObjective(backbone_of(model)))
     return missed([*loss_answers(direct, batch, SPEC, 3), *tagger_answers(direct, batch, num_labels=3)])
+
+
+def missed_by_spans(*, is_packed):
+    model = NeoBERTForQuestionAnswering(model_config(classifier_init_range=0.5))
+    batch = with_every_answer(full_batch(is_packed=is_packed), is_training=True)
+    direct = Direct(spans.SpanObjective(backbone_of(model)))
+    return missed([*loss_answers(direct, batch, SPEC, 2), *span_answers(direct, batch)])
+
+
+def softmax_over_the_run(monkeypatch):
+    monkeypatch.setattr(
+        spans, "by_window", lambda logits, inputs: logits.expand(len(inputs["cu_seqlens"]) - 1, -1, -1)
+    )
+
+
+def label_the_window_before(monkeypatch):
+    real = spans.places_of
+    monkeypatch.setattr(spans, "places_of", lambda labels: [each.roll(1) for each in real(labels)])
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_sound_spans_know_every_answer(is_packed):
+    assert missed_by_spans(is_packed=is_packed) == set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_packed", "kinds"),
+    [
+        (softmax_over_the_run, True, {"same"}),
+        (two_merged, True, {"same"}),
+        (label_the_window_before, False, {"learned"}),
+    ],
+)
+def test_a_fault_of_spans_is_noticed(monkeypatch, fault, is_packed, kinds):
+    fault(monkeypatch)
+    assert missed_by_spans(is_packed=is_packed) >= kinds
 
 
 class Pairs(LabelledObjective):
