@@ -120,17 +120,17 @@ def _entries(request: Content) -> Iterator[Entry]:
             yield Entry("dataset.validation_split", MORE_HELD_OUT, "of the texts, for the metrics")
     reason = "dropout of attention has no fast packed kernel" if can_pack else "this architecture cannot pack"
     yield Entry(PACKING, is_packed, "" if is_packed else reason)
-    rows = rows_per_step(config.trainer)
+    of_example = spec_of(config).texts(config)
+    texts_per_step, rows = TEXTS_PER_STEP * of_example, rows_per_step(config.trainer)
     if request.table is not None and is_packed:
-        rows = round(TEXTS_PER_STEP * _mean_tokens(request, length) / length)
-        rows = max(spec_of(config).texts(config), rows)
+        rows = max(of_example, round(texts_per_step * _mean_tokens(request, length) / length))
     if request.weights is not None:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
     yield from _of_trainer(request, config, per_pass)
     if request.table is not None and is_packed:
-        yield Entry("trainer.per_device_train_batch_size", rows, f"about {TEXTS_PER_STEP} texts")
+        yield Entry("trainer.per_device_train_batch_size", rows, f"about {texts_per_step} texts")
 
 
 def _of_documents(request: Content) -> Iterator[Entry]:

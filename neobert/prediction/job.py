@@ -93,11 +93,13 @@ def _predict_share(request: Request, rank: int, size: int) -> Share:
         max_length=request.max_length,
         every_class=request.every_class,
     )
+    inputs = _inputs(request)
+    predictor.names = tuple(field.name for field in inputs.fields)
     started_s = time.perf_counter()
     place = "" if size == 1 else f" in process {rank + 1} of {size}"
     progress = Progress(f"predicting{place}", "texts")
     num_shards, done = _shards(request).fill(
-        _inputs(request).items(),
+        inputs.items(),
         request.rows_per_shard,
         predictor,
         predictor.predict,

@@ -34,12 +34,14 @@ class Predictor(ABC):
         folder: the model folder.
         counts: texts and tokens so far, and those lost to the length limit.
         every_class: whether to add the probability of each class, where a text has a class.
+        names: names of the fields that the texts of an item are of.
     """
 
     def __init__(self, model: HeadModel | InferenceModel, tokenizer: TextTokenizer, folder: Path) -> None:
         self.tokenizer, self.folder, self._outputs = tokenizer, str(folder), model
         self.counts = TextCounts()
         self.every_class = False
+        self.names: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -179,6 +179,14 @@ def _refuse_no_header(values: Mapping[str, Any], place: str) -> None:
         raise unclear(file, message, hint)
 
 
+def named_column(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
+    """Return the column with the first of `names` that the table has. Raises `ProjectError` without one."""
+    if found := [columns[name] for name in names if name in columns]:
+        return found[0]
+    message = f"no column is known to hold {content}: {listed([*map(quoted, columns)], 8)}"
+    raise unclear(text, message, f"rename the column of {content} to {names[0]}")
+
+
 def note_on_rows(lengths: Sequence[int], *, is_whole: bool) -> Iterator[str]:
     """Yield a note if not all rows were read."""
     if not is_whole:

@@ -7,6 +7,7 @@ from typing import Any
 from neobert.tasks.causal.section import CAUSAL
 from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.keys import TaskKeys
+from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.pretraining.section import PRETRAINING
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.sft.section import SFT
@@ -19,6 +20,7 @@ TASKS: dict[str, TaskKeys[Any]] = {
         CLASSIFICATION,
         TOKEN_CLASSIFICATION,
         QUESTION_ANSWERING,
+        MULTIPLE_CHOICE,
         CAUSAL,
         SFT,
     )

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from neobert.plurals import counted, listed
+from neobert.plurals import counted
 from neobert.tasks.labelled_table import (
-    Column,
     LabelledTable,
     columns_of,
+    named_column,
     note_on_rows,
     quoted,
-    unclear,
 )
 from neobert.tasks.question_answering.rows import ANSWER_COLUMNS, CONTEXTS, QUESTIONS
 
@@ -25,9 +23,9 @@ def infer(text: Path) -> LabelledTable:
     """Infer the columns of questions, contexts and answers. Raises `ProjectError` if one is unclear."""
     columns, is_whole, keys = columns_of(text)
     by_name = {each.name: each for each in columns}
-    question = _named(by_name, QUESTION_NAMES, text, "questions")
-    context = _named(by_name, CONTEXT_NAMES, text, "contexts")
-    answer = _named(by_name, ANSWER_NAMES, text, "answers")
+    question = named_column(by_name, QUESTION_NAMES, text, "questions")
+    context = named_column(by_name, CONTEXT_NAMES, text, "contexts")
+    answer = named_column(by_name, ANSWER_NAMES, text, "answers")
     start = next((by_name[name] for name in START_NAMES if name in by_name), None)
     for key, column, known in (
         ("question_answering.question_column", question, QUESTIONS),
@@ -49,12 +47,3 @@ def infer(text: Path) -> LabelledTable:
         notes.append(f"no answer: {counted(answer.num_empty, 'question')}, so that none may be predicted")
     lengths = tuple(map(sum, zip(question.lengths, context.lengths, strict=True)))
     return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
-
-
-def _named(columns: Mapping[str, Column], names: Sequence[str], text: Path, content: str) -> Column:
-    found = [columns[name] for name in names if name in columns]
-    if found:
-        return found[0]
-    seen = listed([*map(quoted, columns)], 8)
-    message = f"no column is known to hold {content}: {seen}"
-    raise unclear(text, message, f"rename the column of {content} to {names[0]}")

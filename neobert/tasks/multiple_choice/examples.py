@@ -1,0 +1,150 @@
+"""Data layer of multiple choice: a row is an example with a segment for each choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import IGNORED
+from neobert.data.examples import Examples
+from neobert.data.sources.rows import TEXT, Row
+from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.framing import shortened
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+from neobert.tasks.multiple_choice.labels import LABEL, choices_of, index_of
+from neobert.tasks.multiple_choice.rows import START, choice_fields, rows_of
+from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
+from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+
+RIGHT = Column(LABEL, "int64", is_per_token=False)
+"""Index of the right choice, at the first choice of each row; -100 at the others."""
+PLACE = Column(GROUP, "uint8", is_per_token=False)
+
+
+@dataclass(frozen=True)
+class ChoiceRows:
+    """Data layer of multiple choice: a row is a prompt with choices, of which one is right."""
+
+    config: RunConfig
+
+    def encoder(self, tokenizer: TokenizerBundle) -> ChoiceEncoder:
+        """Build the encoder. Raises DAT020 if long texts would be split: a choice is scored as a whole."""
+        fate = self.config.dataset.long_documents
+        if fate == "split":
+            raise ProjectError(
+                "DAT020",
+                "dataset.long_documents is split, but a choice is scored as a whole",
+                "set dataset.long_documents to truncate, drop or error",
+                "dataset.long_documents",
+            )
+        length, framing = segment_length(self.config), tokenizer.pair_framing
+        texts = segment_encoder(tokenizer, length, 1, fate, framing=framing)
+        return ChoiceEncoder(texts, RIGHT, choice_fields(self.config))
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
+        """Return the target rule that reads the labels from the token store."""
+        return StoredLabels(RIGHT)
+
+    def synthetic_columns(
+        self, lengths: NDArray[np.int64], generator: np.random.Generator
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return examples of as many choices as a row may have, and a random one as the right one."""
+        most = MULTIPLE_CHOICE.of(self.config).max_choices
+        place = np.arange(len(lengths)) % most
+        last = len(lengths) - len(lengths) % most
+        right = generator.integers(np.where(np.arange(len(lengths)) < last, most, len(lengths) - last))
+        return {GROUP: place.astype(PLACE.dtype), LABEL: np.where(place == 0, right, IGNORED)}
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Warn about rows without text. Labels are validated when rows are read."""
+        warn_of_empty(label, counts)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings of rows that affect the prepared data, JSON-serializable."""
+        return rows_of(self.config).identity() | {"task": "multiple_choice"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceEncoder(LabelEncoder):
+    """Encoder of rows as pairs of the prompt and each choice, with the index of the right one.
+
+    Attributes:
+        fields: names of the fields of the choices.
+    """
+
+    fields: tuple[str, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Side columns: the labels, and the place of each choice in its row."""
+        return (self.label, PLACE)
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch of rows. A row is dropped if one of its choices is."""
+        rows, counts, too_long = list(rows), Counts(), None
+        texts = [choices_of(row, self.fields) if _has_text(row) else [] for row in rows]
+        pairs = (pair for row, found in zip(rows, texts, strict=True) for pair in pairs_of(row, found))
+        ids = iter(list(each) for each in self.texts.token_ids(text for pair in pairs for text in pair))
+        segments: list[list[int]] = []
+        labels: list[int] = []
+        places: list[int] = []
+        for place, (row, found) in enumerate(zip(rows, texts, strict=True)):
+            parts = [(next(ids), next(ids)) for _ in found]
+            longest = (
+                max((len(one) + len(other) for one, other in parts), default=0) + self.texts.framing.size
+            )
+            if longest > self.max_length and self.texts.long_documents == "error":
+                too_long = too_long or (place, longest)
+            kept = self._fitted(parts, longest, counts)
+            segments += kept
+            places += range(len(kept))
+            right = index_of(row, len(found)) if kept else None
+            labels += [IGNORED if right is None or at else right for at in range(len(kept))]
+        lengths = [len(each) for each in segments]
+        tokens = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
+        values = np.array(labels, np.int64)
+        classes, sizes = np.unique(values[values != IGNORED], return_counts=True)
+        counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
+        encoded = self.encoded(tokens, lengths, values, counts, too_long)
+        return replace(encoded, columns={**encoded.columns, GROUP: np.array(places, PLACE.dtype)})
+
+    def _fitted(
+        self, parts: Sequence[tuple[list[int], list[int]]], longest: int, counts: Counts
+    ) -> list[list[int]]:
+        """Return the framed choices of a row, truncated to the maximum length; none if it is dropped."""
+        counts.documents += 1
+        if not any(one or other for one, other in parts):
+            counts.empty += 1
+            return []
+        counts.histogram[(longest - 1).bit_length()] += 1
+        room = self.max_length - self.texts.framing.size
+        if longest > self.max_length and self.texts.long_documents != "truncate":
+            counts.dropped += 1
+            counts.tokens_lost += sum(len(one) + len(other) for one, other in parts)
+            return []
+        counts.truncated += longest > self.max_length
+        counts.tokens_lost += sum(max(0, len(one) + len(other) - room) for one, other in parts)
+        fitted = (each if sum(map(len, each)) <= room else shortened(each, room) for each in parts)
+        return [self.texts.framing.frame(*each) for each in fitted]
+
+
+def pairs_of(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the prompt with each choice, which begins with the row's start, if it has one."""
+    start = f"{row[START]} " if row.get(START) else ""
+    return [(row[TEXT], start + choice) for choice in choices]
+
+
+def _has_text(row: Row) -> bool:
+    return row[LABEL] is not None
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a multiple choice run."""
+    return ChoiceRows(config)

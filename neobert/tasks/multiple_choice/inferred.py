@@ -1,0 +1,79 @@
+"""Columns of a table of choices, inferred for a run file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from neobert.plurals import listed
+from neobert.tasks.labelled_table import (
+    Column,
+    Keys,
+    LabelledTable,
+    columns_of,
+    named_column,
+    note_on_rows,
+    quoted,
+    unclear,
+)
+from neobert.tasks.multiple_choice.rows import LISTS, PROMPTS
+
+LABELS = ("label", "answerKey", "answer_key", "correct", "gold", "answer")
+STARTS = {"sent1": "sent2"}
+"""Column of the text that begins each choice, by that of the prompt."""
+NUMBERED = re.compile(r"((?:choice|ending|option|sol|alternative)s?[_ -]?)(\d+|[a-hA-H])")
+
+
+def infer(text: Path) -> LabelledTable:
+    """Infer the columns of prompts, choices and labels. Raises `ProjectError` if one is unclear."""
+    columns, is_whole, keys = columns_of(text)
+    by_name = {each.name: each for each in columns}
+    prompt = named_column(by_name, PROMPTS, text, "prompts")
+    label = named_column(by_name, LABELS, text, "labels")
+    start = by_name.get(STARTS.get(prompt.name, ""))
+    choices, of_choices = _choices(by_name, text)
+    keys |= of_choices
+    if [name for name in PROMPTS if name in by_name] != [prompt.name]:
+        keys["dataset.text_column"] = prompt.name
+    if start is not None:
+        keys["multiple_choice.start_column"] = start.name
+    if label.name != LABELS[0]:
+        keys["multiple_choice.label_column"] = label.name
+    names = listed([quoted(each.name) for each in choices], 8)
+    most = of_choices["multiple_choice.max_choices"]
+    notes = [f"prompt: column {quoted(prompt.name)}", f"choices: {names}, up to {most} per row"]
+    if start is not None:
+        notes.append(f"begin of each choice: column {quoted(start.name)}")
+    notes.append(f"label: column {quoted(label.name)}")
+    each_row = zip(prompt.lengths, *(each.lengths for each in choices), strict=True)
+    lengths = tuple(
+        first + size
+        for first, *others in each_row
+        for size in (others if len(others) > 1 else [others[0] // most] * most)
+    )
+    return LabelledTable(keys, (*notes, *note_on_rows(lengths, is_whole=is_whole)), lengths)
+
+
+def _choices(columns: Mapping[str, Column], text: Path) -> tuple[list[Column], Keys]:
+    """Return the columns of the choices, and their keys: one with a list, or several that are numbered."""
+    lists = {name: each for name, each in columns.items() if each.most_elements > 1}
+    named = [lists[name] for name in LISTS if name in lists] or (
+        list(lists.values()) if len(lists) == 1 else []
+    )
+    if named:
+        keys: Keys = {"multiple_choice.max_choices": named[0].most_elements}
+        if [name for name in LISTS if name in columns] != [named[0].name]:
+            keys["multiple_choice.choices_column"] = named[0].name
+        return named[:1], keys
+    numbered = [each for name, each in columns.items() if NUMBERED.fullmatch(name)]
+    if len(numbered) < 2:
+        message = f"no column is known to hold choices: {listed([*map(quoted, columns)], 8)}"
+        raise unclear(
+            text, message, f"rename the column of lists to {LISTS[0]}, or the others to choice_0, ..."
+        )
+    names = [each.name for each in numbered]
+    return numbered, {
+        "multiple_choice.choice_columns": names,
+        "multiple_choice.max_choices": len(names),
+    }

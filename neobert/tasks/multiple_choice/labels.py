@@ -1,0 +1,105 @@
+"""Parsing of choices, and of the label that names the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from neobert.data.sources.rows import Row, kind_text
+from neobert.errors import ProjectError
+from neobert.plurals import counted, listed
+from neobert.printable import printable
+
+CODE = "DAT020"
+LABEL, CHOICES = "label", "choices"
+SEPARATOR = "\n"
+"""Between the choices of a cell, whose line ends become spaces: a row's text is one string."""
+
+
+class Choices(str):
+    """Choices of a cell, joined by `SEPARATOR`, with the names that a label may have, such as A to D."""
+
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceList:
+    """Parser of a cell with a list of choices, or with an object of texts and their labels as in ARC."""
+
+    setting: str
+
+    def __call__(self, value: object, place: str) -> Choices:
+        """Return the choices. Raises DAT020 for anything but texts."""
+        texts, names = value, None
+        if isinstance(value, Mapping):
+            texts, names = value.get("text"), value.get("label")
+        if not isinstance(texts, list | tuple):
+            hint = f"set {self.setting} to a column of lists, or multiple_choice.choice_columns"
+            raise ProjectError(CODE, f"the choices are {kind_text(texts)}, expected a list", hint, place)
+        for text in texts:
+            if not isinstance(text, str):
+                message = f"a choice is {kind_text(text)}, not text"
+                raise ProjectError(CODE, message, f"set {self.setting} to a column of lists of texts", place)
+        found = Choices(joined(texts))
+        found.names = tuple(map(str, names)) if isinstance(names, list | tuple) else ()
+        return found
+
+
+def joined(texts: Sequence[str]) -> str:
+    """Return texts as one, without empty ones at the end."""
+    return SEPARATOR.join(text.replace(SEPARATOR, " ") for text in texts).rstrip(SEPARATOR)
+
+
+def label_cell(value: object, place: str) -> str:
+    """Return the cell of a label as text. Raises DAT020 for a cell without one."""
+    if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
+        return str(value).strip()
+    message = f"the label is {kind_text(value)}" if value not in (None, "") else "the row has no label"
+    hint = "set multiple_choice.label_column to the index of the right choice, or remove the row"
+    raise ProjectError(CODE, message, hint, place)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCheck:
+    """Check of a row: it has as many choices as it may have, and its label names one of them.
+
+    Attributes:
+        columns: fields of the choices.
+    """
+
+    columns: tuple[str, ...]
+    most: int
+
+    def __call__(self, row: Row, place: str) -> None:
+        """Raise DAT020 for an inconsistent row."""
+        if row[LABEL] is None:  # a row without text, which is left out
+            return
+        texts = choices_of(row, self.columns)
+        if not 2 <= len(texts) <= self.most:
+            message = f"the row has {counted(len(texts), 'choice')} (2 to {self.most})"
+            more = "raise multiple_choice.max_choices" if len(texts) > 2 else "add choices"
+            raise ProjectError(CODE, message, f"{more}, or remove the row", place)
+        if any(not text.strip() for text in texts):
+            message = f"choice {[not text.strip() for text in texts].index(True)} is empty"
+            raise ProjectError(CODE, message, "write the choices of a row one after the other", place)
+        if index_of(row, len(texts)) is None:
+            names = getattr(row.get(CHOICES), "names", ())
+            known = f"one of {listed(names)}" if names else f"a number from 0 to {len(texts) - 1}"
+            message = f"label {printable(row[LABEL])!r} is not {known}"
+            hint = "correct the label, or set multiple_choice.label_column to another column"
+            raise ProjectError(CODE, message, hint, place)
+
+
+def choices_of(row: Row, columns: Sequence[str]) -> list[str]:
+    """Return the choices of a row, from one field or from several; empty ones at the end are left out."""
+    cells = [row[column] for column in columns]
+    text = cells[0] if columns == (CHOICES,) else joined(cells)
+    return text.split(SEPARATOR) if text else []
+
+
+def index_of(row: Row, num_choices: int) -> int | None:
+    """Return the index of the right choice: that of its name if the choices have names; None without it."""
+    label, names = row[LABEL], getattr(row.get(CHOICES), "names", ())
+    if names:
+        return names.index(label) if label in names[:num_choices] else None
+    return int(label) if label.isdecimal() and int(label) < num_choices else None

@@ -1,0 +1,49 @@
+"""Loss of choices: cross-entropy over the choices of each row.
+
+Shapes: N segments, padding included; C choices of a row, at most.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neobert.data.batches.targets import IGNORED
+from neobert.families.backbone import Backbone
+from neobert.objectives.labelled import LabelledObjective, Predictions
+
+LOWEST = -1e30
+"""Logit of a choice that a row does not have. It is finite: the rows of padding have no choice."""
+
+
+class ChoiceObjective(LabelledObjective):
+    """Sum over rows the cross-entropy of the right choice, as in transformers' models for multiple choice."""
+
+    def __init__(self, backbone: Backbone, most_choices: int) -> None:
+        super().__init__(backbone)
+        self.most_choices = most_choices
+
+    def score(self, labels: Tensor, inputs: dict[str, Any]) -> Predictions:
+        """Return the loss, the logits by row [N, C], and the right choice of each row [N]."""
+        groups = inputs.pop("groups")
+        logits, right = by_row(self.logits(inputs)[:, 0], labels, groups, self.most_choices)
+        loss = F.cross_entropy(logits, right, ignore_index=IGNORED, reduction="sum")
+        return Predictions(loss, logits, right)
+
+
+def by_row(logits: Tensor, labels: Tensor, groups: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """Return logits [N, C] and labels [N] of rows from those of segments [N], whose rows are `groups` [N].
+
+    There are fewer rows than segments: the last ones have no choice and no label.
+    """
+    size = len(groups)
+    number = torch.arange(size, device=groups.device)
+    ascending = groups.masked_fill(groups < 0, size)
+    first, end = (torch.searchsorted(ascending, number, right=right) for right in (False, True))
+    index = first[:, None] + number.new_tensor(range(most))
+    is_other = index >= end[:, None]
+    rows = logits[index.clamp(max=size - 1)].masked_fill(is_other, LOWEST)
+    return rows, labels[first.clamp(max=size - 1)].masked_fill(first == end, IGNORED)

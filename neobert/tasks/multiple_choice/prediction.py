@@ -1,0 +1,61 @@
+"""Predictions of a model for multiple choice: the index of the best choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from neobert.encoding.runs import Run
+from neobert.encoding.tokens import TextTokenizer
+from neobert.families.hf.token_types import separator_of_pairs
+from neobert.prediction.inputs import Item
+from neobert.prediction.kinds import Prediction
+from neobert.prediction.model import HeadModel
+from neobert.prediction.predictor import Predictor, load_head
+from neobert.progress import OnProgress
+from neobert.tasks.multiple_choice.examples import pairs_of
+from neobert.tasks.multiple_choice.labels import CHOICES, choices_of
+from neobert.tasks.multiple_choice.rows import choice_names
+from neobert.tasks.multiple_choice.spec import SPEC
+
+
+class ChoicePredictor(Predictor):
+    """Predicts the index of the best choice, its probability, and the probabilities of all."""
+
+    def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
+        super().__init__(model, tokenizer, folder)
+        self.model = model
+        num_types = getattr(model.settings, "type_vocab_size", 0)
+        self.separator = separator_of_pairs(tokenizer.bundle, num_types)
+
+    def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
+        rows = [dict(zip(self.names, item, strict=True)) for item in items]
+        fields = (CHOICES,) if CHOICES in self.names else choice_names(self.names)
+        pairs = [pairs_of(row, choices_of(row, fields)) for row in rows]
+        sequences, counts = self.tokenizer.tokenize_items([pair for found in pairs for pair in found])
+        counts.texts = len(items)
+        self.counts.add(counts)
+        scores = torch.empty(len(sequences), dtype=torch.float64)
+
+        def compute(run: Run, places: list[int]) -> Tensor:
+            return self.model.logits(run, self.separator)[: len(places), 0]
+
+        for places, values in self._in_runs(sequences, compute, on_progress):
+            scores[places] = values.double()
+        return [_prediction(each) for each in scores.split([len(found) for found in pairs])]
+
+
+def _prediction(scores: Tensor) -> Prediction:
+    """Return the best of the scores of a row; a row without choices has none."""
+    shares = scores.softmax(0)
+    best = int(shares.argmax()) if len(shares) else None
+    share = None if best is None else float(shares[best])
+    return dict(zip(SPEC.predicted, (best, share, shares.tolist()), strict=True))
+
+
+def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> ChoicePredictor:
+    """Load a model for multiple choice from a folder. Raises `ProjectError` for an unusable one."""
+    return ChoicePredictor(*load_head(folder, SPEC.auto_class, device, dtype, max_length), folder)

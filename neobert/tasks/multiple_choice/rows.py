@@ -1,0 +1,43 @@
+"""Row format of multiple choice: the prompt, the beginning of the choices, the choices, and the label."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from neobert.config.schema import RunConfig
+from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, RowFormat
+from neobert.tasks.multiple_choice.labels import CHOICES, LABEL, ChoiceList, RowCheck, label_cell
+from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
+
+START, CHOICE = "start", "choice_"
+PROMPTS = ("question", "ctx", "sent1", "prompt", "premise")
+LISTS = ("choices", "endings", "options")
+LIST_SETTING, COLUMNS_SETTING = "multiple_choice.choices_column", "multiple_choice.choice_columns"
+START_SETTING, LABEL_SETTING = "multiple_choice.start_column", "multiple_choice.label_column"
+
+
+def choice_fields(config: RunConfig) -> tuple[str, ...]:
+    """Return the names of the fields of the choices."""
+    columns = MULTIPLE_CHOICE.of(config).choice_columns
+    return (CHOICES,) if columns is None else tuple(f"{CHOICE}{at}" for at in range(len(columns)))
+
+
+def choice_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return those names of fields that are of single choices."""
+    return tuple(name for name in names if name.startswith(CHOICE))
+
+
+def rows_of(config: RunConfig) -> RowFormat:
+    """Return the row format of a multiple choice run."""
+    dataset, section, names = config.dataset, MULTIPLE_CHOICE.of(config), choice_fields(config)
+    fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, PROMPTS)]
+    if section.start_column is not None:
+        fields.append(Field(START, START_SETTING, section.start_column))
+    if section.choice_columns is None:
+        fields.append(Field(CHOICES, LIST_SETTING, section.choices_column, LISTS, ChoiceList(LIST_SETTING)))
+    else:
+        columns = zip(names, section.choice_columns, strict=True)
+        fields += [Field(name, COLUMNS_SETTING, column) for name, column in columns]
+    fields.append(Field(LABEL, LABEL_SETTING, section.label_column, read=label_cell, is_text=False))
+    check = RowCheck(names, section.max_choices)
+    return RowFormat(tuple(fields), dataset.column_names, dataset.tsv_quotes, check)

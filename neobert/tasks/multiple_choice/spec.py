@@ -1,0 +1,106 @@
+"""Specification of multiple choice: head, rows and labels. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.families.hf.architecture import HeadPath
+from neobert.families.shape import ModelShape
+from neobert.tasks.multiple_choice.rows import COLUMNS_SETTING, LABEL_SETTING, LIST_SETTING, rows_of
+from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
+from neobert.tasks.spec import Card, Contradiction, Head, Labels, TaskSpec
+
+MOST_SETTING = "multiple_choice.max_choices"
+
+
+def _pooler(encoder: str) -> HeadPath:
+    """Return the head of a BERT: its pooling layer, and a linear layer for the score of a choice."""
+    return HeadPath("classifier", (f"{encoder}.pooler.dense", "=tanh", "dropout"))
+
+
+HEADS = {
+    "bert": _pooler("bert"),
+    "roberta": _pooler("roberta"),
+    "xlm-roberta": _pooler("roberta"),
+    "camembert": _pooler("roberta"),
+    "mpnet": _pooler("mpnet"),
+    "distilbert": HeadPath("classifier", ("pre_classifier", "=relu", "dropout")),
+    "electra": HeadPath("classifier", ("sequence_summary.summary", "sequence_summary.activation", "dropout")),
+    "modernbert": HeadPath("classifier", ("head", "dropout")),
+    "deberta-v2": HeadPath("classifier", ("pooler.dense", "=pooler_hidden_act", "dropout")),
+}
+USAGE = """
+Each choice is scored together with the prompt, as a pair of texts:
+
+```python
+import torch
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("PATH_OR_NAME")
+model = AutoModelForMultipleChoice.from_pretrained("PATH_OR_NAME"{trust}).eval()
+prompt, choices = "the prompt", ["one choice", "another"]
+rows = tokenizer([prompt] * len(choices), choices, padding=True, return_tensors="pt")
+with torch.no_grad():
+    logits = model(**{{name: each[None] for name, each in rows.items()}}).logits
+print(choices[int(logits.argmax())])
+```
+"""
+
+
+def choice_head(_config: RunConfig, shape: ModelShape) -> Head:
+    """Return the size of the head: a dense layer and one output, applied once per choice."""
+    hidden = shape.hidden_size
+    return Head(
+        parameters=hidden * (hidden + 1) + hidden + 1,
+        weights=hidden * (hidden + 1),
+        width=1,
+        scored_share=1.0,
+        is_per_document=True,
+    )
+
+
+def labels_of(config: RunConfig) -> Labels:
+    """Describe the labels of the data: indices of choices."""
+    numbers = range(MULTIPLE_CHOICE.of(config).max_choices)
+    return Labels("row", LABEL_SETTING, MOST_SETTING, tuple(map(str, numbers)))
+
+
+def model_settings(config: RunConfig) -> dict[str, Any]:
+    """Return the settings of the head."""
+    section = MULTIPLE_CHOICE.of(config)
+    return {"pooling": section.pooling, "classifier_dropout": section.dropout}
+
+
+def contradictions(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield choices that are named twice, and columns of choices that are too few or too many."""
+    section = MULTIPLE_CHOICE.of(config)
+    columns, most = section.choice_columns, section.max_choices
+    if columns is None:
+        return
+    if section.choices_column is not None:
+        problem = "choice_columns and choices_column are both set"
+        yield Contradiction(COLUMNS_SETTING, problem, f"remove {COLUMNS_SETTING} or {LIST_SETTING}")
+    elif len(columns) != most:
+        problem = f"choice_columns has {len(columns)} columns, but max_choices is {most}"
+        yield Contradiction(COLUMNS_SETTING, problem, f"set {MOST_SETTING} to {max(2, len(columns))}")
+
+
+SPEC = TaskSpec(
+    keys=MULTIPLE_CHOICE,
+    summary="the best of several choices for a prompt",
+    auto_class="AutoModelForMultipleChoice",
+    predicts="labels",
+    head=choice_head,
+    model_settings=model_settings,
+    rows=rows_of,
+    labels=labels_of,
+    labels_texts=True,
+    texts=lambda config: MULTIPLE_CHOICE.of(config).max_choices,
+    frames_pairs=lambda _config: True,
+    contradictions=contradictions,
+    heads=HEADS,
+    predicted=("prediction", "probability", "probabilities"),
+    card=Card("multiple-choice", " for multiple choice", "accuracy", USAGE),
+)

@@ -1,0 +1,69 @@
+"""Multiple choice: objective, metrics and data of a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.microbatch import Microbatch
+from neobert.data.batches.targets import IGNORED
+from neobert.data.store.prepare import PreparedData
+from neobert.data.store.token_store import TokenStore
+from neobert.families.backbone import Backbone
+from neobert.parallel import World
+from neobert.tasks.multiple_choice.metrics import ChoiceMetrics
+from neobert.tasks.multiple_choice.objective import ChoiceObjective
+from neobert.tasks.multiple_choice.probe import choice_answers
+from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
+from neobert.tasks.rank_data import RankData, segment_lengths, task_over
+from neobert.training.loop.task import Task
+
+
+def build(
+    config: RunConfig,
+    prepared: PreparedData,
+    world: World,
+    backbone: Backbone,
+    *,
+    on_sign: Callable[[], None] = lambda: None,
+) -> Task:
+    """Build objective, metrics and data of a multiple choice run."""
+    train = prepared.train
+    assert isinstance(train, TokenStore)
+    return task_over(
+        backbone,
+        MultipleChoiceData(config, prepared, world, backbone.model.config.vocab_size, on_sign),
+        objective=ChoiceObjective(backbone, MULTIPLE_CHOICE.of(config).max_choices),
+        metrics=partial(ChoiceMetrics, world.device),
+        worst_case=with_every_label,
+        probe=choice_answers,
+        num_classes=round(train.num_segments / len(train)),  # the choices of a row
+        targets_per_token=1 / train.statistics.mean,
+    )
+
+
+class MultipleChoiceData(RankData):
+    """Microbatches of one rank, with their inputs and FLOPs."""
+
+    def inputs(self, batch: Microbatch, device: torch.device) -> dict[str, Any]:
+        """Return the arguments of the objective, with the row of each choice."""
+        return super().inputs(batch, device) | {"groups": batch.groups.to(device, non_blocking=True)}
+
+    def flops(self, batch: Microbatch) -> int:
+        """Count the FLOPs of a microbatch, forward and backward, without padding."""
+        width = self.shape.hidden_size
+        head = 6 * width * (width + 1) * batch.num_segments
+        return self.shape.block_flops(segment_lengths(batch).tolist()) + head
+
+
+def with_every_label(batch: Microbatch, *, is_training: bool) -> Microbatch:  # noqa: ARG001
+    """Label the first choice of every row as the right one, for the worst case of time and memory."""
+    before = torch.cat([batch.groups.new_tensor([-1]), batch.groups[:-1]])
+    is_first = (batch.groups >= 0) & (batch.groups != before)
+    labels = torch.where(is_first, 0, IGNORED)
+    return replace(batch, labels=labels, num_targets=int(is_first.sum()))
