@@ -158,8 +158,9 @@ def model_card(model: PreTrainedModel) -> str:
     """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
     card = _card_of_task(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
-        usage = card.usage.format(trust="") if card else LOADED_WITH_TRANSFORMERS
-        return _transformers_card(model, "transformers", usage.format(name=_class_name(model)))
+        loaded = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
+        usage = card.usage.format(trust="") if card else loaded
+        return _transformers_card(model, "transformers", usage)
     of_head = _of_task(card) if card else _CARDS.get(_class_name(model), _masked_lm)(model)
     return _filled(model, {"library": "transformers", **of_head})
 

@@ -17,6 +17,9 @@ from neobert.model.heads import pool
 LIMIT = 1e-5
 """Largest accepted difference in fp32, relative to the largest absolute value (at least 1)."""
 
+OF_SPANS, OF_CHOICES = "ForQuestionAnswering", "ForMultipleChoice"
+"""Ends of the names of models with other inputs, or with other outputs, than logits of texts or tokens."""
+
 TEXTS = (
     "An encoder reads the whole text.",
     "Short.",
@@ -32,7 +35,7 @@ class Reference:
 
     Attributes:
         outputs: input_ids and attention_mask [B, S], last_hidden_state [B, S, D] (zero where padded), and
-            pooled [B, D] and logits ([B, S, V] or [B, labels]) if the model has them.
+            pooled [B, D] and logits ([B, S, outputs] or [B, outputs]) if the model has them.
     """
 
     texts: list[str]
@@ -56,8 +59,17 @@ def make_reference(source: Source) -> Reference:
 
 
 def logits_of(model: torch.nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return the logits; per-token logits are zero at padding, which other libraries may omit."""
-    logits: torch.Tensor = model(input_ids=ids, attention_mask=mask, return_dict=True).logits
+    """Return the logits; per-token logits are zero at padding, which other libraries may omit.
+
+    Those of a span's first and last token are stacked. A model that compares choices gets one per row.
+    """
+    rows = (ids[:, None], mask[:, None]) if type(model).__name__.endswith(OF_CHOICES) else (ids, mask)
+    outputs = model(input_ids=rows[0], attention_mask=rows[1], return_dict=True)
+    logits: torch.Tensor = (
+        torch.stack([outputs.start_logits, outputs.end_logits], -1)
+        if "start_logits" in outputs
+        else outputs.logits
+    )
     return logits * mask[..., None] if logits.dim() == 3 else logits
 
 

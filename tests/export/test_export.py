@@ -18,13 +18,15 @@ from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 from neobert.errors import ProjectError
 from neobert.export import read_weights, verify, write_hf_folder
 from neobert.export import run as export_run
-from neobert.export.formats import fork, gguf
+from neobert.export.formats import fork, gguf, onnx
 from neobert.export.formats import hf as hf_format
+from neobert.export.readers import transformers_folder
 from neobert.export.reference import LIMIT, differences, make_reference
 from neobert.export.run import export, refuse_unsuitable, writer_of
 from neobert.export.source import SPECIAL_TOKENS, load_mean, open_source
 from neobert.export_formats import CONVERSION, FORMATS
 from neobert.model import NeoBERTForSequenceClassification, NeoBERTForTokenClassification
+from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
 from neobert.runfiles.checkpoint.manifest import seal
 from neobert.runfiles.checkpoint.model_files import weights_digest
 from neobert.runfiles.evaluation_report import Figure, summary
@@ -192,6 +194,18 @@ def test_a_classifier_is_exported_whole(make_model, save):
     assert report["output"] == "logits"
     assert report["max_difference"].keys() >= {"logits", "logits, one text at a time"}
     assert run_example(folder)["logits"].shape[-1] == 3
+
+
+@pytest.mark.parametrize("head", [NeoBERTForQuestionAnswering, NeoBERTForMultipleChoice])
+def test_heads_of_spans_and_choices_are_exported_for_transformers(make_model, save, head, tmp_path):
+    model = head(make_model(num_hidden_layers=1, pooling="avg").config).eval()
+    source = open_source([save(model)], None)
+    hf_format.write(source, tmp_path / "hf")
+    reference = make_reference(source)
+    found = transformers_folder.read(str(tmp_path / "hf"), reference.texts)
+    assert max(differences(hf_format.WRITER.expected(source, reference), found).values()) < LIMIT
+    assert found["logits"].shape[-1] == (2 if head is NeoBERTForQuestionAnswering else 1)
+    assert f"which a {head.__name__} has not: pass --to hf" in onnx.refusal(source)
 
 
 @pytest.mark.parametrize(

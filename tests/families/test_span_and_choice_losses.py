@@ -1,24 +1,25 @@
-"""Losses of questions with answers, over packed and padded rows: those of transformers' own models."""
+"""Losses of answers and of choices, over packed and padded rows: those of transformers' own models."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from transformers import AutoModelForQuestionAnswering
+from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering
 
 from neobert.export.folder import write_hf_folder
 from neobert.families.hf.attention import attending
 from neobert.families.hf.heads import heads_of
 from neobert.families.neobert.build import backbone_of
 from neobert.model import NeoBERTConfig
-from neobert.model.modeling_neobert import NeoBERTForQuestionAnswering
+from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
+from neobert.tasks.multiple_choice.objective import ChoiceObjective
 from neobert.tasks.question_answering import objective as spans
 from neobert.tasks.question_answering.examples import label_of
 from neobert.tasks.question_answering.objective import SpanObjective
 from tests.families.layouts import PACKED, SMALL
 from tests.families.test_hf_packed import build, packed
 
-SPANS = "AutoModelForQuestionAnswering"
+SPANS, CHOICES = "AutoModelForQuestionAnswering", "AutoModelForMultipleChoice"
 LENGTHS = (1, 30, 18, 2, 77, 9)
 NEOBERT = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48,
@@ -27,12 +28,12 @@ NEOBERT = {
 FAMILIES = [name for name in SMALL if SPANS in heads_of(name)]
 
 
-def with_wide_head(model):
+def with_wide_head(model, std=0.5):
     """Draw the head so that logits differ; a head of small weights has the loss of equal ones."""
     torch.manual_seed(0)
     for name, each in model.named_parameters():
         if not name.startswith(model.base_model_prefix) and each.dim() > 1:
-            torch.nn.init.normal_(each, std=0.5)
+            torch.nn.init.normal_(each, std=std)
     return model.eval()
 
 
@@ -117,3 +118,55 @@ def test_padding_has_no_loss_and_no_gradient(tmp_path, is_packed):
     loss.backward()
     assert loss == 0
     assert all(not each.grad.any() for each in backbone.model.parameters() if each.grad is not None)
+
+
+CHOICES_OF_ROWS = (2, 3, 1)
+"""Choices of each row of `LENGTHS`."""
+
+
+def choice_losses(objective, own, *, is_packed, groups=None):
+    """Our loss of all rows, and the sum of the losses of another model, row by row."""
+    inputs = rows(LENGTHS, is_packed=is_packed)
+    size = len(LENGTHS) + is_packed
+    of_row = [row for row, number in enumerate(CHOICES_OF_ROWS) for _ in range(number)]
+    groups = torch.tensor([*of_row, *[-1] * is_packed]) if groups is None else groups
+    labels = torch.full((size,), -100)
+    firsts = [of_row.index(row) for row in range(len(CHOICES_OF_ROWS))]
+    labels[firsts] = torch.tensor(CHOICES_OF_ROWS) - 1
+    ours = objective(len(firsts), labels, groups=groups, **inputs)
+    documents, theirs = packed(LENGTHS)["input_ids"].split(LENGTHS), 0.0
+    for first, number in zip(firsts, CHOICES_OF_ROWS, strict=True):
+        choices = documents[first : first + number]
+        # Choice by choice, without padding: a model that pools by the mean needs no mask then.
+        logits = [
+            own(ids[None, None], attention_mask=torch.ones_like(ids[None, None])).logits for ids in choices
+        ]
+        target = torch.tensor([number - 1])
+        theirs += float(torch.nn.functional.cross_entropy(torch.cat(logits, 1).double(), target))
+    return ours.item(), theirs
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("architecture", [name for name in SMALL if CHOICES in heads_of(name)])
+def test_the_loss_of_choices_is_that_of_transformers(architecture, tmp_path):
+    backbone = build(architecture, tmp_path, CHOICES, {"pooling": "cls", "classifier_dropout": 0.1})
+    with_wide_head(backbone.model, 0.1)
+    objective, own = ChoiceObjective(backbone, 3), eager(backbone.model)
+    for is_packed in {architecture in PACKED, False}:
+        ours, theirs = choice_losses(objective, own, is_packed=is_packed)
+        assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@torch.no_grad()
+def test_the_loss_of_choices_is_that_of_an_exported_neobert(tmp_path):
+    model = NeoBERTForMultipleChoice(NeoBERTConfig(**NEOBERT)).eval()
+    write_hf_folder(model, {}, tmp_path)
+    own = AutoModelForMultipleChoice.from_pretrained(tmp_path).eval()
+    objective = ChoiceObjective(backbone_of(model), 3)
+    for is_packed in (True, False):
+        ours, theirs = choice_losses(objective, own, is_packed=is_packed)
+        assert ours == pytest.approx(theirs, rel=1e-6)
+    mixed_up = torch.tensor([0, 0, 0, 1, 1, 2])
+    assert choice_losses(objective, own, is_packed=False, groups=mixed_up)[0] != pytest.approx(
+        theirs, rel=0.01
+    )

@@ -1,4 +1,4 @@
-"""Answers that `predict` adds, against transformers' models: release 5 has no pipeline for them."""
+"""Answers and choices that `predict` adds, against transformers' models: it has no pipeline for them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from itertools import groupby
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+from transformers import AutoModelForMultipleChoice, AutoModelForQuestionAnswering, AutoTokenizer
 
 from neobert.errors import ProjectError
 from neobert.model import NeoBERTConfig
-from neobert.model.modeling_neobert import NeoBERTForQuestionAnswering
+from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
 from tests.prediction.test_predict import (
     NEOBERT,
     SIZES,
@@ -113,3 +113,32 @@ def test_a_row_without_text_has_no_answer_and_columns_are_not_replaced(saved, tm
     assert row["answer"] in "the model"
     with pytest.raises(ProjectError, match="the input has a column 'answer', which the output adds"):
         predict(folder, [{"question": "a", "context": "b", "answer": "b"}], tmp_path, "other.jsonl")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["NeoBERT", "Bert", "Roberta"])
+def test_choices_are_those_of_the_model_of_transformers(family, saved, tmp_path):
+    _, config = FAMILIES[family]
+    sizes = SIZES | {"max_position_embeddings": 33 if family == "Roberta" else 32, "initializer_range": 0.3}
+    made = (
+        NeoBERTForMultipleChoice(config(classifier_init_range=1.0))
+        if family == "NeoBERT"
+        else getattr(transformers, f"{family}ForMultipleChoice")(config(**sizes, type_vocab_size=2))
+    )
+    folder = saved(made)
+    folder = with_types(folder) if family == "Bert" else folder
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForMultipleChoice.from_pretrained(folder, trust_remote_code=True).eval()
+    draw, texts = random.Random(3), iter(sentences(60, longest=20))
+    rows = [
+        {"question": next(texts), "choices": [next(texts) for _ in range(draw.randint(2, 4))]}
+        for _ in range(9)
+    ]
+    for row, found in zip(rows, predict(folder, rows, tmp_path), strict=True):
+        pairs = [[row["question"]] * len(row["choices"]), row["choices"]]
+        inputs = tokenizer(*pairs, padding=True, truncation=True, max_length=32, return_tensors="pt")
+        logits = model(**{name: each[None] for name, each in inputs.items()}).logits[0]
+        shares = logits.double().softmax(0)
+        assert found["prediction"] == int(shares.argmax())
+        assert found["probability"] == pytest.approx(float(shares.max()), rel=1e-5)
+        assert found["probabilities"] == pytest.approx(shares.tolist(), rel=1e-5, abs=1e-6)

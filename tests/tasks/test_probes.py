@@ -26,13 +26,16 @@ from neobert.model import (
     NeoBERTLMHead,
 )
 from neobert.model.heads import pool
-from neobert.model.modeling_neobert import NeoBERTForQuestionAnswering
+from neobert.model.modeling_neobert import NeoBERTForMultipleChoice, NeoBERTForQuestionAnswering
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.probes.loss import loss_answers
 from neobert.rehearsal.trials import full_of_text
 from neobert.tasks.classification.probe import classifier_answers
 from neobert.tasks.classification.task import with_every_label
+from neobert.tasks.multiple_choice import objective as choices
+from neobert.tasks.multiple_choice.probe import choice_answers
+from neobert.tasks.multiple_choice.task import with_every_label as every_choice
 from neobert.tasks.question_answering import objective as spans
 from neobert.tasks.question_answering.probe import span_answers
 from neobert.tasks.question_answering.task import with_every_answer
@@ -145,6 +148,45 @@ def test_sound_spans_know_every_answer(is_packed):
 def test_a_fault_of_spans_is_noticed(monkeypatch, fault, is_packed, kinds):
     fault(monkeypatch)
     assert missed_by_spans(is_packed=is_packed) >= kinds
+
+
+def missed_by_choices(*, is_packed):
+    model = NeoBERTForMultipleChoice(model_config(classifier_init_range=0.5))
+    batch = every_choice(full_batch(is_packed=is_packed, num_texts=3), is_training=True)
+    direct = Direct(choices.ChoiceObjective(backbone_of(model), 4), (*INPUTS, "groups"))
+    return missed([*loss_answers(direct, batch, SPEC, 1), *choice_answers(direct, batch)])
+
+
+def mix_up_the_rows(monkeypatch):
+    real = choices.by_row
+    monkeypatch.setattr(
+        choices,
+        "by_row",
+        lambda logits, labels, groups, most: real(logits.roll(1), labels, groups, most),
+    )
+
+
+def compare_all_choices(monkeypatch):
+    monkeypatch.setattr(
+        choices, "by_row", lambda logits, labels, _groups, _most: (logits.expand(len(labels), -1), labels)
+    )
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_sound_choices_know_every_answer(is_packed):
+    assert missed_by_choices(is_packed=is_packed) == set()
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_packed", "kinds"),
+    [
+        (mix_up_the_rows, True, {"same"}),
+        (compare_all_choices, False, {"same"}),
+    ],
+)
+def test_a_fault_of_choices_is_noticed(monkeypatch, fault, is_packed, kinds):
+    fault(monkeypatch)
+    assert missed_by_choices(is_packed=is_packed) >= kinds
 
 
 class Pairs(LabelledObjective):

@@ -22,7 +22,7 @@ from neobert.export.folder import portable_config
 from neobert.export.formats.sentence_transformers import write_json, write_pooling
 from neobert.export.formats.writer import ROWS, Writer
 from neobert.export.modeling_code import CONFIGURATION, modeling_code
-from neobert.export.reference import Arrays, Reference
+from neobert.export.reference import OF_CHOICES, OF_SPANS, Arrays, Reference
 from neobert.export.source import Source
 from neobert.model.configuration_neobert import AUTO_MAP
 
@@ -42,6 +42,14 @@ class Graph(nn.Module):
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, return_dict=True)
         found: Tensor = getattr(outputs, self.output)
         return found
+
+
+def refusal(source: Source) -> str:
+    """Return the reason for which a model has no graph: it has other inputs or outputs; empty if it has."""
+    name = type(source.model).__name__
+    if name.endswith((OF_SPANS, OF_CHOICES)):
+        return f"the graph has rows of texts and one output, which a {name} has not: pass --to hf"
+    return ""
 
 
 def output_of(source: Source) -> str:
@@ -118,4 +126,4 @@ def expected(source: Source, reference: Reference) -> Arrays:
     return rows | {f"{name}, one text at a time": reference.outputs[name]}
 
 
-WRITER = Writer(write, "onnx_folder", expected)
+WRITER = Writer(write, "onnx_folder", expected, refusal)

@@ -24,7 +24,11 @@ def read(folder: str, texts: list[str]) -> dict[str, np.ndarray]:
         outputs = {"input_ids": ids, "attention_mask": mask, "last_hidden_state": hidden * mask[..., None]}
         if head is not None:
             model = head.from_pretrained(folder).float().eval()
-            logits = model(input_ids=ids, attention_mask=mask).logits
+            # A model that compares choices gets one per row.
+            rows = (ids[:, None], mask[:, None]) if head.__name__.endswith("MultipleChoice") else (ids, mask)
+            found = model(input_ids=rows[0], attention_mask=rows[1])
+            spans = [found[name] for name in ("start_logits", "end_logits") if name in found]
+            logits = torch.stack(spans, -1) if spans else found.logits
             outputs["logits"] = logits * mask[..., None] if logits.dim() == 3 else logits
     return {name: tensor.numpy() for name, tensor in outputs.items()}
 
