@@ -44,6 +44,13 @@ NAME = "default"
 BASE, FACTOR_A, FACTOR_B = ".base_layer.", f".lora_A.{NAME}.weight", f".lora_B.{NAME}.weight"
 PREFIX = "base_model.model."
 """Prefix of weight names in peft's files."""
+PEFT_TASKS = {
+    "AutoModelForSequenceClassification": "SEQ_CLS",
+    "AutoModelForTokenClassification": "TOKEN_CLS",
+    "AutoModelForQuestionAnswering": "QUESTION_ANS",
+    "AutoModelForCausalLM": "CAUSAL_LM",
+}
+"""Names of peft's tasks by auto class: it has none for the others."""
 
 
 def add_adapter(backbone: Backbone, config: RunConfig) -> None:
@@ -80,7 +87,7 @@ def lora_config(model: PreTrainedModel, config: RunConfig, **more: Any) -> Any:
 
     adapter, shape = config.adapter, shape_of(config, model.config.vocab_size)
     return LoraConfig(
-        task_type=spec_of(config).peft_task,
+        task_type=PEFT_TASKS.get(spec_of(config).auto_class),
         base_model_name_or_path=config.model.pretrained_checkpoint,
         r=adapter.r,
         lora_alpha=adapter.alpha,

@@ -148,7 +148,6 @@ class TaskSpec:
         reports: returns whether a run with this config reports a metric.
         heads: heads of transformers architectures, by their names, where `auto_class` is new to them.
         predicted: columns that a prediction adds to its row, besides those of each class.
-        peft_task: name of peft's task for adapters; None: peft has none.
         card: of a NeoBERT with the head; None: `neobert.export.card` has it.
     """
 
@@ -169,7 +168,6 @@ class TaskSpec:
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True
     heads: Mapping[str, HeadPath] = field(default_factory=dict)
     predicted: tuple[str, ...] = ("prediction", "probability")
-    peft_task: str | None = None
     card: Card | None = None
 
     @property

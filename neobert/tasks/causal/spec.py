@@ -14,5 +14,4 @@ SPEC = TaskSpec(
     roles=("eos_token",),
     head=next_token_head,
     rows=lambda config: text_rows(config.dataset),
-    peft_task="CAUSAL_LM",
 )

@@ -106,7 +106,6 @@ SPEC = TaskSpec(
     labels=labels_of,
     labels_texts=True,
     frames_pairs=lambda config: CLASSIFICATION.of(config).pair_column is not None,
-    peft_task="SEQ_CLS",
     contradictions=contradictions,
     reports=reports,
 )

@@ -83,6 +83,5 @@ SPEC = TaskSpec(
     reports=reports,
     heads=HEADS,
     predicted=("answer", "score", "start", "end"),
-    peft_task="QUESTION_ANS",
     card=Card("question-answering", " for answers to questions", "exact_match, f1", USAGE),
 )

@@ -86,7 +86,6 @@ SPEC = TaskSpec(
     model_settings=model_settings,
     rows=rows_of,
     labels=labels_of,
-    peft_task="TOKEN_CLS",
     contradictions=contradictions,
     reports=reports,
 )
