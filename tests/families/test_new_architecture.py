@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import get_args
 
@@ -9,10 +10,11 @@ import pytest
 
 from neobert.config import ConfigError, from_dict
 from neobert.config.schema.model import Architecture, HfModelConfig
+from neobert.errors import ProjectError
 from neobert.families.hf import spec
 from neobert.families.hf.architecture import TEXTS
 from neobert.families.hf.architectures import bert
-from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
 
 CONFIG = from_dict(
     {
@@ -61,3 +63,37 @@ def test_another_architecture_is_not_taken_for_a_misspelling(written, hint):
     with pytest.raises(ConfigError, match="expects one of bert, modernbert, roberta, ") as caught:
         from_dict({"model": {"type": "hf", "architecture": written}})
     assert [issue.hint for issue in caught.value.issues] == [hint]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_leaks_in_packed_rows_is_refused_with_the_reason(name, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": name}), encoding="utf-8")
+    with pytest.raises(ProjectError) as caught:
+        spec.settings_of(HfModelConfig(config=str(tmp_path)))
+    assert caught.value.code == "MOD006"
+    assert caught.value.message == f"architecture {name} is not supported: {REFUSED[name]}"
+    assert caught.value.hint == "set model.config to a model of another type"
+
+
+@pytest.mark.parametrize(
+    ("values", "length", "limit"),
+    [
+        ({"model_type": "phi3", "rope_scaling": {"type": "longrope"}}, 4096, None),
+        ({"model_type": "phi3", "rope_scaling": {"type": "longrope"}}, 4097, 4096),
+        ({"model_type": "llama", "rope_parameters": {"rope_type": "dynamic", "factor": 2}}, 4097, 4096),
+        ({"model_type": "llama", "rope_parameters": {"rope_type": "linear", "factor": 2}}, 4097, None),
+        (
+            {"model_type": "gemma3_text", "rope_parameters": {"full_attention": {"rope_type": "dynamic"}}},
+            4097,
+            4096,
+        ),
+    ],
+)
+def test_positions_that_depend_on_the_longest_document_are_refused(values, length, limit, tmp_path):
+    values |= {"max_position_embeddings": 131_072, "original_max_position_embeddings": 4096}
+    (tmp_path / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    run = {"task": "causal", "model": {"type": "hf", "config": str(tmp_path)}}
+    run |= {"dataset": {"max_seq_length": length}}
+    found = [(each.key, each.hint) for each in spec.unsupported(from_dict(run))]
+    key = "dataset.max_seq_length"
+    assert found == ([] if limit is None else [(key, f"set {key} to {limit}")])

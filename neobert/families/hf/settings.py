@@ -89,14 +89,14 @@ class Settings(NamedTuple):
             CODE, f"{name} is {shown}, expected {expected}", f"correct {name} in {self.place}", self.place
         )
 
-    def unsupported(self, architecture: str, supported: Sequence[str]) -> ProjectError:
-        """Build the error for a model of another architecture."""
+    def unsupported(self, architecture: str, reason: str, supported: Sequence[str]) -> ProjectError:
+        """Build the error for a model of another architecture; `reason`: empty if it is not known."""
         named = (
             f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
         )
-        others = f"model.type hf trains models of type {', '.join(supported)}"
+        why = reason or f"model.type hf trains models of type {', '.join(supported)}"
         return ProjectError(
-            CODE, f"architecture {named}: {others}", f"set {self.key} to a model of one of them", self.key
+            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of another type", self.key
         )
 
     def _given(self, name: str, default: Any) -> Any:

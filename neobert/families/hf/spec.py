@@ -10,8 +10,9 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.family import Family, Unsupported
 from neobert.families.hf.architecture import Architecture
-from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.architectures.table import ARCHITECTURES, REFUSED
 from neobert.families.hf.heads import heads_of
+from neobert.families.hf.rotation import unsupported_rotation
 from neobert.families.hf.settings import POSITIONS, Settings, read_settings
 from neobert.families.shape import ModelShape
 from neobert.tasks.specs import SPECS, spec_of
@@ -34,7 +35,7 @@ def settings_of(section: HfModelConfig) -> tuple[Settings, Architecture]:
     given = read_settings(section)
     name = given.text("model_type", "")
     if name not in ARCHITECTURES:
-        raise given.unsupported(name, tuple(ARCHITECTURES))
+        raise given.unsupported(name, REFUSED.get(name, ""), tuple(ARCHITECTURES))
     architecture, values = ARCHITECTURES[name], dict(given.values)
     for key, value in given.of_section.items():
         values[architecture.named(key)] = value
@@ -108,6 +109,8 @@ def unsupported(config: RunConfig) -> Iterator[Unsupported]:
         problem = f"attention {section.attention} is for padded rows"
         yield Unsupported("model.attention", problem, "set model.attention to sdpa")
     yield from _unsupported_head(config, name)
+    longest = config.datacollator.max_length or config.dataset.max_seq_length
+    yield from unsupported_rotation(settings, longest)
     kv_heads = section.num_key_value_heads
     if kv_heads not in (None, architecture.shape(settings, 1, 1).attention.kv_heads):
         problem = f"a {name} has as many heads of keys and values as of queries"

@@ -37,6 +37,18 @@ PLACES = {
     "opt": "opt.OPT",
 }
 """Module beside this one, and name, of each architecture."""
+BOUNDS = "its {} over the bounds of documents in a row"
+REFUSED = {
+    "bloom": "its attention has biases by distance, and does not go through transformers' AttentionInterface",
+    "gptj": "its attention does not go through transformers' AttentionInterface",
+    "gpt_oss": "its attention has sinks, which packed attention does not compute",
+    "lfm2": BOUNDS.format("convolutions read"),
+    "mamba": BOUNDS.format("state runs on"),
+    "mamba2": BOUNDS.format("state runs on"),
+    "qwen3_next": BOUNDS.format("linear attention runs on"),
+    "stablelm": "its blocks do not pass the bounds of documents on to attention",
+}
+"""Causal models that cannot be packed, with the reason."""
 
 
 class Table(Mapping[str, Architecture]):
