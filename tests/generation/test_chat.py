@@ -24,6 +24,7 @@ from launcher.commands.chat_server import ServerReplies
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
 from neobert.generation.request import Ending, Sampling
+from neobert.runfiles.checkpoint.manifest import seal
 
 CHAT = [sys.executable, "-m", "launcher", "chat"]
 GREEDY = ("--temperature", "0", "--max-tokens", "6")
@@ -117,6 +118,15 @@ def test_folders_that_cannot_chat_are_refused_in_one_sentence(chatty: Path, tmp_
     done = subprocess.run([*CHAT, str(masked)], input="hi\n", capture_output=True, text=True)
     assert done.returncode == 2
     assert "config.json names BertForMaskedLM" in done.stderr
+
+
+def test_the_template_of_a_sealed_checkpoint_is_verified(chatty: Path, tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(chatty, tmp_path / "checkpoint")
+    seal(checkpoint, 1, "digest", "2026-01-01T00:00:00+00:00")
+    assert chat_folder(checkpoint) == checkpoint
+    (checkpoint / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    with pytest.raises(ProjectError, match="has 14 bytes, not 145"):
+        chat_folder(checkpoint)
 
 
 class Stub(BaseHTTPRequestHandler):

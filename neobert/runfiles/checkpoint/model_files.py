@@ -13,7 +13,7 @@ from neobert.runfiles.checkpoint.manifest import FILE_NAME, file_sha256, read_co
 from neobert.runfiles.checkpoint.refusal import broken, refuse_strays
 from neobert.runfiles.run_dir import CONFIG
 
-SUFFIXES = (".safetensors", ".json", ".txt", ".model")
+SUFFIXES = (".safetensors", ".json", ".txt", ".model", ".jinja")
 """Endings of weights, their index, config and tokenizer files; code and the model card are not read."""
 WEIGHT_FILES = "*.safetensors"
 INDEX_SUFFIX = ".safetensors.index.json"
@@ -27,8 +27,8 @@ TOKENIZER_FILES = (
     "vocab.json",
     "merges.txt",
 )
-SETTINGS = (CONFIG, "modules.json", "sentence_bert_config.json")
-"""Settings of the model and, from sentence-transformers, of pooling and length."""
+SETTINGS = (CONFIG, "generation_config.json", "modules.json", "sentence_bert_config.json")
+"""Settings of the model, of generated text and, from sentence-transformers, of pooling and length."""
 UNREADABLE_HINT = "give this user read permission, or use another checkpoint by its path"
 
 _sums: dict[tuple[object, ...], str] = {}
