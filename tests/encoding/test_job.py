@@ -299,6 +299,16 @@ def test_what_holds_no_texts_is_refused_before_the_model_is_loaded(
         run(replace(request_of, texts=str(tmp_path / name)))
 
 
+def test_a_missing_pooling_is_refused_before_the_model_is_loaded(request_of, tmp_path, monkeypatch):
+    folder = tmp_path / "undeclared"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    monkeypatch.setattr(job, "_shares", lambda _: pytest.fail("the model is loaded"))
+    monkeypatch.setattr(job, "open_texts", lambda *_: pytest.fail("the texts are read"))
+    with pytest.raises(ProjectError, match="declares no pooling"):
+        run(replace(request_of, folder=str(folder), pooling=None))
+
+
 def test_a_pipe_is_refused_for_what_it_is(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ProjectError, match="is not a regular file"):

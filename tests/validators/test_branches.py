@@ -86,6 +86,14 @@ INSPECTED = WEIGHTS | {"facts.inspection.prepared.weights_tokens": 20000}
 RENUMBERED = WEIGHTS | {"facts.data.renumbered_tokens": 1234}
 DECAYED = CONTINUED | {"facts.resume.step": 900}
 
+FEW_TEXTS = {
+    "config.dataset.path": "few.csv",
+    "config.dataset.name": None,
+    "config.dataset.long_documents": "truncate",
+    "config.trainer.per_device_train_batch_size": 8,
+    "facts.text": [{"source": "few.csv", "exists": True, "formats": {".csv": 1}, "documents": 9}],
+}
+
 Row = tuple[str, dict[str, Any], str, Any, Any, str]
 
 ROWS: list[Row] = [
@@ -241,6 +249,11 @@ ROWS: list[Row] = [
      "facts.data.size_bytes", 0, 1, "is empty"),
     ("DAT001", {"config.dataset.path": "corpus", "config.dataset.name": None, "facts.data.size_bytes": 0},
      "facts.data.reason", "", "a.txt: Permission denied", "is empty"),
+    ("DAT037", FEW_TEXTS | {"config.dataset.eval_samples": 2}, "facts.text.0.num_eval_files", 0, 1,
+     "7 training texts do not fill a microbatch of 8 rows"),
+    ("DAT037", FEW_TEXTS | {"config.dataset.validation_split": 0.2}, "facts.text.0.documents", 9, 10,
+     "7 training texts do not fill a microbatch of 8 rows"),
+    ("DAT037", FEW_TEXTS, "facts.text.0.documents", 7, None, "7 training texts do not fill"),
     ("DAT001", {}, "facts.data.source_reason", "old.txt: no such file or folder", "",
      "the source text cannot be read: old.txt: no such file or folder"),
     ("DAT001", {}, "facts.data.tokenizer_exists", False, True, "no tokenizer"),

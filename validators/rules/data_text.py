@@ -131,6 +131,50 @@ def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> V
             yield Violation(_key(run), message, f"{hint}dataset.path to the training files alone")
 
 
+def _splits_texts(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why a text may fill several rows, after that why the text is not local."""
+    is_split = run.config.dataset.long_documents == "split" and not spec_of(run.config).labels_texts
+    return _has_no_files(run, plan) or ("long texts are split into several rows" if is_split else "")
+
+
+@rule("DAT037", "fewer-texts-than-rows", severity=Severity.FAIL, level=Level.HOST, needs=("text",),
+      inapplicable=_splits_texts)  # fmt: skip
+def fewer_texts_than_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
+    """Fewer training texts than a microbatch has rows.
+
+    ## What it does
+    Counts the texts of local files that are read to their end, without those that `dataset.eval_samples` or
+    `dataset.validation_split` holds out, where a text fills one row at most. Fails below
+    `trainer.per_device_train_batch_size`.
+
+    ## Why is this bad?
+    No microbatch is ever full: the trainer refuses such a text, but only after its preparation.
+
+    ## Example
+    ```yaml
+    dataset: {path: ten.csv}
+    trainer: {per_device_train_batch_size: 16}
+    ```
+
+    ## Use instead
+    ```yaml
+    dataset: {path: ten.csv}
+    trainer: {per_device_train_batch_size: 8}
+    ```
+    """
+    config, texts = run.config, needed(facts.text)
+    if not texts or any(text.documents is None for text in texts):
+        return
+    documents = sum(text.documents or 0 for text in texts)
+    held_out = 0
+    if not any(text.num_eval_files for text in texts):
+        held_out = config.dataset.eval_samples or round(documents * (config.dataset.validation_split or 0))
+    key, rows = "trainer.per_device_train_batch_size", config.trainer.per_device_train_batch_size
+    if documents - held_out < rows:
+        message = f"{documents - held_out:,} training texts do not fill a microbatch of {rows:,} rows"
+        yield Violation(key, message, f"lower {key}, or add text")
+
+
 @text_rule("DAT035", "words-altered-by-the-tokenizer", severity=Severity.WARN)
 def words_altered_by_the_tokenizer(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A tokenizer that deletes accents or vowel signs of much of the text, or the case of labelled words.
