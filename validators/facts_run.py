@@ -165,7 +165,8 @@ class PreparedFacts:
             `renumbered_tokens` of them have another id or none in the run's tokenizer.
         corpora: corpora of a mixture; empty for a single text.
         conversations: turns and tokens of the training text by what became of them (`Counts`); empty for
-            other tasks. `num_conversations`: all that were read.
+            other tasks. `num_conversations`: all that were read. `sample`: (text, is supervised)
+            pieces of the first one.
         faults: faults of the supervised text.
         is_other_template: the tokenizer of the initial weights has another chat template than the run.
     """
@@ -208,6 +209,7 @@ class PreparedFacts:
     corpora: tuple[CorpusFacts, ...] = ()
     conversations: dict[str, int] = field(default_factory=dict)
     num_conversations: int = 0
+    sample: tuple[tuple[str, bool], ...] = ()
     faults: tuple[ConversationFaultFacts, ...] = ()
     is_other_template: bool = False
 

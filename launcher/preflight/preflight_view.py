@@ -9,6 +9,7 @@ from datetime import datetime
 
 from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
+from launcher.report.conversation_view import conversation_text
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
 from launcher.report.text_view import files_rows
@@ -45,9 +46,11 @@ def preflight_text(examination: Examination, *, verbose: bool) -> str:
     findings = [finding_text(finding) for finding in examination.report.findings]
     causes = "\n".join([*_unjudged(unjudged, verbose=verbose), *_way_without_gpu(examination, unjudged)])
     if verbose:
-        parts = [_verdict(examination), _decisions(examination), *findings, causes, _every_check(examination)]
+        shown = [_decisions(examination), _conversation(examination)]
+        parts = [_verdict(examination), *shown, *findings, causes, _every_check(examination)]
         return "\n\n".join([*filter(None, parts), _end(examination)])
-    head = f"{_verdict(examination)}\n{_figures(examination)}"
+    figures = filter(None, (_verdict(examination), _figures(examination), _conversation(examination)))
+    head = "\n".join(figures)
     if findings:
         return "\n\n".join(filter(None, [head, *findings, f"{causes}\n{_end(examination)}".lstrip()]))
     return "\n".join(filter(None, [head, causes, _end(examination)]))
@@ -86,6 +89,12 @@ def _figures(examination: Examination) -> str:
     return (
         f"{head}\n{fold(f'  {BETWEEN.join(map(printable, shown))}', console.width(), BETWEEN, hanging='  ')}"
     )
+
+
+def _conversation(examination: Examination) -> str:
+    """Return the first conversation with its supervised text; empty for other text."""
+    found = examination.facts.prepared
+    return conversation_text(found.sample) if found is not None and found.sample else ""
 
 
 def _is_unjudged(check: CheckResult) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from launcher.report.conversation_view import conversation_text
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_number
 from neobert.plurals import counted, percent
@@ -25,6 +26,13 @@ TOKENS = {
     "special": "from text that spells a special token, such as [MASK]",
 }
 WORDS = {"without_token": "without a token", "cut": "cut off"}
+CONVERSATIONS = {
+    "lost": "supervised token lost from long conversations",
+    "crossing": "token with supervised and other text, not supervised",
+    "without_target": "conversation without a supervised token: left out",
+    "pieces_without_target": "piece of a long conversation without a supervised token: left out",
+    "neutralized": "conversation with control tokens as plain text",
+}
 Report = Mapping[str, Any]
 Row = tuple[str, str]
 
@@ -33,7 +41,8 @@ def prepared_text(report: Report) -> str:
     """Format the main values of a report of `data prepare` as rows; the JSON output has all values."""
     splits = (_split_rows(name, report[split]) for split, name in SPLITS.items() if split in report)
     rows = [*(row for split in splits for row in split), *_corpus_rows(report.get("corpora", {}))]
-    return columns([*rows, *_shape_rows(report)])
+    text = columns([*rows, *_shape_rows(report)])
+    return f"{text}\n\n{conversation_text(report['sample'])}" if report.get("sample") else text
 
 
 def _split_rows(name: str, counts: Report) -> Iterator[Row]:
@@ -47,6 +56,7 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
         for key, meaning in meanings.items():
             if counts.get(key):
                 yield "", f"{counted(counts[key], unit)} {meaning}"
+    yield from _conversation_rows(counts)
     if counts.get("labels"):
         classes = ", ".join(f"{label}: {number:,}" for label, number in counts["labels"].items())
         yield "", f"labels {classes}"
@@ -55,6 +65,26 @@ def _split_rows(name: str, counts: Report) -> Iterator[Row]:
         named = [counted(words["total"], "labelled word"), *(f"{lost[each]:,} {each}" for each in lost)]
         unused = f": labels of {sum(lost.values()):,} are not used" if lost else ""
         yield "", ", ".join(named) + unused
+
+
+def _conversation_rows(counts: Report) -> Iterator[Row]:
+    """Yield the rows of the supervised text of conversations."""
+    if conversations := counts.get("conversations"):
+        share = percent(conversations["supervised"] / max(1, counts["tokens"]))
+        turns = counted(conversations["turns"], "turn")
+        yield "", f"{conversations['supervised']:,} supervised tokens ({share}) of {turns}"
+        for key, meaning in CONVERSATIONS.items():
+            if number := conversations.get(key):
+                unit, _, rest = meaning.partition(" ")
+                yield (
+                    "",
+                    f"{counted(number, unit)} {rest}" if unit != "supervised" else f"{number:,} {meaning}",
+                )
+    for kind, fault in counts.get("faults", {}).items():
+        yield (
+            "",
+            f"{kind}: {counted(fault['count'], 'conversation')}, first {fault['first']:,}: {fault['detail']}",
+        )
 
 
 def _corpus_rows(corpora: Report) -> Iterator[Row]:

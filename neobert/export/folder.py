@@ -48,8 +48,10 @@ def write_hf_folder(
     save_file(written, folder / WEIGHTS, METADATA)
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
     if model.can_generate():
-        generation = model.generation_config.to_json_string(use_diff=True)
-        (folder / "generation_config.json").write_text(generation, encoding="utf-8")
+        generation = copy.deepcopy(model.generation_config)
+        generation._from_model_config = False  # transformers would make it anew from config.json
+        text = generation.to_json_string(use_diff=True)
+        (folder / "generation_config.json").write_text(text, encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):
         for name, code in modeling_code().items():
             (folder / name).write_text(code, encoding="utf-8")

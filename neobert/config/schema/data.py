@@ -96,7 +96,8 @@ class DatasetConfig:
 
     name: str | None = key(
         None,
-        "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython).",
+        "Dataset on the Hugging Face Hub, or builtin:python-docs (the documentation of CPython) or "
+        "builtin:conversations (300 short ones).",
         replaces=("path", "mixture", "train_split"),
     )
     config: str | None = key(None, "Configuration of the Hub dataset.")

@@ -12,7 +12,7 @@ from typing import Any
 
 from neobert.config.corpora import BUILDER_NAMES, BUILTIN, USE_PATH, corpora_of, describe_builder, paths_of
 from neobert.config.schema import DatasetConfig
-from neobert.data.sources import python_docs
+from neobert.data.sources import python_docs, small_talk
 from neobert.data.sources.file_digests import DescribeFile, described_by_ends
 from neobert.data.sources.file_listing import is_saved_dataset, places_of
 from neobert.data.sources.file_selection import TextFile, select_files
@@ -188,24 +188,45 @@ def _check_one_place(config: DatasetConfig) -> None:
         raise ProjectError("DAT013", message, "remove dataset.path or dataset.name", "dataset.path")
 
 
+@dataclass(frozen=True, slots=True)
+class _Builtin:
+    """Text that needs no file: its columns, and functions of its rows, its label and its identity."""
+
+    columns: tuple[str, ...]
+    documents: Callable[[], Sequence[tuple[Any, ...]]]
+    label: Callable[[], str]
+    identity: Callable[[], Any]
+
+
+_BUILTINS = {
+    python_docs.NAME: _Builtin(
+        python_docs.COLUMNS,
+        python_docs.python_docs,
+        python_docs.python_docs_label,
+        lambda: [python_docs.python_docs_label(), python_docs.interpreter_build()],
+    ),
+    small_talk.NAME: _Builtin(
+        small_talk.COLUMNS,
+        small_talk.small_talk,
+        lambda: small_talk.LABEL,
+        lambda: [small_talk.NAME, small_talk.VERSION],
+    ),
+}
+
+
 def _builtin(name: str, rows: RowFormat) -> TextSource:
-    if name != python_docs.NAME:
-        raise ProjectError("DAT001", f"unknown corpus {name!r}", f"use {python_docs.NAME}", "dataset.name")
-    columns = rows.columns(dict.fromkeys(python_docs.COLUMNS), name)
-    documents = lru_cache(python_docs.python_docs)
-    label = python_docs.python_docs_label()
+    if name not in _BUILTINS:
+        hint = f"use {' or '.join(_BUILTINS)}"
+        raise ProjectError("DAT001", f"unknown corpus {name!r}", hint, "dataset.name")
+    text = _BUILTINS[name]
+    columns = rows.columns(dict.fromkeys(text.columns), name)
+    documents = lru_cache(text.documents)
 
     def fetch(start: int, stop: int) -> list[Row]:
-        named = (dict(zip(python_docs.COLUMNS, each, strict=True)) for each in documents()[start:stop])
+        named = (dict(zip(text.columns, each, strict=True)) for each in documents()[start:stop])
         return [rows.row(values, columns, name) for values in named]
 
-    return IndexedSource(
-        label,
-        fetch,
-        lambda: len(documents()),
-        lambda: [label, python_docs.interpreter_build()],
-        rows,
-    )
+    return IndexedSource(text.label(), fetch, lambda: len(documents()), text.identity, rows)
 
 
 def _documents(splits: Splits, wanted: SplitSlice, config: DatasetConfig, key: str) -> TextSource:

@@ -116,6 +116,7 @@ def _conversations(config: RunConfig, prepared: PreparedData) -> dict[str, Any]:
     return {
         "conversations": train["conversations"],
         "num_conversations": train["documents"],
+        "sample": prepared.report["sample"],
         "faults": [
             {"split": split, "kind": kind} | fault
             for split in ("train", "eval")

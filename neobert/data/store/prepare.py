@@ -28,6 +28,7 @@ from neobert.data.sources.parts import HashShare
 from neobert.data.store.build import TOKENIZER_FOLDER, Request, build, hash_of
 from neobert.data.store.build_lock import build_lock
 from neobert.data.store.report import fill_of, shape_report, split_report, tokens_read
+from neobert.data.store.sample import sample_of
 from neobert.data.store.token_store import MANIFEST, TokenStore, open_split, read_manifest
 from neobert.data.tokenize.encoding_pool import check_not_a_child
 from neobert.data.tokenize.tokenizers import (
@@ -169,6 +170,8 @@ def _open(folder: Path, request: Request) -> PreparedData:
         "fingerprint": fingerprint,
         "tokenizer": tokenizer.summary(),
     }
+    if isinstance(train, TokenStore) and (sample := sample_of(train, tokenizer)):
+        report["sample"] = sample
     evaluation = open_split(folder, "eval", splits["eval"]) if "eval" in splits else None
     return PreparedData(folder, train, evaluation, tokenizer, fingerprint, report, mixture)
 

@@ -1,0 +1,60 @@
+"""Corpus of 300 short conversations: questions about colours, letters, sums and animals.
+
+The same conversations are made everywhere. Answers follow from the questions, so a small model learns them.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+NAME = "builtin:conversations"
+LABEL = f"{NAME} (300 short conversations)"
+COLUMNS = ("messages",)
+NUM_CONVERSATIONS = 300
+VERSION = 1
+"""Raise it with any change of the conversations: prepared text is found again by it."""
+_COLOURS = {
+    "a lemon": "yellow",
+    "grass": "green", "the sky": "blue", "snow": "white", "coal": "black", "blood": "red",
+    "a carrot": "orange", "a plum": "purple", "a pig": "pink", "chocolate": "brown", "an elephant": "grey",
+}  # fmt: skip
+_SOUNDS = {
+    "dog": "barks", "cat": "meows", "cow": "moos", "duck": "quacks", "bee": "buzzes", "lion": "roars",
+    "horse": "neighs", "snake": "hisses", "wolf": "howls", "sheep": "bleats",
+}  # fmt: skip
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_SYSTEM = "Answer in one sentence."
+
+
+def small_talk() -> list[tuple[list[dict[str, Any]]]]:
+    """Return the conversations, each the only column of a row."""
+    return [(_conversation(number),) for number in range(NUM_CONVERSATIONS)]
+
+
+def _conversation(number: int) -> list[dict[str, Any]]:
+    """Return one to three questions with answers; every third conversation has a system prompt."""
+    messages = [{"role": "system", "content": _SYSTEM}] if number % 3 == 0 else []
+    for turn in range(1 + number % 3):
+        question, answer = _turn(7 * number + 11 * turn)
+        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return messages
+
+
+def _turn(number: int) -> tuple[str, str]:
+    kind, place = number % 4, number // 4
+    if kind == 0:
+        thing, colour = _nth(_COLOURS, place)
+        return f"What colour is {thing}?", f"{thing.capitalize()} is {colour}."
+    if kind == 1:
+        animal, sound = _nth(_SOUNDS, place)
+        return f"What does a {animal} do?", f"A {animal} {sound}."
+    if kind == 2:
+        letter, following = list(pairwise(_LETTERS))[place % 25]
+        return f"Which letter comes after {letter}?", f"After {letter} comes {following}."
+    first, second = place % 9 + 1, place // 9 % 9 + 1
+    return f"What is {first} plus {second}?", f"{first} plus {second} is {first + second}."
+
+
+def _nth(pairs: dict[str, str], place: int) -> tuple[str, str]:
+    return list(pairs.items())[place % len(pairs)]

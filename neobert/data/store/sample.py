@@ -1,0 +1,30 @@
+"""The first conversation of prepared text as text, with its supervised parts."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.encoding import SUPERVISED
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+
+MOST_CHARACTERS = 2000
+Piece = tuple[str, bool]
+
+
+def sample_of(store: TokenStore, tokenizer: TokenizerBundle) -> list[Piece]:
+    """Return the first segment as (text, is supervised) pieces; empty for a store without such marks."""
+    if SUPERVISED.name not in store.columns:
+        return []
+    ids = store.segment(0).tolist()
+    marks = store.columns[SUPERVISED.name][: len(ids)].astype(bool).tolist()
+    pieces, room = [], MOST_CHARACTERS
+    for is_supervised, run in groupby(range(len(ids)), lambda place: marks[place]):
+        text = str(
+            tokenizer.tokenizer.decode([ids[place] for place in run], clean_up_tokenization_spaces=False)
+        )
+        pieces.append((text if len(text) <= room else f"{text[:room]} ...", is_supervised))
+        room -= len(text)
+        if room <= 0:
+            break
+    return pieces
