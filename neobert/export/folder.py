@@ -49,7 +49,7 @@ def write_hf_folder(
     (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
     if model.can_generate():
         generation = copy.deepcopy(model.generation_config)
-        generation._from_model_config = False  # transformers would make it anew from config.json
+        generation._from_model_config = False  # else transformers replaces it by the values of config.json
         text = generation.to_json_string(use_diff=True)
         (folder / "generation_config.json").write_text(text, encoding="utf-8")
     if isinstance(model, NeoBERTPreTrainedModel):

@@ -12,13 +12,13 @@ from profiles.inherit import SHIPPED
 from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
 PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
-SMOKE = ["cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev"]
+SMOKE = ["cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev", "sft-demo"]
 DEVELOPMENT = ["cpu", "gpu"]
 NAMES = sorted([*PRODUCTION, *SMOKE, *DEVELOPMENT])
 
 
 WRITTEN = (
-    "model.attn_backend", "model.hidden_size", "dataset.max_seq_length", "datacollator.pack_sequences",
+    "model.hidden_size", "dataset.max_seq_length", "datacollator.pack_sequences",
     "optimizer.lr", "trainer.output_dir", "trainer.max_steps", "trainer.mixed_precision",
     "trainer.gradient_checkpointing", "trainer.save_steps", "trainer.save_total_limit", "trainer.eval_steps",
     "distributed.nproc_per_node",
@@ -76,6 +76,10 @@ def test_hardware_processes_and_lengths_agree(name: str) -> None:
     world_size = config.distributed.nproc_per_node * config.distributed.nnodes
     assert world_size == max(1, profile.requires.num_gpus)
     assert config.model.max_position_embeddings is None
+    if config.model.type == "hf":
+        assert profile.origins["model.architecture"].kind == "profile"
+        return
+    assert profile.origins["model.attn_backend"].kind == "profile"
     if profile.requires.device == "cpu":
         assert config.model.attn_backend == "sdpa"
     else:
@@ -165,7 +169,7 @@ def test_several_cards_train_batch_for_batch_what_one_does(single: str, several:
 def test_a_smoke_profile_is_short_and_needs_no_network(name: str) -> None:
     profile = load_profile(name)
     assert profile.kind == "smoke"
-    assert profile.config.dataset.name == "builtin:python-docs"
+    assert profile.config.dataset.name.startswith("builtin:")
     assert profile.config.tokenizer.name is None
     assert plan_of(profile).eta_s.value < 10 * 60
 

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.data.sources.rows import TEXT
-from neobert.data.store.segments import Segments, places_in
 from neobert.data.tokenize.encoding import SUPERVISED, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import bundle
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Occurrence
-from neobert.tasks.next_tokens import IGNORED, NextTokens
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
@@ -104,24 +102,6 @@ def test_any_text_is_supervised_to_the_byte(conversations: list[list[dict[str, A
     answers = [each["content"] for talk in conversations for each in talk if each["role"] == "assistant"]
     assert supervised(encoded) == "".join(answer + END for answer in answers)
     assert encoded.counts.conversations.get("crossing", 0) == 0
-
-
-@given(data=st.data(), lengths=st.lists(st.integers(1, 8), min_size=1, max_size=6))
-def test_labels_are_the_supervised_next_tokens_of_the_segment(
-    data: st.DataObject, lengths: list[int]
-) -> None:
-    total, sizes = sum(lengths), np.array(lengths)
-    marks = np.array(data.draw(st.lists(st.integers(0, 1), min_size=total, max_size=total)), np.uint8)
-    ids = np.arange(100, 100 + total)
-    order = np.arange(len(sizes))
-    segments = Segments(ids, places_in(sizes), order, order, sizes, {SUPERVISED.name: marks})
-    labels = NextTokens(SUPERVISED).targets(segments, epoch=0, seed=0).labels
-    ends = np.cumsum(sizes)
-    firsts = ends - sizes
-    for at, label in enumerate(labels):
-        is_learned = at + 1 not in ends and marks[at + 1] if at + 1 < total else False
-        assert label == (ids[at + 1] if is_learned else IGNORED)
-    assert (labels != IGNORED).sum() == marks.sum() - marks[firsts].sum()
 
 
 def test_a_message_that_spells_a_control_token_is_refused_or_plain_text() -> None:
