@@ -8,10 +8,10 @@ STRICT: dict[str, Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": Fa
 
 
 class Bound(NamedTuple):
-    """Bound of a number, or the minimum length of a text. `name` is also pydantic's name of the bound."""
+    """Bound of a number; minimum length or pattern of a text. `name` is also pydantic's name of the bound."""
 
     name: str
-    limit: float
+    limit: Any
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: Any) -> Any:
         """Add the bound to pydantic's schema, from which the JSON Schema is derived."""
@@ -19,7 +19,7 @@ class Bound(NamedTuple):
 
 
 gt, ge, lt, le = (partial(Bound, name) for name in ("gt", "ge", "lt", "le"))
-min_length = partial(Bound, "min_length")
+min_length, pattern = partial(Bound, "min_length"), partial(Bound, "pattern")
 
 PositiveInt = Annotated[int, gt(0)]
 LONGEST_SEQUENCE = 2**24
@@ -57,8 +57,9 @@ def key(default: Any, description: str, *, affects: Effect | None = None, **more
 
     Without `affects`, the section's effect applies. Further metadata: `is_path` for a path, relative to its
     run file; `words`: values of such a key that are not paths; `replaces`: keys of the same section that this
-    key removes from lower layers; `by_content`: a data key that may change on resume, because the text or the
-    tokenizer is compared instead of the key's value.
+    key removes from lower layers; `by_content`: a data key that may change on resume, because the text, the
+    tokenizer or the code is compared instead of the key's value; `is_reference` for a function of the user,
+    such as `file.py:function`, relative to its run file.
     """
     return field(default=default, metadata=metadata_of(description, affects) | more)
 

@@ -18,6 +18,7 @@ from neobert.runfiles.resume_policy import DEFAULTS
 from profiles.inherit import PROFILE, SHIPPED, is_shipped
 
 OUTPUT_DIR = "trainer.output_dir"
+PLUGINS = "plugins."
 RUN: Final = "run"
 
 
@@ -60,6 +61,7 @@ def _differing(begun: Begun, resolution: Resolution) -> Iterator[tuple[str, Any]
         if key not in saved or key not in current or saved[key] == current[key]:
             continue
         is_of_the_run = effect_of(key) != "start" and key != OUTPUT_DIR and key not in replaced
+        is_of_the_run &= not key.startswith(PLUGINS)  # code is never taken from a run directory
         is_of_the_user = not _is_shipped_now(resolution.origins.get(key, DEFAULT)) or _was_set_by_user(
             begun.origins.get(key)
         )

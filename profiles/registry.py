@@ -219,6 +219,11 @@ def _run(
 ) -> ResolvedRun:
     layers, given = with_recipe([*base, *documents], overrides), without_null(overrides)
     resolution = resolve(layers, given, sections_read())
+    if resolution.config.plugins.is_used:
+        from neobert.plugins.code import layer_of
+
+        layers = (*layers, layer_of(resolution))
+        resolution = resolve(layers, given, sections_read())
     if begun is not None and (with_values := with_values_begun_with(layers, resolution, begun)):
         continued = resolve(with_values, given, sections_read())
         resolved = _resolved(continued, profile, documents, overrides)

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
     )
     from validators.facts_numerics import DeviceFacts, NumericsFacts
     from validators.facts_rehearsal import RehearsalFacts
-    from validators.facts_run import DistributedFacts, ImportFacts, InspectionFacts, PreparedFacts
+    from validators.facts_run import (
+        DistributedFacts,
+        ImportFacts,
+        InspectionFacts,
+        PluginFacts,
+        PreparedFacts,
+    )
     from validators.facts_text import TextFacts
 
 
@@ -83,6 +89,7 @@ class Facts:
     numerics: NumericsFacts | None = None
     devices: tuple[DeviceFacts, ...] | None = None
     rehearsal: RehearsalFacts | None = None
+    plugins: PluginFacts | None = None
 
     @property
     def prepared(self) -> PreparedFacts | None:

@@ -131,6 +131,7 @@ class ResumeFacts:
         muon_peak: peak learning rate of that run for matrices that Muon updates; None if not known.
         schedule_differences: keys, with both values, that determine the learning rate of a step; None if not
             known.
+        plugin_differences: plug-ins and their files that differ, such as `helpers.py was edited`.
         way_out: hint that fixes `reason` if the checkpoint itself is intact; or empty.
     """
 
@@ -156,6 +157,7 @@ class ResumeFacts:
     source_row_length: int | None = None
     missing_source_text: str = ""
     muon_peak: float | None = None
+    plugin_differences: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

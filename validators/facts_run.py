@@ -22,6 +22,29 @@ class ImportFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFailure:
+    """Test that a plug-in failed, by its key: the problem, and the edit that solves it."""
+
+    key: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginFacts:
+    """Tests of the run's plug-ins in child processes.
+
+    Attributes:
+        metrics: names that the metrics return, such as eval/cost.
+        masked_share: share of the maskable tokens that masking selects; None without such a plug-in.
+    """
+
+    failures: tuple[PluginFailure, ...]
+    metrics: tuple[str, ...] = ()
+    masked_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
     """Identity of one rank, as the rank reported it: host, device, config, code and versions."""
 

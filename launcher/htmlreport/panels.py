@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from launcher.htmlreport.decimation import Series
 from launcher.htmlreport.markup import NUM_COLORS
 from launcher.htmlreport.run_record import PER_RANK, RunRecord
-from neobert.metric_names import CORPUS_SHARE, EVAL_LOSS, PACE, TRAIN_LOSS
+from neobert.metric_names import CORPUS_SHARE, EVAL, EVAL_LOSS, PACE, SOURCE, TRAIN_LOSS
 from neobert.tasks.metric import Metric
+from neobert.tasks.specs import metric_named
 
 PERCENT = "%"
 MAX_OTHER = 24
@@ -64,6 +65,8 @@ def panels_of(runs: Sequence[RunRecord]) -> list[Panel]:
     """Return the charts that have data in at least one of the runs."""
     series = {name: found for run in reversed(runs) for name, found in run.series.items()}
     metrics = {metric.name: metric for run in runs for metric in run.metrics}
+    evaluated = sorted(name for name in series if name.startswith(EVAL) and not name.startswith(SOURCE))
+    metrics |= {name: metric_named(name) for name in evaluated if name not in metrics}
     has_parts = "time/forward_ms" in series
     panels = [
         LOSS,

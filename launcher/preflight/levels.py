@@ -12,6 +12,7 @@ from launcher.probes.disk import probe_disk, probe_output
 from launcher.probes.git import probe_git
 from launcher.probes.gpus import probe_gpu_health, probe_gpu_log, probe_gpus
 from launcher.probes.host import probe_host
+from launcher.probes.plugins import probe_plugins
 from launcher.probes.probe import Probe
 from launcher.probes.ranks import ranks_probe
 from launcher.probes.resume import probe_resume
@@ -66,6 +67,7 @@ GPU_PROBES = (
 )
 # Child processes that import torch, load the devices or read all data. Their own timeouts come first.
 HEAVY_PROBES = (
+    Probe("plugins", probe_plugins, 2 * DATA_S + MARGIN_S, is_heavy=True),
     Probe("imports", probe_imports, IMPORTS_S + MARGIN_S, is_heavy=True),
     Probe("inspection", probe_inspection, DATA_S + MARGIN_S, is_heavy=True),
     Probe("gpu_load", probe_gpu_load, LOAD_S + MARGIN_S, is_heavy=True, children=importing(LOAD)),

@@ -21,6 +21,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.sources.file_listing import places_of
 from neobert.errors import ProjectError
 from neobert.families.table import longest_row
+from neobert.plugins.changes import plugin_differences
 from neobert.runfiles.checkpoint.folders import belongs_to, holders, newest_usable, search
 from neobert.runfiles.checkpoint.manifest import Manifest, read_manifest, verify
 from neobert.runfiles.checkpoint.refusal import IntactCheckpointError
@@ -84,6 +85,7 @@ def probe_resume(subject: Subject) -> ResumeFacts:
         data_fingerprint=_identity(state, DATA_FINGERPRINT),
         tokenizer_differences=_differences(saved, current, tokenizer_differences) if continued else (),
         numeric_differences=() if continued else _differences(saved, current, numeric_differences),
+        plugin_differences=() if continued else _differences(saved, current, plugin_differences),
         schedule_differences=_differences(saved, current, schedule_differences) if saved else None,
     )
 

@@ -27,10 +27,10 @@ from launcher.rundir.records import (
 from launcher.terminal.metric_text import label_of, short_value_text
 from launcher.terminal.values import UNKNOWN, show_count
 from neobert.clock import boot_id, since_boot_s
-from neobert.metric_names import EVAL_LOSS, SOURCE_LOSS, TRAIN_LOSS
+from neobert.metric_names import EVAL, EVAL_LOSS, SOURCE, SOURCE_LOSS, TRAIN_LOSS
 from neobert.runfiles.run_dir import MANIFEST, METRICS, OUTCOME, RESOLVED
 from neobert.tasks.metric import Metric
-from neobert.tasks.specs import SPECS, known_metrics
+from neobert.tasks.specs import SPECS, metric_named
 
 DIED = "died while in "
 DISK_FULL = " (disk full, see logs/ for the reason)"
@@ -159,9 +159,12 @@ def read_status(folder: Path, now: datetime, history: History | None = None) -> 
 
 
 def evaluation_of(line: Record) -> dict[str, float]:
-    """Return the metrics of an evaluation that some task declares, and the loss on a continued run's text."""
-    shown = {*known_metrics(), SOURCE_LOSS}
-    return {name: value for name, value in line.items() if name in shown}
+    """Return the metrics of an evaluation, and of those on a continued run's text the loss."""
+    return {
+        name: value
+        for name, value in line.items()
+        if name == SOURCE_LOSS or (name.startswith(EVAL) and not name.startswith(SOURCE))
+    }
 
 
 def age_of(beat: Record, now: datetime) -> float | None:
@@ -182,7 +185,8 @@ def selecting_metric(config: Record) -> tuple[Metric, bool] | None:
         return None
     section = config.get("trainer")
     trainer: dict[str, Any] = section if isinstance(section, dict) else {}
-    metric = known_metrics().get(str(trainer.get("metric_for_best_model")), spec.metrics[0])
+    name = trainer.get("metric_for_best_model")
+    metric = spec.metrics[0] if name is None else metric_named(str(name))
     requested = trainer.get("greater_is_better")
     return metric, requested if isinstance(requested, bool) else metric.is_higher_better
 

@@ -130,6 +130,7 @@ def annotation_at(path: Path, root: Any = RunConfig) -> Any:
 
 
 def choices_of(annotation: Any) -> tuple[str, ...]:
-    """Return the allowed values of a key; empty if they are not a closed set."""
+    """Return the allowed values of a key, or the usual ones among others; empty without such a set."""
     bare, _ = unwrap(annotation)
-    return get_args(bare) if get_origin(bare) is Literal else ()
+    parts = get_args(bare) if is_union(bare) else (bare,)
+    return next((get_args(part) for part in parts if get_origin(part) is Literal), ())

@@ -35,12 +35,13 @@ UNKNOWN = "unknown key"
 REQUIRED = "missing"
 TOO_LARGE = "too large"
 WRONG = "wrong"
-BOUNDS: Mapping[str, tuple[Callable[[Any, float], bool], str]] = {
+BOUNDS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
     "gt": (operator.gt, WRONG),
     "ge": (operator.ge, WRONG),
     "lt": (operator.lt, TOO_LARGE),
     "le": (operator.le, TOO_LARGE),
     "min_length": (lambda text, limit: len(text) >= limit, WRONG),
+    "pattern": (lambda text, limit: re.search(limit, text) is not None, WRONG),
 }
 """Test and kind of problem of each bound."""
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -92,8 +93,10 @@ class _Reader:
             return None
         if is_section(bare):
             return self.read_section(bare, value, path)
-        if is_union(bare):  # text, or a list of texts
-            return self.read(get_args(bare)[isinstance(value, list)], value, path)
+        if is_union(bare):  # text, or a list of texts; one of a few names, or another text
+            first, second = get_args(bare)
+            is_other_text = get_origin(first) is Literal and value not in get_args(first)
+            return self.read(second if is_other_text or isinstance(value, list) else first, value, path)
         if get_origin(bare) is tuple:
             return self.read_tuple(get_args(bare), value, path)
         if get_origin(bare) is dict:

@@ -80,6 +80,12 @@ def path_keys() -> Mapping[Path, tuple[str, ...]]:
 
 
 @cache
+def reference_keys() -> tuple[Path, ...]:
+    """Return the keys that name functions, such as `path/to/file.py:function`."""
+    return tuple(path for path, found in _fields_of_sections() if found.metadata.get("is_reference"))
+
+
+@cache
 def pinned_keys() -> Mapping[Path, Path]:
     """Return the path keys that hold a name on the Hub if a revision is set, each with the revision's key."""
     marked = ((path, found.metadata.get("pinned_by")) for path, found in _fields_of_sections())
@@ -160,7 +166,11 @@ def _tuple_text(items: tuple[Any, ...]) -> str:
 
 def _bounds_text(bounds: Iterable[Bound]) -> str:
     texts = [
-        f"{BOUNDS[name]} {limit:.9g}" if name in BOUNDS else f"of at least {counted(int(limit), 'character')}"
+        f"{BOUNDS[name]} {limit:.9g}"
+        if name in BOUNDS
+        else f"matching {limit}"
+        if name == "pattern"
+        else f"of at least {counted(int(limit), 'character')}"
         for name, limit in bounds
     ]
     return f" {' and '.join(texts)}" if texts else ""

@@ -14,6 +14,7 @@ from neobert.config.keys import (
     path_keys,
     path_keys_of_lists,
     pinned_keys,
+    reference_keys,
     replacing_keys,
     sections,
 )
@@ -26,6 +27,8 @@ REVISION = ("model", "revision")
 TOKENIZER_PATH, TOKENIZER_NAME = ("tokenizer", "path"), ("tokenizer", "name")
 TOKENIZER_REVISION = ("tokenizer", "revision")
 GIVEN = ("file", "override")
+FILE_OF_FUNCTION = ".py:"
+"""In a key that names a function by its file; others name a module or an entry point."""
 
 
 def lay_over(base: Node, over: Node, schema: Any = RunConfig) -> Node:
@@ -136,6 +139,8 @@ def _paths_in(root: Node) -> Iterator[tuple[Path, Node, str]]:
         count = len(items.value) if items is not None and isinstance(items.value, tuple) else 0
         for place in ((*path, index, name) for index in range(count) for name in names):
             yield from _texts_at(root, place)
+    for path in reference_keys():
+        yield from (found for found in _texts_at(root, path) if FILE_OF_FUNCTION in found[2])
 
 
 def _texts_at(root: Node, path: Path) -> Iterator[tuple[Path, Node, str]]:

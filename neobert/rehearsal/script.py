@@ -89,6 +89,7 @@ def stand_ins(
         "trainer.profile_steps": None,
         "trainer.memory_snapshot_step": None,
         "trackers": (),
+        "plugins.hooks": (),  # they may notify people
         "wandb.enabled": False,
         "watchdog.heartbeat_interval_s": BEAT_S,
         "guard.on_degradation": "warn",  # ATT002 and PRF002 judge the measurements

@@ -34,6 +34,11 @@ def sections_read() -> dict[str, frozenset[str]]:
     }
 
 
+def metric_named(name: str) -> Metric:
+    """Return a metric by name. That of a plug-in has the direction of `trainer.greater_is_better`."""
+    return known_metrics().get(name, Metric(name, is_higher_better=True))
+
+
 def known_metrics() -> dict[str, Metric]:
     """Return the metrics of all tasks by name; metrics with the same name have the same direction."""
     return {metric.name: metric for spec in SPECS.values() for metric in spec.metrics}

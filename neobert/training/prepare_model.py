@@ -20,6 +20,7 @@ from neobert.families.backbone import Backbone, build_backbone
 from neobert.objectives.compile import compile_objective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
+from neobert.plugins.task import with_plugins
 from neobert.tasks.specs import spec_of
 from neobert.tasks.weights import load_initial_weights, vocabulary_rows
 from neobert.training.loop.task import Task
@@ -93,6 +94,7 @@ def build_task(
     """Build the task of a run over its model."""
     module = import_module(f"{spec_of(config).keys.package}.task")
     task: Task = module.build(config, prepared, world, backbone, on_sign=on_sign)
+    task = with_plugins(task, config.plugins)
     return task if config.adapter.type is None else with_adapter(task, config)
 
 

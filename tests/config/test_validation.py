@@ -67,8 +67,8 @@ def by_pydantic(kind: Any, values: Any) -> Any:
 
 
 def _is_branch(part: object) -> bool:
-    """Parts that name a member of a union of text and list: each of them is tried, and fails."""
-    return part == "str" or str(part).startswith("tuple[")
+    """Parts that name a member of a union of text and list, or of two texts: each is tried, and fails."""
+    return part in ("str", "constrained-str") or str(part).startswith(("tuple[", "literal["))
 
 
 def by_hydration(kind: Any, values: Any) -> Any:

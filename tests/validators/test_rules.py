@@ -86,6 +86,7 @@ def test_all_but_a_few_codes_are_raised_by_their_own_judge():
         "CFG007": RaisedBy.LOADER,
         "CFG011": RaisedBy.LOADER,
         "CFG012": RaisedBy.LOADER,
+        "PLG001": RaisedBy.LOADER,
         "CFG009": RaisedBy.WAIVERS,
         "CFG010": RaisedBy.REPOSITORY,
     }

@@ -235,7 +235,8 @@ def worst_kept_as_best(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """
     trainer, path = run.config.trainer, "trainer.greater_is_better"
     metric, requested = trainer.metric_for_best_model, trainer.greater_is_better
-    if metric is None or requested is None or requested == known_metrics()[metric].is_higher_better:
+    known = known_metrics().get(metric or "")
+    if known is None or requested is None or requested == known.is_higher_better:
         return
     message = f"{path} is {str(requested).lower()}, but {'less' if requested else 'more'} {metric} is better"
     yield Violation(path, message, f"remove {path}: the default follows from the metric")

@@ -8,7 +8,7 @@ from neobert.families.table import initial_weights
 from neobert.plan import Plan
 from neobert.plurals import percent
 from neobert.printable import printable
-from neobert.tasks.specs import metrics_of
+from neobert.tasks.specs import known_metrics, metrics_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -51,7 +51,8 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
     """
     metric = run.config.trainer.metric_for_best_model
     reported = [each.name for each in metrics_of(run.config)]
-    if metric is not None and metric not in reported:
+    is_plugged = metric not in known_metrics() and bool(run.config.plugins.metrics)  # PLG002 tests them
+    if metric is not None and metric not in reported and not is_plugged:
         yield Violation(
             "trainer.metric_for_best_model",
             f"metric_for_best_model is {metric}, but this run reports {', '.join(reported)}",

@@ -27,6 +27,7 @@ from neobert.config.schema.operation import (
     WandbConfig,
     WatchdogConfig,
 )
+from neobert.config.schema.plugins import PluginsConfig
 from neobert.config.schema.training import OptimizerConfig, SchedulerConfig, TrainerConfig
 from neobert.schema_fields import (
     PER_KEY,
@@ -57,6 +58,7 @@ __all__ = [
     "MixtureCorpus",
     "ModelConfig",
     "OptimizerConfig",
+    "PluginsConfig",
     "PrometheusConfig",
     "RunConfig",
     "SchedulerConfig",
@@ -101,6 +103,7 @@ class RunConfig:
     adapter: AdapterConfig = section(
         AdapterConfig, "Adapter (LoRA) trained with a frozen encoder, for tasks with labels.", affects=PER_KEY
     )
+    plugins: PluginsConfig = section(PluginsConfig, "Functions of the user.", affects="data")
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)

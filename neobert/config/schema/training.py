@@ -20,8 +20,11 @@ from neobert.schema_fields import (
     ge,
     key,
     le,
+    pattern,
 )
 from neobert.tasks.table import TASKS
+
+PluggedMetric = Annotated[str, pattern("^eval/[a-z][a-z0-9_]*$")]
 
 if TYPE_CHECKING:
     OptimizerName = str
@@ -243,7 +246,7 @@ class TrainerConfig:
         "Evaluations without improvement of metric_for_best_model after which the run ends; null: disabled.",
         affects="numerics",
     )
-    metric_for_best_model: MetricName | None = key(
+    metric_for_best_model: MetricName | PluggedMetric | None = key(
         None,
         "Metric that selects the best checkpoint, linked as checkpoints/best; null: no best checkpoint.",
         affects="cadence",

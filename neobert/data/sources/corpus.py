@@ -73,11 +73,15 @@ class Corpus:
 
 
 def open_corpus(
-    config: DatasetConfig, rows: RowFormat | None = None, describe: DescribeFile = described_by_ends
+    config: DatasetConfig,
+    rows: RowFormat | None = None,
+    describe: DescribeFile = described_by_ends,
+    plugged: Splits | None = None,
 ) -> Corpus:
     """Open the data that a config names.
 
-    `rows` are the fields of the task, by default the text alone; `describe` identifies the content of a file.
+    `rows` are the fields of the task, by default the text alone; `describe` identifies the content of a file;
+    `plugged` are the splits of a plug-in, instead of those that the config names.
 
     Evaluation documents come from the first of these that applies: `eval_split`; a split named validation,
     eval, test or dev; the first `eval_samples` training documents; the `validation_split` share of the
@@ -90,7 +94,7 @@ def open_corpus(
     """
     if config.mixture:
         return _open_mixture(config, rows or text_rows(config), describe)
-    splits = _splits(config, rows or text_rows(config), describe)
+    splits = plugged or _splits(config, rows or text_rows(config), describe)
     wanted, wanted_evaluation = splits_read(config, splits)
     train = _documents(splits, wanted, config, TRAIN_KEY)
     if wanted_evaluation is None:

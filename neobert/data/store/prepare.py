@@ -39,6 +39,7 @@ from neobert.data.tokenize.tokenizers import (
 )
 from neobert.errors import ProjectError
 from neobert.json_program import serve
+from neobert.plugins.dataset import plugged_splits
 from neobert.plurals import counted
 from neobert.runfiles.cache_folder import cache_folder
 from neobert.tasks.specs import spec_of
@@ -92,7 +93,8 @@ def prepare(
     if output is not None and output.absolute() == cache.absolute():
         cache = output.parent  # the complete folder replaces an empty one, so no lock may be in it
     describe = described_by_ends if config.dataset.streaming else FileDigests(cache / DIGESTS).describe
-    corpus = open_corpus(config.dataset, spec_of(config).rows(config), describe)
+    rows = spec_of(config).rows(config)
+    corpus = open_corpus(config.dataset, rows, describe, plugged_splits(config.plugins, rows))
     _check_evaluation(config, corpus)
     roles = spec_of(config).roles
     tokenizer = None if is_trained(config.tokenizer) else load_tokenizer(config.tokenizer, roles=roles)

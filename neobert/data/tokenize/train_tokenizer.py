@@ -20,12 +20,14 @@ from neobert.data.sources.corpus import open_corpus
 from neobert.data.store.token_store import writing
 from neobert.data.tokenize.tokenizers import TokenizerBundle, load_tokenizer
 from neobert.json_program import serve
+from neobert.plugins.dataset import plugged_splits
 from neobert.tasks.specs import spec_of
 
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train the tokenizer of the section `tokenizer` on a run's training text; return a report."""
-    corpus = open_corpus(config.dataset, spec_of(config).rows(config))
+    rows = spec_of(config).rows(config)
+    corpus = open_corpus(config.dataset, rows, plugged=plugged_splits(config.plugins, rows))
     tokenizer = load_tokenizer(replace(config.tokenizer, path=None, name=None), corpus)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "choose a folder on another disk"):

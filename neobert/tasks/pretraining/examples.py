@@ -19,6 +19,9 @@ from neobert.data.tokenize.encoding import Counts, SegmentEncoder, segment_encod
 from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
+from neobert.plugins.kinds import MASKING
+from neobert.plugins.loading import plugins_of
+from neobert.plugins.masking import PluggedMasking
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,10 @@ class Documents:
         return tokenizer.framing
 
     def target_rule(self, tokenizer: TokenizerBundle) -> TargetRule:
-        """Build the masking rule of the config."""
+        """Build the masking rule of the config, or that of its plug-in."""
         collator = self.config.datacollator
+        for plugin in plugins_of(self.config.plugins, MASKING):
+            return PluggedMasking(plugin, tokenizer, collator)
         return MaskingRule(
             collator.mlm_probability,
             collator.mask_all,

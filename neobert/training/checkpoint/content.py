@@ -74,6 +74,7 @@ def describe(trainer: Trainer) -> dict[str, Any]:
         "learning_rate": trainer.scheduler.get_last_lr()[0],
         "identity": dict(trainer.task.identity),
         "source": trainer.source,
+        "plugins": trainer.plugged_hooks.state(),
         "world_size": trainer.world.size,
         "num_threads": torch.get_num_threads(),
         "versions": {"neobert": __version__, "torch": torch.__version__},

@@ -19,6 +19,7 @@ from neobert.data.batches.windows import Cursor
 from neobert.errors import ProjectError
 from neobert.optim import fast_forward
 from neobert.parallel.sharding import part_like
+from neobert.plugins.resume import refuse_edited_plugins
 from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import VerifiedStart
@@ -54,6 +55,7 @@ def refuse_other_run(folder: Path, config: RunConfig) -> None:
     """Raise `ProjectError` CKP007 if a structural config key differs; log the other differences."""
     saved, current = read_config(folder), to_dict(config)
     _refuse_keys(folder, structural_differences(saved, current))
+    refuse_edited_plugins(folder, saved, config)
     for difference in runtime_differences(saved, current):
         log.info("allowed difference from the checkpoint: %s", difference)
 

@@ -12,7 +12,7 @@ from neobert.errors import ProjectError
 from neobert.plan.saves import MIN_KEPT, SUPERSEDED_KEPT
 from neobert.runfiles.checkpoint.folders import BEST, checkpoint_steps, set_aside_in
 from neobert.runfiles.checkpoint.manifest import add_metrics, read_manifest
-from neobert.tasks.specs import known_metrics
+from neobert.tasks.specs import metric_named
 from neobert.training.checkpoint.publish import point, remove
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def link_best(root: Path, trainer: TrainerConfig) -> int | None:
 def best_step(root: Path, metric: str, greater_is_better: bool | None) -> int | None:
     """Return the step of the checkpoint with the best metric (the earliest if equal); None without one."""
     if greater_is_better is None:
-        greater_is_better = known_metrics()[metric].is_higher_better
+        greater_is_better = metric_named(metric).is_higher_better
     sign = -1.0 if greater_is_better else 1.0
     values = {step: _value(root / str(step), metric) for step in checkpoint_steps(root)}
     judged = {step: sign * value for step, value in values.items() if math.isfinite(value)}

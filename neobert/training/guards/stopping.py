@@ -18,7 +18,7 @@ from neobert.runfiles.run_dir import (
     is_at,
     missing_error,
 )
-from neobert.tasks.specs import known_metrics
+from neobert.tasks.specs import metric_named
 from neobert.training.loop.hooks import StepReport
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.jsonl_writer import read_rows
@@ -121,7 +121,7 @@ def early_stopping_of(config: RunConfig, run_dir: Path, first_step: int) -> Earl
         return None
     is_higher_better = settings.greater_is_better
     if is_higher_better is None:
-        is_higher_better = known_metrics()[settings.metric_for_best_model].is_higher_better
+        is_higher_better = metric_named(settings.metric_for_best_model).is_higher_better
     stopping = EarlyStopping(
         settings.metric_for_best_model, settings.early_stopping_patience, 1 if is_higher_better else -1
     )

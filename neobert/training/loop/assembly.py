@@ -20,6 +20,7 @@ from neobert.errors import ProjectError
 from neobert.optim import build_qk_clip, build_scheduler
 from neobert.parallel import World, use_all_cores
 from neobert.plan.epochs import epoch_steps
+from neobert.plugins.hooks import PluggedHooks
 from neobert.printable import printable
 from neobert.progress import reported_to
 from neobert.receipt import FILE_NAME as RECEIPT
@@ -139,6 +140,7 @@ def build_trainer(
             config.guard,
             reports="nonfinite_rank*.json" if world.size > 1 else "",
         ),
+        plugged_hooks=PluggedHooks.of(config, {} if start is None else start.state, is_main=world.is_main),
         qk_clip=build_qk_clip(config.optimizer, task.model),
         source=None if start is None else start.source,
     )

@@ -19,6 +19,7 @@ from neobert.errors import EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
 from neobert.parallel import World
 from neobert.plan.hardware import assumptions_for
 from neobert.plan.size import peak_at_precision
+from neobert.plugins.loop import fit_with_plugins, notify_saved
 from neobert.receipt import FILE_NAME as RECEIPT
 from neobert.receipt import read_receipt
 from neobert.runfiles.continuation import FILE_NAME as CONTINUED
@@ -56,7 +57,7 @@ from neobert.training.loop.assembly import (
 )
 from neobert.training.loop.hooks import Collector, Hook, Stage, StepReport, collecting_between_steps
 from neobert.training.loop.signals import Signals, StopRequested
-from neobert.training.loop.steps import evaluate, fit
+from neobert.training.loop.steps import evaluate
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.guess_log import GuessLog
 from neobert.training.telemetry.heartbeat import Heartbeat
@@ -172,11 +173,12 @@ def train(
         try:
             hooks = [*build_hooks(trainer, heartbeat, line, saver, directory), *more]
             with tracing(trainer, hooks) as hooks, collecting_between_steps():
-                is_complete = fit(trainer, hooks)
+                is_complete = fit_with_plugins(trainer, hooks)
             trainer.phases.enter(SAVE)
             save(trainer, heartbeat, saver, directory)
             saver.finish(trainer, is_complete=is_complete)
-            if trainer.state.failure is not None and not is_complete:
+            notify_saved(trainer)
+            if trainer.state.failure is not None:
                 raise trainer.state.failure
             saver.close()
         except Exception:
@@ -241,6 +243,7 @@ def build_hooks(
         logged(act=announce, stage=Stage.ANNOUNCE, at_start=True),
         Hook(name="checkpoint", act=begin_save, stage=Stage.SAVE, every=every.save_steps),
         logged(act=degradation.enforce, stage=Stage.LAST, at_end=False),
+        *trainer.plugged_hooks.hooks(trainer),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 from torch.optim import Optimizer
@@ -22,6 +22,9 @@ from neobert.training.loop.task import Batches, Task
 from neobert.training.state.train_state import Progress, TrainState
 from neobert.training.telemetry.stopwatch import Stopwatch
 
+if TYPE_CHECKING:  # it uses this class
+    from neobert.plugins.hooks import PluggedHooks
+
 
 @dataclass(slots=True, kw_only=True)
 class Trainer:
@@ -33,6 +36,7 @@ class Trainer:
         batches: microbatches of this rank, from the cursor on.
         source: provenance of the checkpoint of another run that this run continues, or None.
         source_evaluation: returns the evaluation microbatches of the source text; None if not evaluated.
+        plugged_hooks: hooks of plug-ins, in the first process.
         phases: tracker of the current phase of this process, for the heartbeat.
     """
 
@@ -49,6 +53,7 @@ class Trainer:
     signals: Signals
     stopwatch: Stopwatch
     guard: FiniteGuard
+    plugged_hooks: PluggedHooks
     qk_clip: QKClip | None = None
     source: Mapping[str, Any] | None = None
     source_evaluation: Callable[[], Iterable[Any]] | None = None

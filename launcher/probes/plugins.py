@@ -1,0 +1,55 @@
+"""Tests of plug-ins in child processes, which import code of the user. The launcher never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from launcher.probes import trials
+from launcher.probes.child import json_of
+from launcher.probes.probe import IncompleteError, Subject
+from launcher.process.trainer_process import child_environment
+from launcher.terminal.activity import show_progress
+from neobert.config import to_dict
+from neobert.errors import ProjectError
+from neobert.plugins.kinds import DATASET, MASKING, requested
+from validators.facts_io import record_of
+from validators.facts_run import PluginFacts
+
+MODULE = "neobert.plugins.probes"
+HASH_SEEDS = ("1", "2")
+"""Seeds of string hashes: the order of a set of strings differs between the two processes."""
+
+
+def probe_plugins(subject: Subject) -> PluginFacts:
+    """Test the plug-ins of a run, and compare results of two processes."""
+    first = _examined(subject, HASH_SEEDS[0], is_again=False)
+    compared = [each.key for each in requested(subject.config.plugins) if each.kind in (MASKING, DATASET)]
+    if compared and not first["failures"]:
+        second = _examined(subject, HASH_SEEDS[1], is_again=True)
+        first["failures"] = [*second["failures"], *_differing(first["digests"], second["digests"])]
+    try:
+        return record_of(PluginFacts, {name: each for name, each in first.items() if name != "digests"})
+    except ProjectError as error:
+        raise IncompleteError(f"the child process's report is invalid: {error.message}") from None
+
+
+def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[str, str]]:
+    for key, digest in first.items():
+        if second.get(key) != digest:
+            message = f"{key} returns other results in another process"
+            hint = "sort sets: the order of their strings differs between processes"
+            yield {"key": key, "message": message, "hint": hint}
+
+
+def _examined(subject: Subject, hash_seed: str, *, is_again: bool) -> dict[str, Any]:
+    request = {"config": to_dict(subject.config), "again": is_again}
+    with tempfile.TemporaryDirectory(prefix="neobert-probe-") as folder:
+        path = Path(folder, "request.json")
+        path.write_text(json.dumps(request), encoding="utf-8")
+        environment = child_environment(Path(os.devnull), more={"PYTHONHASHSEED": hash_seed})
+        return json_of((*trials.PYTHON, MODULE, str(path)), trials.DATA_S, environment, show_progress)

@@ -1,0 +1,33 @@
+"""Errors of plug-ins in the training loop: what was trained is saved before they end the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from neobert.plugins.loading import PluginError
+from neobert.training.loop.hooks import Hook
+from neobert.training.loop.steps import fit
+from neobert.training.state.trainer import Trainer
+
+
+def fit_with_plugins(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
+    """Train like `fit`; an error of a plug-in stops a run of one process like a stop request.
+
+    The last complete step is then saved before the error is raised. Several processes cannot save, because
+    the others are in the middle of a step: the newest checkpoint counts.
+    """
+    try:
+        return fit(trainer, hooks)
+    except PluginError as error:
+        if trainer.world.size > 1:
+            raise
+        trainer.state.failure = error
+        return False
+
+
+def notify_saved(trainer: Trainer) -> None:
+    """Notify the hooks of plug-ins of the last checkpoint; their error is raised once it is complete."""
+    try:
+        trainer.plugged_hooks.notify_saved(trainer)
+    except PluginError as error:
+        trainer.state.failure = trainer.state.failure or error

@@ -1,0 +1,257 @@
+"""Tests of plug-ins before a launch: does a function give the same results again, as a resumed run needs?
+
+`python -m neobert.plugins.probes REQUEST.json` prints the report. The launcher runs it in two processes with
+other string hashes, and compares the digests: the order of a set differs between them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import random
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from neobert.config import from_dict
+from neobert.config.schema import RunConfig
+from neobert.data.store.prepare import prepare
+from neobert.data.store.segments import Segments
+from neobert.data.store.token_store import TokenStore
+from neobert.errors import ProjectError
+from neobert.json_program import serve
+from neobert.plugins.dataset import SPLITS, PluggedRows, described
+from neobert.plugins.hook_object import PluggedHook
+from neobert.plugins.kinds import DATASET, HOOKS, KINDS, LOSS, MASKING, METRICS, Kind
+from neobert.plugins.loading import Plugin, PluginError, load_plugins
+from neobert.plugins.masking import PluggedMasking
+from neobert.plugins.reference import PluginProblemError
+from neobert.plugins.source import refuse_unsaved
+from neobert.tasks.specs import metrics_of, spec_of
+from neobert.train import leave
+
+Found = dict[str, Any]
+NUM_DOCUMENTS, NUM_ROWS, NUM_LABELS = 32, 64, 48
+TOLERANCE = 1e-5
+"""Relative difference that another order of summation may make, in fp32."""
+
+
+def examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Test the plug-ins of a config; return failures, digests of results, and what was measured.
+
+    `again`: this is the second process; only results that are compared between processes are computed.
+    """
+    config, is_again = from_dict(request["config"]), request["again"]
+    report: dict[str, Any] = {"failures": [], "digests": {}, "metrics": [], "masked_share": None}
+    with reporting(report, "plugins"):
+        for plugin in sorted(load_plugins(config.plugins), key=lambda each: ORDER.index(each.kind)):
+            if not is_again or plugin.kind in (MASKING, DATASET):
+                with reporting(report, plugin.key):
+                    TESTS[plugin.kind](plugin, config, report)
+    return report
+
+
+@contextmanager
+def reporting(report: Found, key: str) -> Iterator[None]:
+    """Add a `ProjectError` that the block raises to the failures of the report."""
+    try:
+        yield
+    except ProjectError as error:
+        place = f"{error.place}: " if error.place and error.place not in error.message else ""
+        failure = {"key": key, "message": f"{place}{error.message}", "hint": error.hint}
+        report["failures"].append(failure)
+
+
+@contextmanager
+def same_global_state(plugin: Plugin) -> Iterator[None]:
+    """Raise `PluginError` if the block changes the state of a global random generator."""
+    before = _global_state()
+    yield
+    drawn = [name for name, state in _global_state().items() if before.get(name, state) != state]
+    if drawn:
+        message = f"{plugin.key} ({plugin.name}) draws from the global generator of {drawn[0]}"
+        raise plugin.refusal(f"{message}: a resumed run would draw other numbers", REPEAT[plugin.kind])
+
+
+def _global_state() -> dict[str, str]:
+    states = {"random": repr(random.getstate()), "numpy.random": repr(np.random.get_state(legacy=False))}
+    if "torch" in sys.modules:
+        states["torch"] = str(sys.modules["torch"].get_rng_state().numpy().tobytes())
+    return states
+
+
+REPEAT = {
+    MASKING: "draw from the argument rng only",
+    METRICS: "compute the metric from its arguments only",
+    LOSS: "compute the loss of a label from its logits and label only",
+    DATASET: "return the same rows in the same order: sort sets and listings, and seed a shuffle",
+    HOOKS: "return from state_dict what load_state_dict restores",
+}
+
+
+def not_repeated(plugin: Plugin, what: str) -> PluginError:
+    """Return the error of results that differ."""
+    return plugin.refusal(f"{plugin.key} ({plugin.name}) {what}", REPEAT[plugin.kind])
+
+
+def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
+    """Mask the first documents twice, and in another order; measure the share of targets."""
+    prepared = prepare(config)
+    store = prepared.eval if not isinstance(prepared.train, TokenStore) else prepared.train
+    if store is None:
+        return
+    rule = PluggedMasking(plugin, prepared.tokenizer, config.datacollator)
+    examples = np.arange(min(NUM_DOCUMENTS, len(store)))
+
+    def masked(segments: Segments) -> dict[int, tuple[bytes, bytes]]:
+        targets = rule.targets(segments, epoch=0, seed=config.seed)
+        ends = np.cumsum(segments.lengths)
+        return {
+            int(sample): (targets.input_ids[start:end].tobytes(), targets.labels[start:end].tobytes())
+            for sample, start, end in zip(segments.samples, ends - segments.lengths, ends, strict=True)
+        }
+
+    segments = store.gather(examples)
+    with same_global_state(plugin):
+        first = masked(segments)
+    if masked(segments) != first:
+        raise not_repeated(plugin, "masks other tokens when it is called again with the same generator")
+    if masked(store.gather(examples[::-1].copy())) != first:
+        raise not_repeated(plugin, "masks other tokens when documents come in another order")
+    labels = rule.targets(segments, epoch=0, seed=config.seed).labels
+    num_maskable = int(prepared.tokenizer.is_maskable[segments.ids].sum())
+    report["masked_share"] = float((labels >= 0).sum()) / max(1, num_maskable)
+    report["digests"][plugin.key] = hashlib.sha256(repr(sorted(first.items())).encode()).hexdigest()
+
+
+def test_dataset(plugin: Plugin, config: RunConfig, report: Found) -> None:
+    """Read the rows twice, the second time backwards and from another call."""
+    rows, digests = spec_of(config).rows(config), []
+    for split in SPLITS:
+        first, second = (PluggedRows(plugin, split, plugin(split), rows) for _ in range(2))
+        if (first.data is None) != (second.data is None):
+            raise not_repeated(plugin, f"has the split {split} at one call only")
+        if first.data is None:
+            continue
+        if first.length != second.length:
+            raise not_repeated(plugin, f"returns {first.length:,} rows, then {second.length:,} ({split})")
+        chosen = {int(each) for each in np.linspace(0, first.length - 1, NUM_ROWS)} if first.length else set()
+        kept = {index: described(first.row(index)) for index in sorted(chosen)}
+        for index, row in reversed(kept.items()):
+            if described(second.row(index)) != row:
+                raise not_repeated(
+                    plugin, f"returns another row {index + 1:,} when it is called again ({split})"
+                )
+        digests.append(first.identity)
+    report["digests"][plugin.key] = repr(digests)
+
+
+def test_metrics(plugin: Plugin, config: RunConfig, report: Found) -> None:
+    """Score made-up predictions twice, and in another order."""
+    from neobert.plugins.metrics import scores_of
+
+    logits, labels = made_up(config)
+    known = {each.name: None for each in metrics_of(config)} | dict.fromkeys(report["metrics"])
+
+    def scores(order: Any) -> dict[str, float | None]:
+        return scores_of([plugin], logits[order], labels[order], known)
+
+    forward = np.arange(len(labels))
+    with same_global_state(plugin):
+        first = scores(forward)
+    if not _close(scores(forward), first, 0.0):
+        raise not_repeated(plugin, "returns other values when it is called again")
+    if not _close(scores(forward[::-1]), first, TOLERANCE):
+        raise not_repeated(
+            plugin, "returns other values in another order, which depends on the number of ranks"
+        )
+    report["metrics"] += list(first)
+
+
+def _close(left: Mapping[str, Any], right: Mapping[str, Any], tolerance: float) -> bool:
+    return left.keys() == right.keys() and all(
+        np.isclose(left[name], right[name], rtol=tolerance, atol=tolerance, equal_nan=True) for name in left
+    )
+
+
+def test_loss(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa: ARG001
+    """Compare the losses of made-up logits: called twice, and with half of the labels."""
+    import torch
+
+    from neobert.plugins.loss import PluggedLoss
+
+    logits, labels = (torch.from_numpy(each) for each in made_up(config))
+    loss = PluggedLoss(plugin)
+
+    def summed(size: int) -> torch.Tensor:
+        return loss(logits[:size].clone().requires_grad_(), labels[:size], size)
+
+    half = len(labels) // 2
+    with same_global_state(plugin):
+        first = summed(len(labels))
+    if not bool(torch.isfinite(first)):
+        raise not_repeated(plugin, f"is not finite: {float(first)}")
+    if not torch.equal(summed(len(labels)), first):
+        raise not_repeated(plugin, "returns other losses when it is called again")
+    inputs = logits.clone().requires_grad_()
+    total = loss(inputs, labels, len(labels))
+    if not total.requires_grad:
+        raise not_repeated(plugin, "has no gradient")
+    total.backward()
+    if inputs.grad is None or not bool(torch.isfinite(inputs.grad).all()) or not bool(inputs.grad.any()):
+        raise not_repeated(plugin, "has a gradient that is zero or not finite")
+    parts = summed(half) + loss(logits[half:].clone().requires_grad_(), labels[half:], len(labels) - half)
+    if not torch.isclose(parts, first, rtol=TOLERANCE):
+        raise not_repeated(plugin, "depends on the other labels of a microbatch, whose size may change")
+
+
+def test_hooks(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa: ARG001
+    """Build the object, and restore its state. No event is sent: a hook may notify people."""
+    hook = PluggedHook.made_by(plugin)
+    state = hook.state()
+    again = PluggedHook.made_by(plugin)
+    again.load(state)
+    if again.state() != state:
+        raise not_repeated(plugin, "has another state after load_state_dict")
+    if state is not None:
+        return
+    try:
+        kind = type(hook.target)
+        lines, first_line = inspect.getsourcelines(kind)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+        refuse_unsaved(tree.body[0], inspect.getsourcefile(kind) or kind.__name__, first_line)  # type: ignore[arg-type]
+    except PluginProblemError as problem:
+        raise plugin.refusal(problem.message, problem.hint) from None
+    except (OSError, TypeError):
+        return  # a class without source
+
+
+def made_up(config: RunConfig) -> tuple[Any, Any]:
+    """Return logits, float32 [M, L], and labels [M], as the run's task has them."""
+    settings = spec_of(config).model_settings(config)
+    generator = np.random.default_rng(0)
+    num_labels = int(settings.get("num_labels", 2))
+    logits = generator.standard_normal((NUM_LABELS, num_labels), dtype=np.float32)
+    if settings.get("problem_type") == "regression":
+        return logits, generator.random(NUM_LABELS, dtype=np.float32)
+    return logits, np.arange(NUM_LABELS) % num_labels
+
+
+ORDER = (DATASET, *(each for each in KINDS if each is not DATASET))
+"""The rows come first: masking is tested on the text."""
+TESTS: Mapping[Kind, Callable[[Plugin, RunConfig, Found], None]] = {
+    MASKING: test_masking,
+    METRICS: test_metrics,
+    HOOKS: test_hooks,
+    DATASET: test_dataset,
+    LOSS: test_loss,
+}
+
+
+if __name__ == "__main__":
+    leave(serve(examine, sys.argv[1:]))

@@ -1,0 +1,119 @@
+"""Places of plug-ins: the file of `path.py:function`, `package.module:function` or an entry point.
+
+Nothing is imported: the launcher must not run code of a plug-in.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from dataclasses import dataclass
+from importlib.metadata import Distribution, EntryPoint, entry_points, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+GROUP = "neobert_launch.plugins"
+FORMS = "path/to/file.py:function, package.module:function, or the name of an entry point"
+
+
+class PluginProblemError(Exception):
+    """A plug-in that cannot be used, with the way out."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message, self.hint = message, hint
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Place of a plug-in.
+
+    Attributes:
+        file: source file of its module.
+        module: name under which the module is imported.
+        function: name of the function or class in the module.
+        folder: folder of the user, in which the module and what it imports are found; None for an installed
+            package.
+        package: name and version of the installed package; empty for files of the user.
+    """
+
+    file: Path
+    module: str
+    function: str
+    folder: Path | None
+    package: str = ""
+
+
+def locate(text: str) -> Place:
+    """Find the place of a plug-in. Raises `PluginProblemError`."""
+    target, colon, function = text.rpartition(":")
+    if not colon:
+        found = _entry_point(text)
+        return locate(f"{found.module}:{found.attr}")
+    if not function.isidentifier():
+        raise PluginProblemError(f"{text!r} does not end with the name of a function", f"write {FORMS}")
+    if target.endswith(".py"):
+        return _of_file(target, function)
+    if not all(part.isidentifier() for part in target.split(".")):
+        raise PluginProblemError(f"{target!r} is neither a .py file nor a module", f"write {FORMS}")
+    return _of_module(target, function)
+
+
+def _entry_point(name: str) -> EntryPoint:
+    offered = entry_points(group=GROUP)
+    found = next(iter(offered.select(name=name)), None)
+    if found is None or ":" not in found.value:
+        names = ", ".join(sorted(offered.names)) or "none"
+        message = f"no installed package has the entry point {name!r} in group {GROUP}"
+        raise PluginProblemError(message, f"write path/to/file.py:function, or an entry point ({names})")
+    return found
+
+
+def _of_file(target: str, function: str) -> Place:
+    file = Path(os.path.expanduser(target))
+    if not file.is_file():
+        message = f"{target!r} does not exist"
+        raise PluginProblemError(message, "set the key to an existing file (relative to the run file)")
+    if not file.stem.isidentifier():
+        message = f"the name of {target!r} is not a module name"
+        raise PluginProblemError(message, "rename the file to letters, digits and underscores")
+    return Place(file, file.stem, function, file.parent)
+
+
+def _of_module(module: str, function: str) -> Place:
+    top, *rest = module.split(".")
+    spec = find_spec(top)  # of a top-level name, which imports nothing
+    roots = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
+    if spec is not None and not roots and spec.origin and not rest:
+        file: Path | None = Path(spec.origin)
+    else:
+        file = next(filter(None, (file_of_module(root, rest) for root in roots)), None)
+    if file is None or file.suffix != ".py":
+        message = f"there is no module {module!r} with Python source"
+        hint = (
+            f"install the package of {module}, or write the path of a file, as in folder/{top}.py:{function}"
+        )
+        raise PluginProblemError(message, hint)
+    package, is_editable = _package_of(top)
+    if package and not is_editable:
+        return Place(file, module, function, None, package)
+    folder = next((root.parent for root in roots if file.is_relative_to(root)), file.parent)
+    return Place(file, module, function, folder)
+
+
+def file_of_module(root: Path, parts: list[str]) -> Path | None:
+    """Return the source file of a module below a package's folder; None if there is none."""
+    file = root.joinpath(*parts, "__init__.py")
+    if not file.is_file() and parts:
+        file = root.joinpath(*parts[:-1], f"{parts[-1]}.py")
+    return file if file.is_file() else None
+
+
+def _package_of(top: str) -> tuple[str, bool]:
+    """Return name and version of the package that installed a module, and whether it is editable."""
+    names = packages_distributions().get(top, [])
+    if not names:
+        return "", False
+    package = Distribution.from_name(names[0])
+    about = json.loads(package.read_text("direct_url.json") or "{}")
+    return f"{package.name} {package.version}", bool(about.get("dir_info", {}).get("editable"))

@@ -1,0 +1,225 @@
+"""Plug-ins as `lint` and `plan` see them: read, and never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from neobert.config import to_dict
+from neobert.config.schema import RunConfig
+from profiles.registry import Begun, resolve_run
+
+Write = Callable[[str], Path]
+
+MASKING = "import helpers\n\n\ndef spans(ids, special, rng, context):\n    return helpers.spans(ids)\n"
+FILES = {
+    "masking.py": MASKING,
+    "helpers.py": "from package import deep\n\n\ndef spans(ids):\n    return deep.spans(ids)\n",
+    "package/__init__.py": "",
+    "package/deep.py": "def spans(ids):\n    return ids, ids\n",
+    "unrelated.py": "",
+    "many.py": """\
+import json as imported
+async def coroutine(ids, special, rng, context): ...
+def two(predictions, labels): ...
+def keyword(ids, special, rng, context, *, more): ...
+def flexible(*arguments, **more): ...
+class Hook:
+    def __init__(self):
+        self.seen = []
+    def on_step(self, step, metrics):
+        self.seen.append(step)
+class Kept(Hook):
+    def state_dict(self): return {}
+    def load_state_dict(self, state): ...
+class Silent:
+    def unheard(self): ...
+class Half:
+    def on_step(self, step, metrics): ...
+    def state_dict(self): return {}
+class Wrong:
+    def on_step(self, metrics): ...
+""",
+    "broken.py": "def spans(:\n",
+    "hidden/json.py": "def spans(ids, special, rng, context): ...\n",
+    "other/helpers.py": "def cost(predictions, labels): ...\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(content, encoding="utf-8")
+
+
+def linted(command: Callable[..., Any], text: str) -> Any:
+    Path("run.yaml").write_text(f"profile: cpu-demo\n{text}", encoding="utf-8")
+    return command("lint", "run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("section", "message", "hint"),
+    [
+        ("masking: absent.py:spans", "'absent.py' does not exist", "an existing file"),
+        ("masking: masking.py:spam", "'masking.py' defines no 'spam'", "one of its names (spans)"),
+        (
+            "masking: masking.py",
+            "no installed package has the entry point 'masking.py'",
+            "write path/to/file.py",
+        ),
+        ("masking: masking.py:a b", "does not end with the name of a function", "file.py:function"),
+        ("masking: no_such_package.rules:spans", "no module 'no_such_package.rules'", "install the package"),
+        (
+            "masking: many.py:two",
+            "many.py:3: two takes (predictions, labels), but is called with (ids,",
+            "def two",
+        ),
+        ("masking: many.py:keyword", "takes (ids, special, rng, context, more)", "def keyword("),
+        ("masking: many.py:coroutine", "coroutine is a coroutine", "def coroutine("),
+        ("masking: many.py:Hook", "Hook is a class, not a function", "write a function of (ids, special"),
+        ("masking: broken.py:spans", "'broken.py', line 1: invalid syntax", "fix the syntax"),
+        (
+            "masking: hidden/json.py:spans",
+            "'hidden/json.py' is hidden by the installed module json",
+            "rename json.py",
+        ),
+        ("hooks: [many.py:Hook]", "many.py:10: Hook.on_step changes self.seen", "add state_dict and load"),
+        ("hooks: [many.py:Silent]", "has none of the methods on_step", "add one of these methods"),
+        ("hooks: [many.py:Half]", "only one of state_dict and load_state_dict", "add the other method"),
+        (
+            "hooks: [many.py:Wrong]",
+            "takes (self, metrics), but is called with (self, step, metrics)",
+            "on_step(",
+        ),
+        (
+            "{masking: masking.py:spans, metrics: [other/helpers.py:cost]}",
+            "would be imported under the same name",
+            "rename one of the files",
+        ),
+    ],
+)
+def test_lint_names_what_is_wrong_with_a_plugin(
+    command: Callable[..., Any], section: str, message: str, hint: str
+) -> None:
+    text = f"plugins: {section}" if section.startswith("{") else f"plugins:\n  {section}"
+    found = linted(command, f"{text}\n")
+    assert found.code == 1
+    assert "fail PLG001 unusable-plugin: plugins." in found.out
+    assert message in " ".join(found.out.split())
+    assert hint in " ".join(found.out.split())
+    assert "--> run.yaml:" in found.out
+
+
+@pytest.mark.parametrize("name", ["flexible", "imported"])
+def test_a_function_that_may_take_these_arguments_is_left_to_the_test_before_the_launch(
+    command: Callable[..., Any], name: str
+) -> None:
+    assert linted(command, f"plugins:\n  masking: many.py:{name}\n").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("plugins: {loss: many.py:two}", "PLG004", "plugins.loss is not called by task pretrain"),
+        ("plugins: {metrics: [many.py:two]}", "PLG004", "plugins.metrics.0 is not called by task pretrain"),
+        (
+            "plugins: {dataset: many.py:flexible}\ndataset: {path: text.txt}",
+            "PLG001",
+            "dataset.path is set too",
+        ),
+        (
+            "plugins: {metrics: [many.py:two]}\ntask: classification\ndataset: {long_documents: truncate}\n"
+            "trainer: {metric_for_best_model: eval/cost}",
+            "PLG004",
+            "eval/cost is a metric of a plug-in, without a direction",
+        ),
+        ("trainer: {metric_for_best_model: eval/cost}", "TSK002", "metric_for_best_model is eval/cost"),
+    ],
+)
+def test_a_plugin_that_no_task_calls(command: Callable[..., Any], text: str, code: str, message: str) -> None:
+    found = linted(command, f"{text}\n")
+    assert found.code == 1
+    assert f"fail {code} " in found.out
+    assert message in " ".join(found.out.split())
+
+
+def test_the_name_of_a_plugin_is_printed_without_its_control_characters(command: Callable[..., Any]) -> None:
+    for key in ('masking: "a\\x1b[31m\\nb.py:spans"', 'hooks: ["\\x1b]0;title\\x07"]', 'loss: "x\\x1b:y\\n"'):
+        found = linted(command, f"plugins:\n  {key}\n")
+        assert found.code == 1
+        assert "PLG001" in found.out
+        assert "\x1b" not in found.out + found.err
+        assert "\x07" not in found.out + found.err
+
+
+def test_lint_and_plan_run_no_code_of_a_plugin(command: Callable[..., Any]) -> None:
+    Path("helpers.py").write_text("open('ran', 'w').close()\n", encoding="utf-8")
+    assert linted(command, "plugins:\n  masking: masking.py:spans\n").code == 0
+    assert command("plan", "run.yaml").code == 0
+    assert command("train", "run.yaml", "--dry-run").code == 0
+    assert command("explain", "plugins.masking", "run.yaml").code == 0
+    assert not Path("ran").exists()
+
+
+def code_of() -> tuple[list[str], str]:
+    run = resolve_run(None, ["run.yaml"])
+    return [line.partition("  ")[2] for line in run.config.plugins.code], run.digest
+
+
+def test_a_plugin_and_all_that_it_imports_from_its_folder_are_in_the_digest(
+    command: Callable[..., Any],
+) -> None:
+    assert linted(command, "plugins:\n  masking: masking.py:spans\n").code == 0
+    files, digest = code_of()
+    assert files == ["helpers.py", "masking.py", "package/__init__.py", "package/deep.py"]
+    Path("unrelated.py").write_text("1\n", encoding="utf-8")
+    assert code_of() == (files, digest)
+    for name in files:
+        Path(name).write_text(f"{FILES[name]}# edited\n", encoding="utf-8")
+        assert code_of()[1] != digest
+        Path(name).write_text(FILES[name], encoding="utf-8")
+    assert code_of() == (files, digest)
+
+
+def test_a_path_is_relative_to_the_run_file_and_the_digest_names_no_folder() -> None:
+    Path("below").mkdir()
+    Path("below/run.yaml").write_text("profile: cpu-demo\nplugins: {masking: ../masking.py:spans}\n")
+    run = resolve_run(None, ["below/run.yaml"])
+    assert run.config.plugins.masking == "below/../masking.py:spans"
+    assert all("below" not in line for line in run.config.plugins.code)
+    again = resolve_run(None, [], [f"plugins.masking={run.config.plugins.masking}"])
+    assert again.config.plugins.code == run.config.plugins.code
+
+
+def test_an_installed_package_is_identified_by_its_version(command: Callable[..., Any]) -> None:
+    found = linted(command, "plugins: {dataset: yaml:load_all}\n")
+    assert "load_all takes (stream, Loader), but is called with (split)" in " ".join(found.out.split())
+    Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: yaml:safe_load}\n")
+    (line,) = resolve_run(None, ["run.yaml"]).config.plugins.code
+    assert line.lower().startswith("pyyaml ")
+
+
+def test_a_profile_cannot_name_code(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("profiles").mkdir()
+    Path("profiles/mine.yaml").write_text(
+        "extends: cpu-demo\nabout: {name: mine, kind: smoke, intent: a profile that names code}\n"
+        "plugins: {masking: masking.py:spans}\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("NEOBERT_PROFILE_PATH", str(Path("profiles").absolute()))
+    found = command("plan", "--profile", "mine")
+    assert found.code == 1
+    assert "code is named in a run file or an argument, not in a profile" in found.err
+
+
+def test_code_is_never_taken_from_a_run_directory() -> None:
+    Path("run.yaml").write_text("profile: cpu-demo\n", encoding="utf-8")
+    saved = to_dict(resolve_run(None, ["run.yaml"]).config)
+    saved["plugins"] |= {"masking": "masking.py:spans", "code": ["0  masking.py"]}
+    begun = Begun("resolved.json", json.loads(json.dumps(saved)), {})
+    assert resolve_run(None, ["run.yaml"], begun=begun).config.plugins == RunConfig().plugins
