@@ -6,7 +6,7 @@ from launcher.cli import options, use_options
 from launcher.cli.groups import PROGRAM, app, end, make_group
 
 evaluate_app = make_group(
-    "evaluate", "Evaluate: glue, blimp, pseudo-perplexity, generation, retrieval, mteb."
+    "evaluate", "Evaluate: glue, blimp, perplexity, pseudo-perplexity, generation, retrieval, mteb."
 )
 app.add_typer(evaluate_app, rich_help_panel="Use")
 
@@ -183,8 +183,9 @@ def _evaluate_blimp(
 ) -> None:
     """Score the minimal pairs of BLiMP.
 
-    Each token is masked by itself and predicted, in packed copies of the sentence; a pair is right if the
-    good sentence is more likely, and wrong if both are equally likely.
+    A causal model predicts each token from those before it; for one of masked words, each token is masked by
+    itself, in packed copies of the sentence. A pair is right if the good sentence is more likely, and wrong
+    if both are equally likely.
     """
     from launcher.commands import evaluate_likelihood
 
@@ -192,6 +193,10 @@ def _evaluate_blimp(
     end(evaluate_likelihood.run_blimp(model, data, pairs_per_paradigm, output_format))
 
 
+@evaluate_app.command(
+    "perplexity",
+    epilog=f"Example: {PROGRAM} evaluate perplexity runs/causal-demo texts.txt -o perplexity-demo",
+)
 @evaluate_app.command(
     "pseudo-perplexity",
     epilog=f"Example: {PROGRAM} evaluate pseudo-perplexity runs/demo texts.txt -o perplexity-demo",
@@ -207,9 +212,11 @@ def _evaluate_pseudo_perplexity(
     device: use_options.Device = None,
     output_format: options.Format = "text",
 ) -> None:
-    """Measure the pseudo-perplexity of texts.
+    """Measure the perplexity of texts.
 
-    Each token is masked by itself and predicted: a text of n tokens costs n forward passes over it.
+    A causal model predicts each token from those before it, in windows of --max-length tokens (2,048) that
+    overlap by half. For one of masked words that is the pseudo-perplexity: each token is masked by itself,
+    and a text of n tokens costs n forward passes over it.
     """
     from launcher.commands import evaluate_likelihood
 

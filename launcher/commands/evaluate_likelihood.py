@@ -1,4 +1,4 @@
-"""`evaluate blimp` and `evaluate pseudo-perplexity`, which run in a child process."""
+"""`evaluate blimp`, `perplexity` and `pseudo-perplexity`, which run in a child process."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run_blimp(model: Model, data: Path, pairs_per_paradigm: int | None, output_f
 def run_pseudo_perplexity(
     model: Model, texts: Path, column: str | None, split: str, output_format: str
 ) -> int:
-    """Score the texts, and print their pseudo-perplexity over tokens and per document."""
+    """Score the texts, and print their (pseudo-)perplexity over tokens and per document."""
     content = {"data": require_source(texts, "TEXTS"), "column": column, "split": split}
     return _run("pseudo-perplexity", model, content, _perplexity_table, output_format)
 
@@ -82,10 +82,13 @@ def _notes(report: Mapping[str, Any]) -> Iterator[str]:
 def _perplexity_table(report: Mapping[str, Any]) -> str:
     names = {
         "pseudo-perplexity of tokens": "pseudo_perplexity",
+        "perplexity of tokens": "perplexity",
+        "perplexity of bytes": "byte_perplexity",
+        "bits per byte": "bits_per_byte",
         "mean of documents": "mean_of_documents",
         "median of documents": "median_of_documents",
     }
-    rows = [[label, _shown(report[name])] for label, name in names.items()]
+    rows = [[label, _shown(report[name])] for label, name in names.items() if name in report]
     counts = f"{counted(report['documents'], 'document')}, {counted(report['tokens'], 'token')}"
     cut = f"; {counted(report['truncated'], 'document')} truncated" if report["truncated"] else ""
     return f"{columns(rows)}\n{counts}{cut}\nsource: {printable(report['source'])}"

@@ -30,8 +30,8 @@ from neobert.export.layouts import DECODER, StateDict, join_gates
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import own_weights, read_weights
 from neobert.families.backbone import Backbone
-from neobert.families.hf.architecture import MASKED
-from neobert.families.hf.architectures.table import ARCHITECTURES
+from neobert.families.hf.architecture import CAUSAL, MASKED
+from neobert.families.hf.architectures.table import ARCHITECTURES, is_causal
 from neobert.families.hf.attention import choose_kernel
 from neobert.families.hf.build import TOKENS, read_model, refuse_absent
 from neobert.families.hf.build import backbone_of as transformers_backbone
@@ -59,7 +59,7 @@ def multiple_on(device: torch.device) -> int:
 
 
 class InferenceModel:
-    """An encoder over packed runs and its masked-language-model head, without gradients.
+    """A model over packed runs and its head over tokens, without gradients.
 
     Attributes:
         device: device that runs must be on.
@@ -68,6 +68,7 @@ class InferenceModel:
         num_rows: rows of the embedding matrix.
         kernels: kernels of blocks and attention, for reports.
         multiple: the length of each run must be a multiple of this number of tokens.
+        is_causal: its head predicts next tokens, and not masked ones.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class InferenceModel:
         self.device, self.hidden_size = device, settings.hidden_size
         self.max_length, self.num_rows = objective.backbone.max_length, settings.vocab_size
         self.multiple = multiple_on(device)
+        self.is_causal = is_causal(settings.model_type)
         self.kernels = f"{kernels}, attention {objective.backbone.attention}"
         self._objective, self._dtype = objective.to(device).eval(), dtype
 
@@ -105,7 +107,7 @@ def computing_in(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
 def load_model(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool = False
 ) -> InferenceModel:
-    """Load a NeoBERT checkpoint, or a transformers encoder, without running code from the folder.
+    """Load a NeoBERT checkpoint, or a transformers model, without running code from the folder.
 
     Without `needs_decoder`, head weights are not loaded. Raises `ProjectError` if weights are missing.
     """
@@ -185,12 +187,18 @@ def _with_kernels(model: NeoBERTLMHead, device: torch.device, dtype: torch.dtype
 def _load_transformers(
     folder: Path, device: torch.device, dtype: torch.dtype, *, needs_decoder: bool
 ) -> InferenceModel:
-    model, absent, _ = read_model(MASKED, folder, "pass a folder with model.safetensors")
+    auto_class = _auto_class_of(read_json(folder / "config.json")["model_type"])
+    model, absent, _ = read_model(auto_class, folder, "pass a folder with model.safetensors")
     base = f"{model.base_model_prefix}."
     needed = [name for name in absent if needs_decoder or name.startswith(base)]
     refuse_absent(needed, folder, "pass a complete checkpoint")
-    backbone = over_runs(model, MASKED, folder, device, dtype)
+    backbone = over_runs(model, auto_class, folder, device, dtype)
     return InferenceModel(TokenObjective(backbone, targets_only=True), "torch", device, dtype)
+
+
+def _auto_class_of(model_type: str) -> str:
+    """Return the auto class of the head over tokens: of next tokens if the architecture has one."""
+    return CAUSAL if is_causal(model_type) else MASKED
 
 
 def over_runs(

@@ -27,6 +27,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.evaluation.likelihood import scorer as scoring
 from neobert.evaluation.likelihood.blimp import Pair, accuracies, evaluate_blimp
 from neobert.evaluation.likelihood.job import Settings
+from neobert.evaluation.likelihood.load import load_scorer
 from neobert.evaluation.likelihood.pseudo_perplexity import evaluate_texts, pseudo_perplexity
 from neobert.evaluation.likelihood.scorer import Scorer
 from neobert.export.folder import read_tokenizer_files, write_hf_folder
@@ -76,7 +77,7 @@ def one_mask_at_a_time() -> Callable[[Path, list[str]], np.ndarray]:
 
 @given(texts=TEXTS, tokens_per_run=st.integers(1, 300))
 def test_packed_copies_equal_one_mask_at_a_time(model_folder, one_mask_at_a_time, texts, tokens_per_run):
-    found = Scorer.load(model_folder, tokens_per_run=tokens_per_run).score(texts)
+    found = load_scorer(model_folder, tokens_per_run=tokens_per_run).score(texts)
     wanted = one_mask_at_a_time(model_folder, texts)
     assert np.array_equal(found[:, 1], wanted[:, 1])
     assert np.abs(found[:, 0] - wanted[:, 0]).max() < 1e-4
@@ -96,7 +97,7 @@ def test_a_wrong_run_is_caught(model_folder, one_mask_at_a_time, monkeypatch, fa
     texts = ["the model reads text", "a b c"]
     if fault == "bounds":
         monkeypatch.setattr(scoring, "pack", wrong)
-    loaded = Scorer.load(model_folder)
+    loaded = load_scorer(model_folder)
     if fault == "place":
         inner = loaded._log_probabilities
         loaded._log_probabilities = lambda copies, places, targets: inner(copies, [1] * len(places), targets)
@@ -108,9 +109,9 @@ def test_all_tokens_of_a_text_without_markers_are_scored(model_folder):
     file = model_folder / "tokenizer.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     texts = ["the model", "a", ""]
-    framed = Scorer.load(model_folder).score(texts)
+    framed = load_scorer(model_folder).score(texts)
     file.write_text(json.dumps(content | {"post_processor": None}), encoding="utf-8")
-    bare = Scorer.load(model_folder).score(texts)
+    bare = load_scorer(model_folder).score(texts)
     assert framed[:, 1].tolist() == bare[:, 1].tolist() == [2, 1, 0]
     assert (framed[:2, 0] != bare[:2, 0]).all(), "markers are context"
 
@@ -118,7 +119,7 @@ def test_all_tokens_of_a_text_without_markers_are_scored(model_folder):
 def test_a_tokenizer_without_a_mask_is_refused(model_folder):
     tokenizer_of("BERT", WORDS).save_pretrained(model_folder)
     with pytest.raises(ProjectError, match="has no mask token") as refusal:
-        Scorer.load(model_folder)
+        load_scorer(model_folder)
     assert (refusal.value.code, refusal.value.place) == ("TOK002", str(model_folder))
 
 

@@ -93,9 +93,9 @@ def _score_missing(
     num_texts: int | None,
 ) -> None:
     """Score the shards that are not saved yet, and merge all shards into the output."""
-    from neobert.evaluation.likelihood.scorer import Scorer  # imports torch, for seconds
+    from neobert.evaluation.likelihood.load import load_scorer  # imports torch, for seconds
 
-    scorer = Scorer.load(
+    scorer = load_scorer(
         settings.folder, max_length=settings.max_length, dtype=settings.dtype, device=settings.device
     )
     started_s, progress = time.perf_counter(), Progress("scoring", "texts", num_texts)

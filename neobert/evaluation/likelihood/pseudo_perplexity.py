@@ -1,4 +1,4 @@
-"""Pseudo-perplexity of texts, over tokens and over documents."""
+"""Perplexity of texts by a causal model, and pseudo-perplexity by one of masked words."""
 
 from __future__ import annotations
 
@@ -11,20 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.encoding.finite import not_finite
-from neobert.encoding.texts import open_texts
+from neobert.encoding.texts import Texts, open_texts
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.evaluation.likelihood.job import Settings, discard, score_all
+from neobert.families.hf.architectures.table import is_causal
 from neobert.plurals import counted
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, Figure, summary
+from neobert.runfiles.model_folder import model_folder, read_json
+from neobert.runfiles.run_dir import CONFIG
 
 if TYPE_CHECKING:
     from neobert.evaluation.likelihood.scorer import Likelihoods
 
 KIND, SCHEMA_VERSION = "neobert-pseudo-perplexity", 1
+KIND_OF_CAUSAL = "neobert-perplexity"
 
 
 def evaluate_texts(path: Path, column: str | None, split: str, settings: Settings) -> dict[str, Any]:
-    """Score all texts, and return a report with their pseudo-perplexity. Raises `ProjectError`."""
+    """Score all texts, and return a report with their (pseudo-)perplexity. Raises `ProjectError`."""
     texts = open_texts(path, column, split)
     nothing = ProjectError(
         "pseudo-perplexity", "holds no tokens", "use a file with text", str(path), EXIT_USAGE
@@ -35,13 +39,17 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
     if not scores.values[:, 1].any():
         discard(settings.output)  # the next text would be refused as another evaluation
         raise nothing
+    config = read_json(model_folder(Path(settings.folder)) / CONFIG)
     found = pseudo_perplexity(scores.values)
+    if is_next := is_causal(config.get("model_type", "")):
+        found = {name.removeprefix("pseudo_"): value for name, value in found.items()}
+        found |= _of_bytes(scores.values, texts)
     if not all(value is not None and math.isfinite(value) for value in found.values()):
         discard(settings.output)
-        message = f"the loss of {found['loss_per_token']:,.4g} nats per token has no finite pseudo-perplexity"
+        message = f"the loss of {found['loss_per_token']:,.4g} nats per token has no finite perplexity"
         raise not_finite(message, settings.folder)
     return {
-        "kind": KIND,
+        "kind": KIND_OF_CAUSAL if is_next else KIND,
         "schema_version": SCHEMA_VERSION,
         "source": texts.label,
         "model": settings.folder,
@@ -57,17 +65,34 @@ def evaluate_texts(path: Path, column: str | None, split: str, settings: Setting
 
 def _summary(name: str, found: Mapping[str, Any], truncated: int) -> dict[str, Any]:
     metrics = {
-        "pseudo-perplexity of tokens": found["pseudo_perplexity"],
+        **{LABELS[name]: found[name] for name in LABELS if name in found},
         "mean of documents": found["mean_of_documents"],
         "median of documents": found["median_of_documents"],
     }
     figures = [
         Figure(name=name, metric=metric, value=value, is_share=False) for metric, value in metrics.items()
     ]
+    title = "Perplexity" if "perplexity" in found else "Pseudo-perplexity"
     sizes = f"{counted(found['documents'], 'document')}, {counted(found['tokens'], 'token')}"
-    notes = [f"{sizes}; comparable between models with the same tokenizer only"]
+    notes = [f"{sizes}; values of tokens are comparable between models with the same tokenizer only"]
     notes += [f"{counted(truncated, 'document')} truncated"] if truncated else []
-    return summary("Pseudo-perplexity", figures, notes)
+    return summary(title, figures, notes)
+
+
+LABELS = {
+    "pseudo_perplexity": "pseudo-perplexity of tokens",
+    "perplexity": "perplexity of tokens",
+    "byte_perplexity": "perplexity of bytes",
+    "bits_per_byte": "bits per byte",
+}
+"""Names of the values of all tokens, by their keys in the report."""
+
+
+def _of_bytes(scores: Likelihoods, texts: Texts) -> dict[str, Any]:
+    """Return the values per byte of UTF-8, which are comparable between tokenizers."""
+    num_bytes = sum(len(text.encode("utf-8", "replace")) for text in texts)
+    loss = float(-scores[:, 0].sum()) / num_bytes
+    return {"bytes": num_bytes, "byte_perplexity": _exp(loss), "bits_per_byte": loss / math.log(2)}
 
 
 def pseudo_perplexity(scores: Likelihoods) -> dict[str, Any]:

@@ -9,21 +9,19 @@ Shapes: N texts, L tokens of a text, M of them masked in turn, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.encoder import TOKENS_PER_RUN
 from neobert.encoding.finite import require_finite
-from neobert.encoding.model import InferenceModel, load_model
-from neobert.encoding.placement import placement
+from neobert.encoding.model import InferenceModel
 from neobert.encoding.runs import Tokens, pack
 from neobert.encoding.tokens import TextTokenizer
 from neobert.progress import OnProgress, unreported
-from neobert.runfiles.model_folder import model_folder
 
 Likelihoods = NDArray[np.float64]
 LOGIT_ROWS = 1024
@@ -46,23 +44,6 @@ class Scorer:
         self.tokenizer = tokenizer
         self.tokens_per_run = tokens_per_run or TOKENS_PER_RUN[model.device.type]
         self.counts = TextCounts()
-
-    @classmethod
-    def load(
-        cls,
-        folder: str | Path,
-        *,
-        max_length: int | None = None,
-        device: str | None = None,
-        dtype: str | None = None,
-        tokens_per_run: int | None = None,
-    ) -> Scorer:
-        """Load a checkpoint with its decoder. Arguments as for `Encoder.load`. Raises `ProjectError`."""
-        path = model_folder(Path(folder))
-        model = load_model(path, *placement(device, dtype), needs_decoder=True)
-        length = min(max_length or model.max_length, model.max_length)
-        tokenizer = TextTokenizer.load(path, length, model.num_rows, ("mask_token",))
-        return cls(model, tokenizer, tokens_per_run, str(path))
 
     def score(self, texts: Sequence[str], on_progress: OnProgress = unreported) -> Likelihoods:
         """Return [N, 2]: each text's sum of token log-probabilities in nats, and its number of scored tokens.
@@ -124,12 +105,17 @@ class Scorer:
         self, copies: Sequence[Tokens], places: Sequence[int], targets: Sequence[int]
     ) -> NDArray[np.float64]:
         run = pack(copies, self.tokenizer.bundle.filler_id, self.model.multiple).to(self.model.device)
-        hidden = self.model.hidden(run)
-        begins = run.cu_seqlens[: len(copies)].to(torch.int64)
-        rows = begins + torch.tensor(places, device=hidden.device)
-        wanted = torch.tensor(targets, device=hidden.device)
-        found = []
-        for some, of in zip(rows.split(LOGIT_ROWS), wanted.split(LOGIT_ROWS), strict=True):
-            logits = self.model.logits(hidden[some]).to(torch.float32)
-            found.append(logits.gather(1, of[:, None])[:, 0] - logits.logsumexp(-1))
-        return torch.cat(found).double().cpu().numpy()
+        rows = np.cumsum([0, *map(len, copies)], dtype=np.int64)[:-1] + np.array(places, np.int64)
+        return log_probabilities(self.model, self.model.hidden(run), rows, np.array(targets, np.int64))
+
+
+def log_probabilities(
+    model: InferenceModel, hidden: Tensor, rows: NDArray[np.int64], targets: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the log-probabilities of the tokens `targets` [M] at rows [M] of hidden states [T, D]."""
+    found = []
+    chosen, wanted = (torch.from_numpy(each).to(hidden.device) for each in (rows, targets))
+    for some, of in zip(chosen.split(LOGIT_ROWS), wanted.split(LOGIT_ROWS), strict=True):
+        logits = model.logits(hidden[some]).to(torch.float32)
+        found.append(logits.gather(1, of[:, None])[:, 0] - logits.logsumexp(-1))
+    return torch.cat(found).double().cpu().numpy()
