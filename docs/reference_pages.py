@@ -106,7 +106,10 @@ def profiles_page() -> str:
         "",
     ]
     lines += ["| profile | kind | |", "|---|---|---|"]
-    lines += [f"| [{each.name}](#{each.name}) | {each.kind} | {_cell(each.intent)} |" for each in loaded]
+    lines += [
+        f"| [{each.name}](#{each.name.replace('.', '')}) | {each.kind} | {_cell(each.intent)} |"
+        for each in loaded
+    ]
     for profile in loaded:
         lines += ["", f"## {profile.name}", "", profile.intent, "", "| key | value |", "|---|---|"]
         for key in all_keys():

@@ -11,8 +11,9 @@ from neobert.plan import Plan, assumptions_for, build_plan
 from profiles.inherit import SHIPPED
 from profiles.registry import Profile, list_profiles, load_profile, resolve_run
 
-PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context"]
-SMOKE = ["cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev", "sft-demo"]
+DECODERS = ["llama-1b-h100", "qwen-0.5b-h200"]
+PRODUCTION = ["2xa100-prod", "8xh200-prod", "a100-prod", "h100-prod", "h200-prod", "long-context", *DECODERS]
+SMOKE = ["causal-demo", "cpu-classify", "cpu-demo", "gpu-smoke", "l40s-dev", "sft-demo"]
 DEVELOPMENT = ["cpu", "gpu"]
 NAMES = sorted([*PRODUCTION, *SMOKE, *DEVELOPMENT])
 
@@ -110,7 +111,7 @@ def test_no_profile_recomputes_activations_that_fit(name: str) -> None:
     plan = plan_of(profile)
     assert not profile.config.trainer.gradient_checkpointing
     assert " without checkpointing; " in plan.activations_mib.reason
-    assert plan.memory_mib.value < 0.6 * plan.device_memory_mib.value
+    assert plan.memory_mib.value < 0.7 * plan.device_memory_mib.value
 
 
 MEASURED = ("h100-prod", "h200-prod")
@@ -127,7 +128,8 @@ def test_the_expected_rate_brackets_what_the_plan_predicts(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in PRODUCTION if name != "long-context"])
 def test_a_profile_that_starts_from_nothing_sees_enough_text(name: str) -> None:
-    assert plan_of(load_profile(name)).tokens_per_parameter.value > 40
+    least = 20 if name in DECODERS else 40
+    assert plan_of(load_profile(name)).tokens_per_parameter.value > least
 
 
 def test_long_context_continues_a100_prod() -> None:
