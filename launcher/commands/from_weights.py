@@ -14,7 +14,7 @@ from pathlib import Path
 
 from launcher.commands.previewed_text import about_text, preview_by_line, preview_text, warn_of_text
 from launcher.commands.starter_file import Device
-from launcher.commands.starting_weights import OPTION, about_option, find_weights, fitting_task
+from launcher.commands.starting_weights import OPTION, about_option, find_weights
 from launcher.commands.weights_run_file import Content, content_of
 from launcher.io.files import make_folder, open_regular, writing
 from launcher.preflight.hub_weights import newest_commit
@@ -23,11 +23,11 @@ from neobert.config.overrides import text_override
 from neobert.config.text_formats import without_suffixes
 from neobert.data.sources.preview import Preview
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.table import named_weights
+from neobert.families.table import named_weights, shape_of
 from neobert.printable import printable
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.spec import TaskSpec
-from neobert.tasks.specs import SPECS, spec_of
+from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 LONGEST_COMMAND = 2**16
@@ -77,7 +77,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
         weights = None if request.weights is None else find_weights(request.weights)
         if weights is not None and request.task is None:
             config = resolve_run(None, (), weights.overrides).config
-            spec = SPECS[fitting_task(config, [name for name, each in SPECS.items() if each.reads_text])]
+            spec = text_task(is_causal=shape_of(config, 1).attention.is_causal)
         found, table = _read(request, spec)
         by_line = preview_by_line(request.text, found) if request.text and found else None
         found = by_line or found

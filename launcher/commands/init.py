@@ -21,7 +21,7 @@ from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.table import family_of
 from neobert.printable import printable
-from neobert.tasks.specs import spec_of
+from neobert.tasks.specs import spec_of, text_task
 from profiles.registry import resolve_run
 from validators.planning import plan_run
 
@@ -103,7 +103,8 @@ def _check_file(file: Path) -> None:
 
 def _write(request: Request, *, asks: bool) -> Sequence[str]:
     """Write the run file. Returns what was inferred from labelled texts, one line each."""
-    if request.weights is None and request.task in (None, RunConfig().task):
+    pretraining = [text_task(is_causal=is_causal).name for is_causal in (False, True)]
+    if request.weights is None and request.task in (None, *pretraining):
         write_run_file(request.file, content_of(_starter(request, asks=asks), request.file.name))
         return ()
     if request.size is not None:
@@ -150,6 +151,7 @@ def _starter(request: Request, *, asks: bool) -> Starter:
         num_bytes=None if found is None else found.size_bytes,
         is_plain=found is not None and found.is_plain,
         stem=request.file.stem,
+        causal_task=request.task if request.task == text_task(is_causal=True).name else None,
     )
 
 

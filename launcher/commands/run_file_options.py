@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from launcher.commands.starting_weights import about_option, find_weights, fitting_task
+from launcher.commands.starting_weights import about_option, find_weights
 from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
 from launcher.terminal import console
 from neobert.config.errors import ConfigError
 from neobert.config.overrides import text_override
+from neobert.config.schema import RunConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.table import longest_row, shape_of
 from neobert.plurals import listed
 from neobert.tasks.short_commands import SHORT_COMMANDS
-from neobert.tasks.specs import spec_of
+from neobert.tasks.specs import SPECS, spec_of
 from profiles.registry import ResolvedRun, resolve_run
 
 
@@ -67,7 +68,7 @@ def of_task(command: str, profile: str | None, files: Sequence[Path], overrides:
         return []
     stated = run.config.task
     if run.origin("task").kind == "default":
-        return [text_override("task", fitting_task(run.config, short.tasks))]
+        return [text_override("task", _fitting_task(run.config, short.tasks))]
     if stated not in short.tasks:
         message = f"task is {stated}, and `{command}` trains {listed(short.tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
@@ -78,3 +79,10 @@ def of_only_task(command: str) -> list[str]:
     """Return the task of a short command as an override if there is only one."""
     short = SHORT_COMMANDS.get(command)
     return [text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
+
+
+def _fitting_task(config: RunConfig, tasks: Sequence[str]) -> str:
+    """Return the first of the tasks whose targets suit the direction of the model's attention."""
+    is_causal = shape_of(config, 1).attention.is_causal
+    fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)
+    return next(fitting, tasks[0])

@@ -53,6 +53,7 @@ PACES: dict[tuple[Device, SizeName], Pace] = {
     ("gpu", "small"): Pace(5000, 64),
     ("gpu", "base"): Pace(20000, 32, 4),
 }
+LLAMA = [("  type: hf", "a model of transformers"), ("  architecture: llama", "")]
 DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU"}
 
 
@@ -66,6 +67,7 @@ class Starter:
         num_bytes: size of the files of the text; None if unknown.
         is_plain: whether this is the size of the text, and not of compressed or binary files.
         stem: name of the file without its suffix, which names the run directory.
+        causal_task: task of a causal model; None for an encoder.
     """
 
     text: str
@@ -75,6 +77,7 @@ class Starter:
     num_bytes: int | None
     stem: str
     is_plain: bool = True
+    causal_task: str | None = None
 
     @property
     def vocab_size(self) -> int:
@@ -89,17 +92,23 @@ def content_of(starter: Starter, file: str) -> str:
     size, pace = SIZES[starter.size], PACES[starter.device, starter.size]
     max_steps, steps_comment = _steps(starter, size, pace)
     cadence = max(1, max_steps // 12)
+    is_causal, heads = starter.causal_task is not None, _heads(starter, size)
+    width = size.intermediate_size * 2 // 3 if is_causal else size.intermediate_size  # has three matrices
     source = _entry("path", starter.text) if starter.text else _entry("name", starter.dataset)
     rows: list[tuple[str, str]] = [
         (f"profile: {starter.device}", f"other values: neobert-launch profiles show {starter.device}"),
+        *([(f"task: {starter.causal_task}", "the next token, from those before it")] * is_causal),
         ("", ""),
         ("model:", f"{starter.size}: {size.gloss}"),
+        *(LLAMA * is_causal),
         (f"  hidden_size: {size.hidden_size}", "width; a multiple of num_attention_heads"),
         (f"  num_hidden_layers: {size.num_hidden_layers}", ""),
-        (f"  num_attention_heads: {_heads(starter, size)}", ""),
-        (f"  intermediate_size: {size.intermediate_size}", ""),
+        (f"  num_attention_heads: {heads}", ""),
+        *([(f"  num_key_value_heads: {heads // 3}", "each is shared by three heads")] * is_causal),
+        (f"  intermediate_size: {width}", ""),
         ("", ""),
         ("tokenizer:", "one is trained on the text first; or set path: FOLDER (a tokenizer.json)"),
+        *([("  algorithm: bpe", "its tokens give a text back as it was")] * is_causal),
         (f"  vocab_size: {starter.vocab_size}", ""),
         ("", ""),
         ("dataset:", ""),
@@ -117,7 +126,8 @@ def content_of(starter: Starter, file: str) -> str:
         (f"  eval_steps: {cadence}", ""),
         ("  logging_steps: 10", ""),
     ]
-    head = f"# A {starter.size} encoder, pretrained on {DEVICES[starter.device]}.\n"
+    kind = "Llama" if is_causal else "encoder"
+    head = f"# A {starter.size} {kind}, pretrained on {DEVICES[starter.device]}.\n"
     head += f"# {file} is checked by `neobert-launch lint`; `neobert-launch explain KEY` describes a key.\n"
     width = max(len(text) for text, comment in rows if comment and len(text) < 40) + 2
     return head + "".join(_line(text, comment, width) for text, comment in rows)
@@ -125,10 +135,21 @@ def content_of(starter: Starter, file: str) -> str:
 
 def _rate(starter: Starter, size: Size) -> list[tuple[str, str]]:
     """Return the lines of the learning rate, which depends on the size, except on a GPU."""
+    if starter.causal_task is not None:
+        return _rate_of_decoder(starter, size)
     if starter.device == "gpu":
         return []
     comment = "peak; optimizer, warm-up and decay are set by the profile"
     return [("optimizer:", ""), (f"  lr: {size.lr}", comment), ("", "")]
+
+
+def _rate_of_decoder(starter: Starter, size: Size) -> list[tuple[str, str]]:
+    """Return the lines of the optimizer: recipes of the profiles are of encoders."""
+    rates = [(f"  lr: {size.lr}", "peak; measured for a tiny one, else an estimate")]
+    if starter.device == "gpu":
+        rates = [("  muon_lr: 4e-3", "peak; an estimate"), ("  lr: 2e-3", "of all other weights")]
+    muon = [("  name: muon", "for the blocks' matrices, and AdamW for the rest"), ("  muon_split: heads", "")]
+    return [("optimizer:", ""), *muon, *rates, ("", "")]
 
 
 def _heads(starter: Starter, size: Size) -> int:

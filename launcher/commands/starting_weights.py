@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from launcher.preflight.hub_weights import download
 from neobert.config.migrated_files import yaml_text
-from neobert.config.schema import HfModelConfig, RunConfig
+from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.settings import Settings, read_settings
 from neobert.families.neobert.spec import NEOBERT
 from neobert.families.neobert.trained_settings import settings_of
-from neobert.families.table import family_of_type, shape_of
+from neobert.families.table import family_of_type
 from neobert.hub_names import is_hub_name
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.model_folder import model_folder
-from neobert.tasks.specs import SPECS
 
 OPTION = "--from"
 WEIGHTS = "model.pretrained_checkpoint"
@@ -48,13 +46,6 @@ class Weights:
         if self.revision is not None:
             keys["model.revision"] = self.revision
         return [f"{key}={yaml_text(value)}" for key, value in keys.items()]
-
-
-def fitting_task(config: RunConfig, tasks: Sequence[str]) -> str:
-    """Return the first of the tasks whose targets suit the direction of the model's attention."""
-    is_causal = shape_of(config, 1).attention.is_causal
-    fitting = (name for name in tasks if (SPECS[name].predicts == "next") == is_causal)
-    return next(fitting, tasks[0])
 
 
 def find_weights(requested: str) -> Weights:

@@ -20,6 +20,11 @@ def spec_of(config: RunConfig) -> TaskSpec:
     return SPECS[config.task]
 
 
+def text_task(*, is_causal: bool) -> TaskSpec:
+    """Return the task that pretrains a model of this direction on text."""
+    return next(each for each in SPECS.values() if each.reads_text and (each.predicts == "next") == is_causal)
+
+
 def metrics_of(config: RunConfig) -> tuple[Metric, ...]:
     """Return the metrics that an evaluation of this run reports."""
     spec = spec_of(config)

@@ -44,7 +44,9 @@ def write_header(file: Path, shapes: Mapping[str, Any]) -> None:
 def write_model(folder: Path, model_type: str = "bert", **settings: Any) -> Path:
     """Write a model whose weights are those that are compared before a run."""
     folder.mkdir(parents=True)
-    values = {"model_type": model_type, **SIZES, **settings}
+    names = ARCHITECTURES[model_type].names if model_type in ARCHITECTURES else {}
+    sizes = {names.get(name, name): value for name, value in SIZES.items()}
+    values = {"model_type": model_type, **sizes, **settings}
     (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
     write_tokenizer(folder)
     if model_type in ARCHITECTURES:

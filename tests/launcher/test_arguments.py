@@ -125,7 +125,7 @@ def test_a_checkpoint_is_a_path_whatever_its_name_looks_like(command: Callable[.
         (["train", "-p", "cpu-demo", "--lr=1e-3"], "did you mean --optimizer.lr? see `"),
         (["plan", "-p", "cpu-demo", "--learning-rate", "1"], "--learning-rate; write optimizer.lr [usage]\n"),
         (["train", "--model-name", "gpt2", "--text", "notes"], "gpt2: no such folder"),
-        (["train", "-p", "cpu-demo", "--task", "sft"], "TRL and axolotl train on conversations"),
+        (["train", "-p", "cpu-demo", "--task", "dpo"], "preferences are not trained on"),
         (
             ["pretrain", "-p", "cpu-classify"],
             "task is classification, and `pretrain` trains",

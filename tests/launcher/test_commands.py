@@ -26,7 +26,7 @@ def test_profiles_are_listed(command: Callable[..., Any]) -> None:
 
 def test_a_profile_s_values_have_origins(command: Callable[..., Any]) -> None:
     shown = command("profiles", "show", "a100-prod", *JSON).json
-    names = ("config", "architecture", "attention", "attention_dropout")
+    names = ("config", "architecture", "num_key_value_heads", "attention", "attention_dropout")
     assert set(shown["values"]) == set(all_keys()) - {f"model.{name}" for name in names}
     assert shown["values"]["trainer.save_steps"]["origin"]["file"].endswith("a100-prod.yaml")
     text = command("profiles", "show", "a100-prod").out

@@ -199,7 +199,7 @@ NESTED = "[" * 100_000 + "]" * 100_000
             ["--from", "bert", "--task", "classification", "--text", "notes"],
             "has no table in a supported format (.jsonl, .ndjson, .json, .csv, .tsv, .conll, .parquet, each",
         ),
-        (["--from", "bert", "--task", "sft"], "TRL and axolotl train on conversations"),
+        (["--from", "bert", "--task", "dpo"], "preferences are not trained on"),
         (["--from", "bert", "--size", "tiny"], "--size is of a new model"),
         (["--task", "classification", "--dataset", "a/b"], "are read from local files"),
     ],

@@ -32,14 +32,18 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("size", SIZES)
-def test_every_file_lints_clean(device: str, size: str, text: Path, command: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("task", ["pretrain", "causal"])
+def test_every_file_lints_clean(
+    task: str, device: str, size: str, text: Path, command: Callable[..., Any]
+) -> None:
     os.truncate(text, 10**9)  # enough for the steps of every size
-    written = command("init", "--text", str(text), "--size", size, "--device", device)
+    written = command("init", "--text", str(text), "--size", size, "--device", device, "--task", task)
     assert written.code == 0
     assert "neobert-launch train run.yaml" in written.out
     linted = command("lint", "run.yaml", "--strict")
     assert (linted.code, "0 fail" in linted.out) == (0, True), linted.out
     run = resolve_run(None, ["run.yaml"])
+    assert run.config.task == task
     assert run.config.model.hidden_size == SIZES[size].hidden_size  # type: ignore[index]
     assert run.device == ("cpu" if device == "cpu" else "cuda")
 
