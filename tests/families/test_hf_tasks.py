@@ -11,6 +11,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
     AutoModel,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
     PreTrainedTokenizerFast,
@@ -31,11 +33,22 @@ WORDS = [first + second for first in "bdfgklmnprst" for second in "aeiou"]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 STEPS = {"max_steps": 2, "save_steps": 2, "eval_steps": 2, "gradient_accumulation_steps": 1}
 ADAPTED = {"adapter": {"type": "lora", "r": 2}}
+COMPARED = {
+    "pairs": (AutoModelForSequenceClassification, "logits"),
+    "tags": (AutoModelForTokenClassification, "logits"),
+    "answers": (AutoModelForQuestionAnswering, "start_logits"),
+    "choices": (AutoModelForMultipleChoice, "logits"),
+}
 LABELS = {
     "pairs": {"task": "classification", "classification": {"pair_column": "other", "pooling": "cls"}},
     "scores": {"task": "classification", "classification": {"problem": "regression", "pooling": "cls"}},
     "tags": {"task": "token_classification", "token_classification": {"label_names": ["O", "B"]}},
 }
+OF_SEVERAL_TEXTS = {
+    "answers": {"task": "question_answering", "question_answering": {"doc_stride": 2}},
+    "choices": {"task": "multiple_choice", "multiple_choice": {"pooling": "cls"}},
+}
+"""Tasks whose head not every architecture has."""
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +68,12 @@ def files(tmp_path_factory):
         "pairs": [{"text": " ".join(words), "other": words[0], "label": len(words) % 2} for words in texts],
         "scores": [{"text": " ".join(words), "label": len(words) / 12} for words in texts],
         "tags": [{"tokens": words, "tags": ["OB"[word[1] == "a"] for word in words]} for words in texts],
+        "answers": [
+            {"question": words[0], "context": " ".join(words), "answer": " ".join(words)} for words in texts
+        ],
+        "choices": [
+            {"question": words[0], "choices": words[1:3], "label": len(words) % 2} for words in texts
+        ],
     }
     for name, values in rows.items():
         lines = (json.dumps(value) for value in values)
@@ -69,7 +88,7 @@ def trained(files, make_run, run, monkeypatch):
     def train(architecture, rows, section, **more):
         monkeypatch.setitem(TINY, "model", section)
         data = {"path": str(files / f"{rows}.jsonl"), "cache_dir": str(files / "cache"), "eval_samples": 8}
-        data |= {"long_documents": "split" if rows == "text" else "truncate"}
+        data |= {"long_documents": "split" if rows in ("text", "answers") else "truncate"}
         made = make_run(
             f"run-{rows}",
             dataset=data,
@@ -122,12 +141,12 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
 @torch.no_grad()
 def compare_with_peft(pretrained, checkpoint, rows):
     """The adapter on the pretrained model, as peft loads both, computes what the merged model computes."""
-    auto = AutoModelForSequenceClassification if rows == "pairs" else AutoModelForTokenClassification
+    auto, output = COMPARED[rows]
     merged = auto.from_pretrained(checkpoint).eval()
     base = auto.from_pretrained(pretrained, config=merged.config)  # with its pooling
     adapted = PeftModel.from_pretrained(base, checkpoint / "adapter").eval()
-    ids = torch.tensor([[0, 7, 9, 11, 2]])
-    torch.testing.assert_close(adapted(ids).logits, merged(ids).logits, atol=1e-5, rtol=1e-5)
+    ids = torch.tensor([[[0, 7, 9, 11, 2]]] if rows == "choices" else [[0, 7, 9, 11, 2]])
+    torch.testing.assert_close(adapted(ids)[output], merged(ids)[output], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("architecture", SMALL)
@@ -144,3 +163,11 @@ def test_every_task_starts_from_a_pretrained_encoder(trained, files, tmp_path, a
     with torch.no_grad():
         wanted = [encoder(tokenizer(text, return_tensors="pt").input_ids)[0].mean(1)[0] for text in texts]
     assert np.allclose(loaded.encode(texts), torch.stack(wanted), atol=1e-5)
+
+
+@pytest.mark.parametrize("rows", OF_SEVERAL_TEXTS)
+def test_answers_and_choices_are_learned_with_an_adapter(trained, tmp_path, rows):
+    pretrained = trained("bert", "text", described(tmp_path, "bert"))
+    section = {"type": "hf", "pretrained_checkpoint": str(pretrained)}
+    checkpoint = trained("bert", rows, section, **OF_SEVERAL_TEXTS[rows], **ADAPTED)
+    compare_with_peft(pretrained, checkpoint, rows)

@@ -35,7 +35,8 @@ def questions(count: int, seed: int) -> list[dict[str, object]]:
     draw, rows = random.Random(seed), []
     for number in range(count):
         name, town = draw.choice(NAMES), draw.choice(TOWNS)
-        context = f"On day {number} it rained . {name} was born in {town} . Nobody went out ."
+        word = "".join(draw.choices("bdfgklmnprst", k=4))
+        context = f"On day {word} it rained . {name} was born in {town} . Nobody went out ."
         asked, answer = draw.choice([("who was born ?", name), ("where was the birth ?", town)])
         texts, starts = [answer], [context.index(answer)]
         if number % 4 == 0:
