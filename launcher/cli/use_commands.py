@@ -72,7 +72,7 @@ def _predict(
     rows_per_shard: use_options.TextsPerShard = 32_768,
     output_format: options.Format = "text",
 ) -> None:
-    """Predict labels, scores, words' labels or masked words.
+    """Predict labels, scores, words' labels, answers, choices or masked words.
 
     The output has the columns of the input and those of the prediction. The same command continues a stopped
     job.
