@@ -78,6 +78,7 @@ def write_from_weights(request: Request) -> Sequence[str]:
         if weights is not None and request.task is None:
             config = resolve_run(None, (), weights.overrides).config
             spec = text_task(is_causal=shape_of(config, 1).attention.is_causal)
+            spec = _of_conversations(request, spec) or spec
         found, table = _read(request, spec)
         by_line = preview_by_line(request.text, found) if request.text and found else None
         found = by_line or found
@@ -166,7 +167,7 @@ def write_run_file(file: Path, content: str) -> None:
 
 def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTable | None]:
     """Read the first texts, or the labelled rows."""
-    if spec.labels is None:
+    if spec.labels is None and not spec.stores_targets:
         return None if request.text is None else preview_text(request.text), None
     if request.text is None:
         message = f"columns and labels of task {request.task} are read from local files"
@@ -176,6 +177,16 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
         return None, import_module(f"{spec.keys.package}.inferred").infer(request.text)
     except ProjectError as error:
         raise about_text(error) from None
+
+
+def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
+    """Return the task of conversations, if the model can learn them and the text has some."""
+    for each in SPECS.values():
+        if each.stores_targets and each.predicts == spec.predicts and request.text is not None:
+            with suppress(ProjectError):
+                import_module(f"{each.keys.package}.inferred").infer(request.text)
+                return each
+    return None
 
 
 def _other_tasks(request: Request, chosen: TaskSpec) -> Iterator[str]:

@@ -23,6 +23,7 @@ from neobert.families.shape import ModelShape
 from neobert.families.table import family_of, requested_kernels, shape_of
 from neobert.plurals import percent
 from neobert.printable import printable
+from neobert.runfiles.chat_template import OWN, template_of_folder
 from neobert.tasks.labelled_table import LabelledTable
 from neobert.tasks.specs import metrics_of, spec_of
 from profiles.registry import resolve_run
@@ -44,6 +45,8 @@ FINE_TUNING_RATE = 0.03
 """Product of learning rate and hidden size: 4e-5 for BERT-base, between the published rates of OPT006."""
 CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
+CHAT_RATE, CHAT_FACTOR = 2e-5, 8
+"""Learning rate of fine-tuning on conversations, and their length relative to that of texts."""
 LONG_LINE = 50
 SMALL = 0.01
 
@@ -108,7 +111,9 @@ def _entries(request: Content) -> Iterator[Entry]:
     shape = shape_of(config, 1)
     yield Entry(*request.text)
     yield from _of_documents(request)
-    length = _length(request, shape)
+    is_chat = spec_of(config).stores_targets
+    yield from _of_conversations(request) if is_chat else ()
+    length = _length(request, shape, is_chat=is_chat)
     yield Entry("dataset.max_seq_length", length, _length_comment(request, length))
     can_pack = all(each.key != PACKING for each in family_of(config).unsupported(config))
     # Packed documents go through SDPA one by one, which takes long on a GPU.
@@ -124,7 +129,7 @@ def _entries(request: Content) -> Iterator[Entry]:
     texts_per_step, rows = TEXTS_PER_STEP * of_example, rows_per_step(config.trainer)
     if request.table is not None and is_packed:
         rows = max(of_example, round(texts_per_step * _mean_tokens(request, length) / length))
-    if request.weights is not None:
+    if request.weights is not None and not is_chat:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
@@ -144,6 +149,20 @@ def _of_documents(request: Content) -> Iterator[Entry]:
         yield Entry("dataset.eval_samples", held_out, f"of {request.documents} documents, for the evaluation")
 
 
+def _of_conversations(request: Content) -> Iterator[Entry]:
+    """Yield the template of a tokenizer without one, and a recipe for trained weights."""
+    if request.weights is not None and template_of_folder(request.weights.folder) is None:
+        yield Entry("tokenizer.chat_template", next(iter(OWN)), "the tokenizer has no template of its own")
+    yield Entry("dataset.long_documents", "drop", "or split, after a turn")
+    yield Entry("optimizer.lr", CHAT_RATE, "of trained weights; adapters take about ten times as much")
+    yield Entry("optimizer.weight_decay", 0.0)
+    yield Entry("optimizer.betas", [0.9, 0.95])
+    yield Entry("scheduler.name", "cosine")
+    yield Entry("scheduler.warmup_percent", 3)
+    yield Entry("scheduler.final_lr_ratio", 0.1)
+    yield Entry("trainer.gradient_clipping", 1.0)
+
+
 def _of_table(request: Content) -> Iterator[Entry]:
     for key, value in (request.table.keys if request.table else {}).items():
         yield Entry(key, value)
@@ -160,13 +179,14 @@ def _of_model(request: Content) -> Iterator[Entry]:
         yield Entry("model.revision", weights.revision, "commit on the Hub; later ones are not used")
 
 
-def _length(request: Content, shape: ModelShape) -> int:
+def _length(request: Content, shape: ModelShape, *, is_chat: bool) -> int:
     """Return the smallest power of two that covers the texts, within the model's positions."""
+    most = MOST_TOKENS[request.device] * (CHAT_FACTOR if is_chat else 1)
     lengths = sorted(request.lengths)
     covered = lengths[int(COVERED * (len(lengths) - 1))] if lengths else BYTES_PER_TOKEN * MOST_TOKENS["gpu"]
     needed: int = 2 ** math.ceil(math.log2(max(LEAST_TOKENS, _tokens(covered))))
     positions = shape.max_positions if request.weights is not None else needed
-    return min(needed, MOST_TOKENS[request.device], positions)
+    return min(needed, most, positions)
 
 
 def _tokens(num_bytes: int) -> int:

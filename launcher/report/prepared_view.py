@@ -27,11 +27,11 @@ TOKENS = {
 }
 WORDS = {"without_token": "without a token", "cut": "cut off"}
 CONVERSATIONS = {
-    "lost": "supervised token lost from long conversations",
-    "crossing": "token with supervised and other text, not supervised",
-    "without_target": "conversation without a supervised token: left out",
-    "pieces_without_target": "piece of a long conversation without a supervised token: left out",
-    "neutralized": "conversation with control tokens as plain text",
+    "lost": ("supervised token", "lost from long conversations"),
+    "crossing": ("token", "with supervised and other text, not supervised"),
+    "without_target": ("conversation", "without a supervised token: left out"),
+    "pieces_without_target": ("piece", "of a long conversation without a supervised token: left out"),
+    "neutralized": ("conversation", "with control tokens as plain text"),
 }
 Report = Mapping[str, Any]
 Row = tuple[str, str]
@@ -73,13 +73,9 @@ def _conversation_rows(counts: Report) -> Iterator[Row]:
         share = percent(conversations["supervised"] / max(1, counts["tokens"]))
         turns = counted(conversations["turns"], "turn")
         yield "", f"{conversations['supervised']:,} supervised tokens ({share}) of {turns}"
-        for key, meaning in CONVERSATIONS.items():
-            if number := conversations.get(key):
-                unit, _, rest = meaning.partition(" ")
-                yield (
-                    "",
-                    f"{counted(number, unit)} {rest}" if unit != "supervised" else f"{number:,} {meaning}",
-                )
+        for key, (unit, meaning) in CONVERSATIONS.items():
+            if conversations.get(key):
+                yield "", f"{counted(conversations[key], unit)} {meaning}"
     for kind, fault in counts.get("faults", {}).items():
         yield (
             "",

@@ -20,12 +20,12 @@ from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import examples_of
 from neobert.data.store.prepare import PreparedData
 from neobert.data.store.token_store import TokenStore, read_manifest
-from neobert.data.tokenize.chat_template import template_of_folder
 from neobert.data.tokenize.tokenizers import TokenizerBundle, num_renumbered
 from neobert.errors import ProjectError
 from neobert.families.table import initial_weights
 from neobert.plan.size import num_processes
 from neobert.plan.vocabulary import TOKENIZER
+from neobert.runfiles.chat_template import template_of_folder
 from neobert.runfiles.checkpoint.manifest import file_sha256
 from neobert.runfiles.model_folder import folder_of_weights
 

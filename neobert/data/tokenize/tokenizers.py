@@ -19,7 +19,6 @@ from transformers import PreTrainedTokenizerFast
 
 from neobert.config.schema import TokenizerConfig
 from neobert.data.sources.corpus import Corpus
-from neobert.data.tokenize.chat_template import read_template
 from neobert.data.tokenize.framing import Framing, framing_of
 from neobert.data.tokenize.tokenizer_files import from_file, from_hub, from_path, unreadable
 from neobert.data.tokenize.trained import described, marker_template, train_tokenizer, trained_size
@@ -34,6 +33,7 @@ from neobert.plan.vocabulary import (
     round_up,
 )
 from neobert.printable import printable
+from neobert.runfiles.chat_template import read_template
 
 SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 _ADDED_MASK = ROLE_SPELLINGS["mask_token"][0]

@@ -1,0 +1,84 @@
+"""Conversations: run files that are written for them, and reports that show their supervised text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from launcher.report.conversation_view import HEAD, conversation_text
+from launcher.report.prepared_view import prepared_text
+from tests.launcher.model_folders import write_model
+
+TALK = [{"role": "user", "content": "What is it?"}, {"role": "assistant", "content": "A test."}]
+SHAREGPT = [{"from": "human", "value": "What is it?"}, {"from": "gpt", "value": "A test."}]
+
+
+def write_rows(row: dict[str, Any], name: str = "talks.jsonl") -> None:
+    Path(name).write_text(f"{json.dumps(row)}\n" * 300, encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("row", "form", "column"),
+    [
+        ({"messages": TALK, "id": 3}, "messages in column 'messages', 300 rows, 2.0 messages each", None),
+        ({"chat": SHAREGPT}, "messages in column 'chat', 300 rows, 2.0 messages each", "chat"),
+        ({"prompt": "What?", "completion": "A test."}, "prompt and completion, 300 rows", None),
+        ({"instruction": "Do.", "output": "Done."}, "instruction and output, 300 rows", None),
+    ],
+)
+def test_conversations_are_recognized_for_a_causal_model(
+    command: Callable[..., Any], row: dict[str, Any], form: str, column: str | None
+) -> None:
+    write_rows(row)
+    write_model(Path("base"), "llama")
+    done = command("init", "--from", "base", "--text", "talks.jsonl", "--output-format", "json", "run.yaml")
+    assert json.loads(done.out)["inferred"][0].startswith(f"conversations: {form}")
+    written = yaml.safe_load(Path("run.yaml").read_text("utf-8"))
+    assert written["task"] == "sft"
+    assert written.get("sft", {}).get("messages_column") == column
+    assert written["tokenizer"]["chat_template"] == "turns"
+    assert written["optimizer"]["lr"] == "2e-5"
+    assert command("lint", "run.yaml").code == 0
+
+
+def test_a_template_of_the_weights_is_used_and_other_text_is_refused(command: Callable[..., Any]) -> None:
+    write_rows({"messages": TALK})
+    folder = write_model(Path("chat"), "llama")
+    (folder / "chat_template.jinja").write_text("{{ messages }}", encoding="utf-8")
+    assert command("init", "--task", "sft", "--from", "chat", "--text", "talks.jsonl", "run.yaml").code == 0
+    assert "tokenizer" not in yaml.safe_load(Path("run.yaml").read_text("utf-8"))
+    write_rows({"question": "What?", "answer": "A test."}, "other.jsonl")
+    done = command("init", "--task", "sft", "--from", "chat", "--text", "other.jsonl", "other.yaml")
+    assert "the columns are not those of conversations: 'question', 'answer'" in done.err
+    assert not Path("other.yaml").exists()
+
+
+def test_text_of_a_causal_model_is_pretraining(command: Callable[..., Any]) -> None:
+    write_model(Path("base"), "llama")
+    Path("notes.txt").write_text("A document of some words.\n\n" * 900, encoding="utf-8")
+    assert command("init", "--from", "base", "--text", "notes.txt", "run.yaml").code == 0
+    assert yaml.safe_load(Path("run.yaml").read_text("utf-8"))["task"] == "causal"
+
+
+def test_supervised_text_is_marked_and_escaped() -> None:
+    shown = conversation_text([("user\nHi \x1b[31m", False), ("Hello\nthere<end>", True), ("\n", False)])
+    assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[Hello", "  there<end>]]"]
+
+
+def test_the_report_of_prepared_text_names_what_was_lost() -> None:
+    counts = {
+        "documents": 9, "segments": 8, "tokens": 800, "source": "talks.jsonl",
+        "conversations": {"turns": 12, "supervised": 200, "lost": 30, "without_target": 1, "crossing": 0},
+        "faults": {"no-stop": {"count": 1, "first": 7, "detail": "a turn ends with '.'"}},
+    }  # fmt: skip
+    shown = prepared_text({"train": counts, "sample": [["Hi", True]]})
+    assert "200 supervised tokens (25.0%) of 12 turns" in shown
+    assert "30 supervised tokens lost from long conversations" in shown
+    assert "1 conversation without a supervised token: left out" in shown
+    assert "no-stop: 1 conversation, first 7: a turn ends with '.'" in shown
+    assert shown.endswith(f"{HEAD}\n  [[Hi]]")
