@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 
+from neobert.families.hf.attention import attend_packed
+
 REPEATS = 20
 torch._functorch.config.enable_autograd_cache = False
 """Its keys do not hold SDPA's choice of kernels: a graph of another kernel would be taken from it."""
@@ -73,20 +75,26 @@ def attend(
 
 
 def attend_varlen(
-    _module: nn.Module,
+    module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     _mask: Tensor | None,
     cu_seq_lens_q: Tensor | None = None,
     max_length_q: int = 0,
+    sliding_window: int | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """Attend within the documents of one packed row [1, H, T, E], with torch's kernel (FlashAttention 2)."""
+    if not query.is_cuda:  # for dry runs
+        same = {"cu_seq_lens_q": cu_seq_lens_q, "max_length_q": max_length_q, "kernel": "sdpa"}
+        return attend_packed(module, query, key, value, None, **same, sliding_window=sliding_window)
     from torch.nn.attention.varlen import varlen_attn
 
     parts = (each.squeeze(0).transpose(0, 1) for each in (query, key, value))
-    out = varlen_attn(*parts, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
+    side = -1 if sliding_window is None else sliding_window - 1  # transformers counts the token itself
+    bounds = (cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q)
+    out = varlen_attn(*parts, *bounds, window_size=(side, side))
     return out.unsqueeze(0), None
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,15 +87,21 @@ def flattened(
 ) -> Iterator[Batch]:
     """Pack documents into one row [1, T] with their boundaries, the last cut; `NUM_BATCHES` batches."""
     for index in range(NUM_BATCHES):
-        first, last = index * tokens, (index + 1) * tokens
-        bounds = [int(each) for each in store.offsets if first < each < last]
-        lengths = [b - a for a, b in pairwise([first, *bounds, last])]
+        ids, lengths = packed_row(store, index, tokens)
         positions = torch.cat([torch.arange(length) for length in lengths])
         cu = slots(lengths, tokens, device, max(len(lengths), tokens // TOKENS_PER_SLOT))
-        ids = torch.from_numpy(store.tokens[first:last].astype("int64"))[None]
         more = {"position_ids": positions[None].to(device), "cu_seq_lens_q": cu, "max_length_q": longest}
-        is_token = torch.ones_like(ids, dtype=torch.bool)
-        yield Batch(ids, is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device, **more)
+        is_token = torch.ones(1, tokens, dtype=torch.bool)
+        yield Batch(ids[None], is_token, tokenizer.mask_id, int(MASKED_SHARE * tokens), device, **more)
+
+
+def packed_row(store: TokenStore, index: int, tokens: int) -> tuple[Tensor, list[int]]:
+    """Return the ids [T] of a packed row, and the lengths of its documents, of which the last may be cut."""
+    first, last = index * tokens, (index + 1) * tokens
+    begin, end = np.searchsorted(store.offsets, (first + 1, last))
+    bounds = [first, *map(int, store.offsets[begin:end]), last]
+    lengths = [b - a for a, b in pairwise(bounds)]
+    return torch.from_numpy(store.tokens[first:last].astype("int64")), lengths
 
 
 def documents_of(store: TokenStore) -> Iterator[Tensor]:
