@@ -23,8 +23,9 @@ from launcher.rundir.records import parse_json, read_json
 from launcher.terminal import console
 from launcher.terminal.table import columns
 from launcher.terminal.values import result_json
+from neobert.config.schema import HfModelConfig
 from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
-from neobert.evaluation.glue.settings import unknown_sizes
+from neobert.evaluation.glue.settings import is_neobert, unknown_sizes
 from neobert.evaluation.glue.summary import (
     KIND,
     SCHEMA_VERSION,
@@ -34,12 +35,13 @@ from neobert.evaluation.glue.summary import (
     task_summary,
 )
 from neobert.evaluation.glue.tasks import LEFT_OUT, SUITES, TASKS
+from neobert.families.hf.spec import settings_of
 from neobert.folder_lock import FolderInUseError, held
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.evaluation_report import SUMMARY, WEIGHTS, score_text
 from neobert.runfiles.model_folder import NEOBERT_FOLDER, model_folder
-from neobert.runfiles.run_dir import CHECKPOINTS
+from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG
 
 MODULE = "neobert.evaluation.glue"
 RESULTS = "glue.json"
@@ -96,8 +98,8 @@ def _run_missing(suite: Suite, output_format: str) -> int:
 def _begin(request: Request, data: str, model: Path, output: Path) -> Suite:
     settings = _config_of(model)
     if not request.random_weights and not any(model.glob(WEIGHT_FILES)):
-        message = f"is not a NeoBERT model: it has no weights ({WEIGHT_FILES})"
-        raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
+        message = f"has no weights ({WEIGHT_FILES})"
+        raise ProjectError("glue-model", message, "pass a folder with safetensors", str(model), EXIT_USAGE)
     device = request.device or ("cuda" if _has_gpu() else "cpu")
     content = {
         "tasks": list(request.tasks),
@@ -134,17 +136,15 @@ def _refuse_unknown(request: Request) -> None:
 
 
 def _config_of(model: Path) -> dict[str, Any]:
-    """Read config.json. Raises `ProjectError` unless it is a NeoBERT config with all sizes."""
+    """Read config.json. Raises `ProjectError` unless it is of a model that can be trained, with its sizes."""
     try:
-        settings = parse_json(model / "config.json")
+        settings = parse_json(model / CONFIG)
     except (OSError, ValueError) as error:
-        raise ProjectError(
-            "glue-model", f"cannot be read: {error}", place=str(model / "config.json")
-        ) from None
-    kind, missing = settings.get("model_type"), unknown_sizes(settings)
-    if kind != "neobert" or missing:
-        found = f"no {', '.join(missing)}" if kind == "neobert" else f"model_type {printable(str(kind))}"
-        message = f"is not a NeoBERT model: its config.json has {found}"
+        raise ProjectError("glue-model", f"cannot be read: {error}", place=str(model / CONFIG)) from None
+    if not is_neobert(settings):
+        settings_of(HfModelConfig(config=str(model)))
+    elif missing := unknown_sizes(settings):
+        message = f"is not a NeoBERT model: its config.json has no {', '.join(missing)}"
         raise ProjectError("glue-model", message, NEOBERT_FOLDER, str(model), EXIT_USAGE)
     return settings
 

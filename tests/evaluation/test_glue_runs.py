@@ -272,18 +272,29 @@ def test_tasks_that_cannot_run_are_refused(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_an_encoder_of_transformers_is_refused(evaluate, model_folder, capsys):
-    config = json.loads((model_folder / "config.json").read_text())
-    (model_folder / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
-    answer = evaluate("--tasks", "cola", code=2)
-    assert "its config.json has model_type bert" in json.dumps(answer)
+def test_an_encoder_of_transformers_is_trained_from_its_folder(trained, evaluate, model_folder):
+    config = {"model_type": "bert", "hidden_size": 32, "num_attention_heads": 4, "vocab_size": 64}
+    (model_folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
+    evaluate("--tasks", "cola", "--seeds", "1")
+    evaluate("--tasks", "cola", "--seeds", "1", "--random-weights")
+    pretrained, random = (each["model"] for each in trained)
+    assert pretrained == {"type": "hf", "pretrained_checkpoint": str(model_folder)}
+    assert random == {"type": "hf", "config": str(model_folder)}
+    assert trained[0]["classification"]["pooling"] == "cls"
+    assert trained[0]["dataset"]["max_seq_length"] == 64
+
+
+def test_an_encoder_that_cannot_be_trained_is_refused(trained, evaluate, model_folder):
+    (model_folder / "config.json").write_text(json.dumps({"model_type": "t5", "hidden_size": 32}))
+    answer = evaluate("--tasks", "cola", code=1)
+    assert ("t5" in json.dumps(answer), trained) == (True, [])
 
 
 def test_a_folder_without_weights_is_refused_once(trained, evaluate, model_folder):
     """The config alone is enough for --random-weights; an exported onnx folder has one, too."""
     (model_folder / "model.safetensors").unlink()
     answer = evaluate("--tasks", "cola,rte", code=2)
-    assert ("it has no weights (*.safetensors)" in json.dumps(answer), trained) == (True, [])
+    assert ("has no weights (*.safetensors)" in json.dumps(answer), trained) == (True, [])
     evaluate("--tasks", "cola", "--seeds", "1", "--random-weights")
     assert len(trained) == 1
 

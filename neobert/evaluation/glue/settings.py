@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neobert.config.schema import ModelConfig
+from neobert.config.schema import HfModelConfig, ModelConfig
 from neobert.evaluation.glue.task import GlueTask
+from neobert.families.hf.spec import HF, settings_of
+from neobert.families.neobert.spec import NEOBERT
+from neobert.families.table import family_of_type
 from neobert.tasks.classification.section import CLASSIFICATION
 
 PROFILES = {"cpu": "cpu", "cuda": "gpu"}
@@ -60,22 +63,16 @@ def run_settings(
 ) -> dict[str, Any]:
     """Return the content of the run file of a task and seed.
 
-    `model` is the config.json of the encoder, `output` the run directory.
+    `model` is the config.json of the encoder, `tokenizer` its folder, `output` the run directory.
     """
     steps_per_epoch = math.ceil(train_rows / BATCH_SIZE)
     eval_steps = math.ceil(steps_per_epoch / EVALUATIONS_PER_EPOCH)
-    sizes = {name: model[name] for name in SIZES if name in model}
     positions = int(model.get("max_position_embeddings") or model.get("max_length") or task.max_length)
     return {
         "profile": PROFILES[device],
         "task": CLASSIFICATION.name,
         "seed": seed,
-        "model": {
-            **sizes,
-            "max_position_embeddings": positions,
-            "tie_word_embeddings": False,
-            "pretrained_checkpoint": None if start.checkpoint is None else str(start.checkpoint),
-        },
+        "model": _model_section(model, tokenizer, start, positions),
         "tokenizer": {"path": str(tokenizer), "vocab_size": None},
         "dataset": {
             "name": None,
@@ -90,6 +87,7 @@ def run_settings(
             "problem": "regression" if task.is_regression else "classes",
             "label_column": "label",
             "pair_column": "pair" if task.pair else None,
+            **_pooling(model, tokenizer),
             "label_names": None if task.is_regression else list(task.labels),
         },
         "optimizer": {"lr": 5e-5, "betas": [0.9, 0.98], "weight_decay": 0.01},
@@ -112,6 +110,29 @@ def run_settings(
         "datacollator": {"pack_sequences": False},
         "guard": {"on_degradation": "warn", "on_loss_spike": "warn"},
     }
+
+
+def _model_section(model: Mapping[str, Any], folder: Path, start: Start, positions: int) -> dict[str, Any]:
+    checkpoint = None if start.checkpoint is None else str(start.checkpoint)
+    if is_neobert(model):
+        sizes = {name: model[name] for name in SIZES if name in model}
+        own = {"max_position_embeddings": positions, "tie_word_embeddings": False}
+        return {**sizes, **own, "pretrained_checkpoint": checkpoint}
+    weights = {"config": str(folder)} if checkpoint is None else {"pretrained_checkpoint": checkpoint}
+    return {"type": HF.name, **weights}
+
+
+def is_neobert(model: Mapping[str, Any]) -> bool:
+    """Return whether a config.json is of this project's model, and not of a transformers encoder."""
+    return family_of_type(str(model.get("model_type"))) is NEOBERT
+
+
+def _pooling(model: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return the pooling of a transformers classifier that has one way only."""
+    if is_neobert(model):
+        return {}
+    poolings = tuple(settings_of(HfModelConfig(config=str(folder)))[1].poolings)
+    return {"pooling": poolings[0]} if len(poolings) == 1 else {}
 
 
 def unknown_sizes(model: Mapping[str, Any]) -> list[str]:
