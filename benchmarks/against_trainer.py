@@ -24,16 +24,16 @@ from pathlib import Path
 from typing import Any
 
 from measurement import write_measurement
+from passages import with_roles
 from peers.turn_taking import Answer, Child
 from peers.turns import relative
-from transformers import ModernBertConfig, ModernBertForMaskedLM, PreTrainedTokenizerFast
+from transformers import ModernBertConfig, ModernBertForMaskedLM
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
 from neobert.data.store.prepare import prepare
 from profiles.registry import resolve_run
 
-ROLES = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 TINY = {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 2, "intermediate_size": 96}
 OURS = {"ours": [], "ours, compiled": ["trainer.torch_compile=true"]}
 """Keys that differ from the file that `init --from` writes."""
@@ -45,7 +45,7 @@ COMPILED = "compiled"
 
 
 def write_model(folder: Path, tokenizer: Path, *, is_tiny: bool) -> None:
-    fast = PreTrainedTokenizerFast(tokenizer_file=str(tokenizer / "tokenizer.json"), **ROLES)
+    fast = with_roles(tokenizer)
     ids = {"pad_token_id": fast.pad_token_id, "bos_token_id": fast.cls_token_id}
     ids |= {"cls_token_id": fast.cls_token_id, "sep_token_id": fast.sep_token_id}
     config = ModernBertConfig(**ids, eos_token_id=fast.sep_token_id, **(TINY if is_tiny else {}))

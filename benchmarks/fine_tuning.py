@@ -25,8 +25,10 @@ from typing import Any
 from measurement import write_measurement
 
 from launcher.rundir.records import parse_lines
+from neobert.config import to_dict
 from neobert.runfiles.run_dir import METRICS, RESOLVED
 from neobert.training.telemetry.jsonl_writer import read_rows
+from profiles.registry import resolve_run
 
 EVALUATIONS = 3
 ACCURACY = "eval/accuracy"
@@ -57,7 +59,7 @@ def timed(*command: str) -> tuple[float, str]:
 def train_ours(run: Sequence[str], folder: Path, seed: int) -> dict[str, Any]:
     keys = [f"seed={seed}", f"trainer.output_dir={folder}"]
     seconds, _ = timed("launcher", "train", *run, *keys, "-q")
-    beats = parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8"))
+    beats = list(parse_lines((folder / "heartbeat_rank0.jsonl").read_text(encoding="utf-8")))
     accuracies = [row[ACCURACY] for row in read_rows(folder / METRICS) if ACCURACY in row]
     begun = max(beat["boot_s"] for beat in beats if not beat["step"])
     ended = min(beat["boot_s"] for beat in beats if beat["step"] == beats[-1]["max_steps"])
@@ -105,13 +107,15 @@ def main() -> None:
     work.mkdir(parents=True, exist_ok=True)
     run = write_run(work, chosen.model.resolve(), texts, chosen.device, chosen.steps)
     runs: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-    kernels = None
+    profiled = work / RESOLVED
+    profiled.write_text(
+        json.dumps(to_dict(resolve_run(None, [Path(run[0])], run[1:]).config)), encoding="utf-8"
+    )
+    kernels = train_peer(profiled, texts, "--profile")["kernels"]
     for seed in range(chosen.seeds):
         folder = work / f"seed-{seed}-{os.getpid()}"
         runs["ours"].append(train_ours(run, folder, seed))
         print("ours", json.dumps(runs["ours"][-1]), flush=True)
-        if kernels is None:
-            kernels = train_peer(folder / RESOLVED, texts, "--profile")["kernels"]
         runs["peer"].append(train_peer(folder / RESOLVED, texts))
         print("peer", json.dumps(runs["peer"][-1]), flush=True)
         found = compared(runs)

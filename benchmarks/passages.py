@@ -23,11 +23,18 @@ from corpus.build import WIKITEXT as OTHER_CORPUS
 from corpus.packages import VALIDATION
 from held_out import HELD_OUT, TEST, WIKITEXT
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
 
 TRAIN = "train"
 ROOM, MOST_HELD_OUT = 500, 600
 """Tokens of the pieces in a passage: what is cut within a word may be a few tokens more when it is joined;
 and passages of a held-out side."""
+
+
+def with_roles(folder: Path) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a folder that has no tokenizer_config.json, with BERT's special tokens."""
+    roles = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    return PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"), **roles)
 
 
 def documents(path: Path) -> Iterator[list[str]]:
