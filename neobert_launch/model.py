@@ -1,4 +1,4 @@
-"""Use of a model folder, or of a run directory's newest checkpoint: predictions, embeddings, exports."""
+"""Use of a model folder, or of the checkpoint of a run directory: predictions, embeddings, exports."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ from launcher.cli.completion import export_formats
 # export
 ExportSource = Annotated[
     Path,
-    Argument(metavar="SOURCE", help="Run directory (newest checkpoint), checkpoint, or folder of weights."),
+    Argument(
+        metavar="SOURCE",
+        help="Run directory (its best checkpoint, else the newest), checkpoint, or folder of weights.",
+    ),
 ]
 ExportFormats = Annotated[
     str,
@@ -44,7 +47,10 @@ ExportResults = Annotated[
 # encode
 ModelFolder = Annotated[
     Path,
-    Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory (its newest checkpoint)."),
+    Argument(
+        metavar="FOLDER",
+        help="Exported folder, checkpoint, or run directory (its best checkpoint, else the newest).",
+    ),
 ]
 TextsPath = Annotated[
     Path,

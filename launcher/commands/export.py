@@ -16,7 +16,7 @@ from launcher.terminal.values import result_json
 from neobert.errors import EXIT_CHECK_UNKNOWN, EXIT_OK, EXIT_USAGE, ProjectError
 from neobert.export_formats import CONVERSION, FORMATS, unknown
 from neobert.plurals import listed
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, find, holder_of, newest
+from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps, find, holder_of
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, verify
 from neobert.runfiles.checkpoint.model_files import WEIGHT_FILES
 from neobert.runfiles.model_folder import why_no_model
@@ -132,7 +132,7 @@ def _finished(folder: Path) -> str:
 
 
 def choose_folders(source: Path, average: str) -> list[Path]:
-    """Return the folders to export: the newest checkpoint, the given one, or all checkpoints to average.
+    """Return the folders to export: the best or newest checkpoint, the given one, or all those to average.
 
     Checkpoints are verified against their manifest. A folder without a manifest is accepted if it has a
     config and weights, as transformers saves them.
@@ -145,7 +145,7 @@ def choose_folders(source: Path, average: str) -> list[Path]:
             raise _unusable(source, "--average needs a run directory with checkpoints")
         return [_verified(root / str(step)) for step in steps_to_average(root, average)]
     if root is not None:
-        return [newest(root)]
+        return [best_or_newest(root)]
     if (source / CONFIG).is_file() and any(source.glob(WEIGHT_FILES)) and not (source / FILE_NAME).exists():
         return [source]
     if not (source / FILE_NAME).exists():

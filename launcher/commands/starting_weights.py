@@ -49,7 +49,7 @@ class Weights:
 
 
 def find_weights(requested: str) -> Weights:
-    """Return the weights in a folder, of the newest checkpoint of a run directory, or of a Hub repository.
+    """Return the weights in a folder, of the checkpoint of a run directory, or of a Hub repository.
 
     The repository is downloaded; a folder is not copied. Only config.json is read. Raises `ProjectError`
     without a model or a tokenizer.

@@ -78,7 +78,7 @@ class Encoder:
         tokens_per_run: int | None = None,
         is_verified: bool = False,
     ) -> Encoder:
-        """Load an exported folder, a checkpoint, or the newest checkpoint of a run directory.
+        """Load an exported folder, a checkpoint, or the best or newest one of a run directory.
 
         Args:
             pooling: "avg", "cls" or "max"; None: the folder's setting.

@@ -13,7 +13,7 @@ TEMPLATE_FILE = "chat_template.jinja"
 
 
 def causal_folder(path: Path) -> Path:
-    """Return the folder of a causal model: `path`, or the newest checkpoint of a run directory.
+    """Return the folder of a causal model: `path`, or the best or newest checkpoint of a run directory.
 
     Raises `ProjectError` for another kind of model, or files that differ from their manifest.
     """

@@ -9,7 +9,7 @@ from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.printable import printable
-from neobert.runfiles.checkpoint.folders import checkpoint_steps, newest
+from neobert.runfiles.checkpoint.folders import best_or_newest, checkpoint_steps
 from neobert.runfiles.checkpoint.model_files import verify_model
 from neobert.runfiles.run_dir import CHECKPOINTS, CONFIG, RESOLVED
 
@@ -19,16 +19,16 @@ ADAPTER_CONFIG = "adapter_config.json"
 
 
 def model_folder(path: Path) -> Path:
-    """Return the folder with the model's config.json: `path`, or the newest checkpoint of a run directory.
+    """Return the folder with the model's config.json: `path`, or the checkpoint of a run directory.
 
-    Raises `ProjectError` if no model is found, or CKP007 if the checkpoint fails verification; of a
-    checkpoint given by its path, only the model files are verified.
+    That is its best checkpoint, if it has one, else the newest. Raises `ProjectError` without a model, or
+    CKP007 if the checkpoint fails verification; of one given by its path, only the model files are verified.
     """
     require_model_folder(path)
     if (path / CONFIG).is_file():
         verify_model(path)
         return path
-    return newest(path / CHECKPOINTS)
+    return best_or_newest(path / CHECKPOINTS)
 
 
 def folder_of_weights(path: Path) -> Path:

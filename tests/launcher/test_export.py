@@ -46,6 +46,15 @@ def test_a_run_gives_its_newest_checkpoint(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
+def test_a_run_gives_its_best_checkpoint_if_it_has_one(run_dir: Path, use: Callable[[Path], Path]) -> None:
+    (run_dir / "checkpoints" / "best").symlink_to("200")
+    assert use(run_dir).name == "200"
+    (run_dir / "checkpoints" / "200" / "config.json").write_text("{ }")
+    with pytest.raises(ProjectError, match=r"config\.json has 3 bytes"):
+        use(run_dir)
+
+
+@pytest.mark.parametrize("use", [lambda run_dir: choose_folders(run_dir, "")[0], model_folder])
 def test_a_damaged_newest_checkpoint_is_refused_and_the_newest_usable_one_named(
     run_dir: Path, use: Callable[[Path], Path]
 ) -> None:

@@ -111,12 +111,13 @@ def newest_usable(root: Path, verify: Verify = verify) -> Path | None:
     return None
 
 
-def newest(root: Path) -> Path:
-    """Return the newest checkpoint of a folder that has some, after verification.
+def best_or_newest(root: Path) -> Path:
+    """Return the best checkpoint of a folder that has some, else the newest, after verification.
 
-    Raises `ProjectError` CKP007 if it is damaged; an older one, which is another model, is only named.
+    A run with `trainer.metric_for_best_model` has a best one. Raises `ProjectError` CKP007 if it is damaged;
+    an older one, which is another model, is only named.
     """
-    folder = root / str(checkpoint_steps(root)[-1])
+    folder = follow(root, BEST) or root / str(checkpoint_steps(root)[-1])
     try:
         find(root, str(folder))
     except ProjectError as error:
