@@ -23,6 +23,7 @@ SHORT_COMMANDS = {
         ("pretrain", "causal"),
         "Train a model on text, with the options of `train`.\n\n"
         "If the run file states no task, an encoder learns masked words and a causal model the next tokens.",
-    )
+    ),
+    "sft": ShortCommand(("sft",), "Fine-tune a causal model on conversations, with the options of `train`."),
 }
 """Commands by name."""
