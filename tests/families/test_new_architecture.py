@@ -38,7 +38,7 @@ def test_an_architecture_without_a_classifier_is_refused_by_name(monkeypatch):
         (
             "task",
             "transformers has no head of this architecture for task classification",
-            "set task to pretrain or token_classification",
+            "set task to pretrain or token_classification or question_answering or multiple_choice",
         )
     ]
 
