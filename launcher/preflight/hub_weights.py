@@ -23,12 +23,11 @@ from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import TOKENIZER_FILES
 from neobert.runfiles.run_dir import CONFIG
-from neobert.runfiles.weights_header import INDEX, WEIGHTS, weight_files
+from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS, weight_files
 
 CODE = "hub"
 REVISION = re.compile(r"\w[\w./-]*")
 SAFETENSORS = ".safetensors"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 OFFLINE = "HF_HUB_OFFLINE"
 TRUE = ("1", "true", "yes", "on")
 TIMEOUT_S = 10.0

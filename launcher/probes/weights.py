@@ -17,12 +17,14 @@ from neobert.families.neobert.trained_settings import refuse_other_model
 from neobert.families.table import family_of
 from neobert.plan.special_tokens import other_special_tokens
 from neobert.plan.vocabulary import TOKENIZER, count_renumbered, token_ids, tokenizer_file
+from neobert.plurals import listed
+from neobert.printable import printable
 from neobert.runfiles.checkpoint.model_files import model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.state import CONFIG, STATE_DIR
 from neobert.runfiles.continuation import tokenizer_differences
 from neobert.runfiles.model_folder import folder_of_weights, why_no_model
 from neobert.runfiles.run_dir import CONFIG as MODEL_CONFIG
-from neobert.runfiles.weights_header import INDEX, WEIGHTS
+from neobert.runfiles.weights_header import INDEX, PICKLES, WEIGHTS
 
 
 def facts_of_weights(subject: Subject, place: str) -> dict[str, Any]:
@@ -114,4 +116,6 @@ def _why_no_weights(path: Path) -> str:
     newest = path / "checkpoints" / "latest"
     if newest.is_dir():
         return f"a run directory; its newest checkpoint is {newest}"
+    if pickles := sorted(each.name for each in path.iterdir() if each.suffix in PICKLES):
+        return f"its weights are pickles ({printable(listed(pickles, 2))}), which may run code when read"
     return why_no_model(path) or f"it contains no {WEIGHTS}"

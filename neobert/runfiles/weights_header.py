@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,13 @@ from neobert.errors import ProjectError
 from neobert.printable import printable
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CODE = "EXP004"
 ANOTHER = "use another checkpoint, or save this checkpoint again"
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 2**24
 """An encoder's header has some hundred kilobytes."""
+PIECE_BYTES = 2**24
 
 Shape = tuple[int, ...]
 
@@ -56,17 +60,49 @@ def _shards(index: Path) -> list[Path]:
     return [index.parent / name for name in sorted(names)]
 
 
+def are_equal_tensors(folder: Path, one: str, other: str) -> bool:
+    """Return whether two tensors of a folder have the same bytes. Raises `ProjectError` EXP004."""
+    places = {name: (file, each) for file in weight_files(folder) for name, each in _header(file).items()}
+    try:
+        pieces = (_pieces(*places[name]) for name in (one, other))
+        return all(left == right for left, right in zip_longest(*pieces))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _unreadable(folder, error) from error
+
+
+def _pieces(file: Path, tensor: Any) -> Iterator[bytes]:
+    """Yield the type of a tensor, then its bytes."""
+    yield str(tensor["dtype"]).encode()
+    begin, end = map(int, tensor["data_offsets"])
+    with file.open("rb") as opened:
+        header = LENGTH_BYTES + int.from_bytes(opened.read(LENGTH_BYTES), "little")
+        opened.seek(header + begin)
+        for start in range(begin, end, PIECE_BYTES):
+            yield opened.read(min(PIECE_BYTES, end - start))
+
+
 def _shapes_in(file: Path) -> dict[str, Shape]:
+    try:
+        return {name: _shape(each) for name, each in _header(file).items()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _header(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as opened:
             size = int.from_bytes(opened.read(LENGTH_BYTES), "little")
             if not 0 < size <= MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {size:,} bytes")
             content = json.loads(opened.read(size))
-        return {name: _shape(each) for name, each in content.items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        message = f"is not a readable safetensors file: {printable(str(error))}"
-        raise ProjectError(CODE, message, place=str(file)) from error
+        return {name: each for name, each in content.items() if name != "__metadata__"}
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ProjectError:
+    message = f"is not a readable safetensors file: {printable(str(error))}"
+    return ProjectError(CODE, message, place=str(file))
 
 
 def _shape(tensor: Any) -> Shape:

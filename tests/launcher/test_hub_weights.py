@@ -164,7 +164,7 @@ def test_train_downloads_what_lint_reports(
         ("owner/absent", "no such repository on the Hub", "correct the name"),
         (f"{NAME}@v9", "the Hub has no revision v9", "NAME@REVISION"),
         (f"{NAME}@../../notes", "../../notes is not a revision", "NAME@REVISION"),
-        ("owner/qwen", "architecture qwen2 is not supported", "pass as --from a model of one of them"),
+        ("owner/albert", "architecture albert is not supported", "pass as --from a model of one of them"),
     ],
 )
 def test_what_cannot_be_used_is_refused(
@@ -179,9 +179,9 @@ def test_what_cannot_be_used_is_refused(
     files = write_model(Path("files"))
     (files / "config.json").unlink()
     hub.push("owner/files", files)
-    hub.push("owner/qwen", write_model(Path("qwen"), "qwen2"))
-    Path("qwen", "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    hub.push("owner/qwen", Path("qwen"))
+    hub.push("owner/albert", write_model(Path("albert"), "albert"))
+    Path("albert", "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    hub.push("owner/albert", Path("albert"))
     answer = command("init", "--from", name, "--text", "notes")
     assert answer.code in (1, 2)
     assert problem in answer.err

@@ -636,17 +636,17 @@ def test_weights_named_on_the_hub_are_to_be_downloaded(
     place = path.parent / "owner" / "bert-x"
     assert "set model.revision to a commit; `neobert-launch init --from owner/bert-x`" in finding["hint"]
     place.mkdir(parents=True)
-    (place / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
+    (place / "config.json").write_text('{"model_type": "albert"}', encoding="utf-8")
     findings = command("lint", path, *AS_JSON).json["findings"]
-    assert any("qwen2" in each["message"] for each in findings) == (family == "hf")
+    assert any("albert" in each["message"] for each in findings) == (family == "hf")
     assert "DAT034" not in {each["code"] for each in findings}
 
 
 def test_an_architecture_that_is_not_supported_is_named_at_its_key(command: Any, run_file: Any) -> None:
-    path = run_file("profile: cpu\nmodel:\n  type: hf\n  config: qwen\n")
-    (path.parent / "qwen").mkdir()
-    (path.parent / "qwen" / "config.json").write_text('{"model_type": "qwen2"}', encoding="utf-8")
+    path = run_file("profile: cpu\nmodel:\n  type: hf\n  config: albert\n")
+    (path.parent / "albert").mkdir()
+    (path.parent / "albert" / "config.json").write_text('{"model_type": "albert"}', encoding="utf-8")
     (finding,) = command("lint", path, *AS_JSON).json["findings"]
     assert (finding["code"], finding["line"], finding["column"]) == ("MOD006", 4, 11)
-    assert "encoders of type bert, modernbert, roberta, " in finding["message"]
+    assert "models of type bert, modernbert, roberta, " in finding["message"]
     assert finding["hint"] == "set model.config to a model of one of them"

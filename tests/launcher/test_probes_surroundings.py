@@ -153,7 +153,11 @@ def test_a_hub_that_does_not_answer_is_unknown(tmp_path: Path) -> None:
     ("name", "files", "reason"),
     [
         ("ckpt", (), "no such file or folder"),
-        ("ckpt", ("ckpt/pytorch_model.bin",), "it contains no model.safetensors"),
+        (
+            "ckpt",
+            ("ckpt/pytorch_model.bin",),
+            "its weights are pickles (pytorch_model.bin), which may run code when read",
+        ),
         (
             "ckpt",
             ("ckpt/adapter_config.json", "ckpt/adapter_model.safetensors"),
@@ -202,9 +206,9 @@ def test_weights_are_looked_for_where_the_trainer_looks(
             "or set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
         (
-            {"model_type": "gpt2"},
+            {"model_type": "albert"},
             "model.pretrained_checkpoint",
-            r"the weights in ckpt are those of a transformers gpt2",
+            r"the weights in ckpt are those of a transformers albert",
             "set model.pretrained_checkpoint to the weights of a NeoBERT",
         ),
         ({}, "", "", ""),

@@ -66,6 +66,7 @@ class Architecture(NamedTuple):
         poolings: poolings of the classifier of texts, by this project's names, with transformers' value of
             `classifier_pooling`, which is empty if there is one pooling only; empty without a classifier.
         names: settings of the architecture by the names of other architectures' settings.
+        file_names: beginnings of names of weights in files, with those in the model.
         padding: set if positions begin after the id of the padding token.
         packs: attention goes through transformers' `AttentionInterface`.
         has_sdpa: transformers has SDPA for padded rows of this architecture.
@@ -83,12 +84,20 @@ class Architecture(NamedTuple):
     positions: str = ""
     poolings: Mapping[str, str] = {"cls": ""}
     names: Mapping[str, str] = {}
+    file_names: Mapping[str, str] = {}
     padding: Padding | None = None
     packs: bool = True
     has_sdpa: bool = True
     recomputes: bool = True
     compiles_padded: bool = True
     without_masked_head: str = ""
+
+    def in_model(self, name: str) -> str:
+        """Return the name of a weight in the model, by its name in a file."""
+        for old, new in self.file_names.items():
+            if name.startswith(old):
+                return new + name.removeprefix(old)
+        return name
 
     def named(self, key: str) -> str:
         """Return the name of a setting in this architecture, by its name in others."""

@@ -6,13 +6,13 @@ compares every tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.errors import ProjectError
-from neobert.families.hf.architecture import Architecture, head_parts
+from neobert.families.hf.architecture import CAUSAL, Architecture, head_parts
 from neobert.families.hf.heads import heads_of
 from neobert.families.hf.settings import Settings
 from neobert.families.hf.spec import requested_rows, settings_of
@@ -22,10 +22,11 @@ from neobert.plurals import counted, listed
 from neobert.printable import printable
 from neobert.runfiles.model_folder import folder_of_weights, read_json
 from neobert.runfiles.run_dir import CONFIG
-from neobert.runfiles.weights_header import Shape, tensor_shapes
+from neobert.runfiles.weights_header import Shape, are_equal_tensors, tensor_shapes
 from neobert.tasks.specs import spec_of
 
 CODE = "EXP005"
+TIED = "tie_word_embeddings"
 NO_HEAD = "set model.pretrained_checkpoint to a checkpoint with a {}-language-model head"
 
 
@@ -49,7 +50,9 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     settings, architecture = settings_of(config.model)
     shape = shape_of(config, requested_rows(config.model) or 1)
     folder = folder_of_weights(path)
-    found = {name.removeprefix(architecture.prefix): size for name, size in tensor_shapes(folder).items()}
+    in_files = tensor_shapes(folder)
+    named = {architecture.in_model(name): size for name, size in in_files.items()}
+    found = {name.removeprefix(architecture.prefix): size for name, size in named.items()}
     wanted = dict(expected_weights(shape, architecture, settings))
     absent = [name for name in wanted if name not in found]
     other = [name for name, size in wanted.items() if found.get(name, size) != size]
@@ -68,11 +71,28 @@ def refuse_other_weights(config: RunConfig, path: Path) -> None:
     elif not any(name.startswith(head) for name in found):
         message = f"the checkpoint lacks weights of the model: {head}.*"
         hint = NO_HEAD.format("causal" if shape.attention.is_causal else "masked")
+        if shape.attention.is_causal:
+            hint = f"set {TIED} to true in config.json of {folder}, or {hint.removeprefix('set ')}"
         if architecture.without_masked_head:
             hint = f"{hint} ({architecture.without_masked_head})"
+    elif names := _two_tables(shape, architecture, in_files, folder):
+        message = f"the checkpoint has {listed(names)} with other values, but {TIED} makes them one weight"
+        hint = f"set {TIED} to false in config.json of {folder}"
     else:
         return
     raise ProjectError(CODE, message, hint, "model.pretrained_checkpoint")
+
+
+def _two_tables(
+    shape: ModelShape, architecture: Architecture, in_files: Iterable[str], folder: Path
+) -> tuple[str, ...]:
+    """Return the names of embedding and decoder if the model has one weight for both and the files two."""
+    if shape.parameters.decoder or not shape.attention.is_causal:
+        return ()
+    tables = {f"{architecture.prefix}{architecture.embedding}.weight", f"{architecture.embedding}.weight"}
+    tables.add(f"{architecture.heads[CAUSAL].linear}.weight")
+    names = tuple(name for name in in_files if architecture.in_model(name) in tables)
+    return names if len(names) == 2 and not are_equal_tensors(folder, *names) else ()
 
 
 def describe_loading(config: RunConfig, path: Path) -> str:
@@ -84,7 +104,9 @@ def describe_loading(config: RunConfig, path: Path) -> str:
     if not isinstance(config.model, HfModelConfig):
         return ""
     head = _head_of(config)
-    here = _named_in_model(tensor_shapes(folder_of_weights(path)), head.prefix)
+    in_files, (_, architecture) = tensor_shapes(folder_of_weights(path)), settings_of(config.model)
+    named = {architecture.in_model(name): size for name, size in in_files.items()}
+    here = _named_in_model(named, head.prefix)
     unused = sorted(name for name in here if not name.startswith((head.prefix, *head.starts)))
     new = _new_parts(config, head, here)
     text = f"{counted(len(here) - len(unused), 'tensor')} loaded"

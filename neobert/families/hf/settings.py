@@ -95,8 +95,9 @@ class Settings(NamedTuple):
             f"{printable(architecture[:60])} is not supported" if architecture else "model_type is missing"
         )
         why = reason or f"model.type hf trains models of type {', '.join(supported)}"
+        of = "another type" if reason else "one of them"
         return ProjectError(
-            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of another type", self.key
+            CODE, f"architecture {named}: {why}", f"set {self.key} to a model of {of}", self.key
         )
 
     def _given(self, name: str, default: Any) -> Any:

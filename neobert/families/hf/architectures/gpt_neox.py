@@ -26,5 +26,10 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
 
 
 GPT_NEOX = model_of_blocks(
-    "gpt_neox", Sizes(6144, 44, 64, 64, 0, 24_576), describe, prefix="gpt_neox.", embedding="embed_in"
+    "gpt_neox",
+    Sizes(6144, 44, 64, 64, 0, 24_576),
+    describe,
+    prefix="gpt_neox.",
+    embedding="embed_in",
+    file_names={"embed_out.": "lm_head."},
 )
