@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.config import from_dict
+from neobert.data.batches import mixture
 from neobert.data.batches.microbatch import Assembler, Microbatch
 from neobert.data.batches.mixture import CorpusSlice, MixedText, MixedWindows
 from neobert.data.batches.prefetch import WorkerThreads
@@ -124,11 +125,10 @@ def test_passes_of_a_mixture_have_other_sample_ids(made):
     store, sizes = made
     shape = BatchShape(4, ROW, 8, is_packed=True, texts=4)
     text = MixedText(store, (CorpusSlice("all", 1.0, 0, len(sizes), store.num_tokens),))
-    ids = [
-        each
-        for batch in walk(MixedWindows(text, shape, 1), store, shape, Cursor())
-        for each in batch.sample_ids.tolist()
-    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mixture, "LEAST_MICROBATCHES", 8)
+        batches = walk(MixedWindows(text, shape, 1), store, shape, Cursor())
+    ids = [each for batch in batches for each in batch.sample_ids.tolist()]
     assert len(set(ids)) == len(ids)
     assert set(np.array(ids) % store.num_segments) == set(range(sum(sizes)))
 

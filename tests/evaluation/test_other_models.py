@@ -102,11 +102,11 @@ def stop_after_a_shard(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         right(*arguments)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Shards, "write", write)
     request = Request(str(model), str(tmp_path / "texts.txt"), str(tmp_path / "out.npy"), texts_per_shard=1)
-    with pytest.raises(KeyboardInterrupt):
-        job.run(request)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(Shards, "write", write)
+        with pytest.raises(KeyboardInterrupt):
+            job.run(request)
 
 
 def test_shards_of_a_version_with_another_identity_are_refused_and_say_so(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ from validators.finding import CheckResult, Finding, Level, Status
 from validators.planning import plan_run
 from validators.rehearsal_parts import measurement
 
+AGAIN = ("resumed", "resumed_again")
 WATCHED = WatchdogFacts(budget_s=2.0, detected_s=2.1, survivors=0)
 
 
@@ -102,15 +103,13 @@ def judge_rehearsal(run: ResolvedRun, found: RehearsalFacts, levels: tuple[Level
     return findings, {check.id: check for check in checks}
 
 
-def rehearse_whole(folder: Path, text: dict[str, str], sections: dict[str, Any]) -> Verdict:
+def rehearse_whole(
+    folder: Path, text: dict[str, str], sections: dict[str, Any], again: Sequence[str] = AGAIN
+) -> Verdict:
     """Do what the launcher does, with a session that ends in place of a child that is killed."""
     run = resolve(folder, text, sections)
     fresh, outside = perform("fresh", run, folder)
-    resumes = (
-        []
-        if fresh.get("out_of_memory")
-        else [[perform(name, run, folder)[0]] for name in ("resumed", "resumed_again")]
-    )
+    resumes = [[perform(name, run, folder)[0]] for name in again if not fresh.get("out_of_memory")]
     found = facts_of([fresh], resumes, outside, None if not resumes else WATCHED, 1, 1.0)
     findings, checks = judge_rehearsal(run, found, (Level.REHEARSAL,))
     return Verdict(fresh, found, findings, checks)
@@ -126,3 +125,9 @@ def healthy(tmp_path_factory, text) -> Verdict:
 def rehearsal(tmp_path, text) -> Callable[..., Verdict]:
     """Rehearse a tiny run, changed as asked, with whatever fault the test has planted."""
     return lambda **sections: rehearse_whole(tmp_path, text, sections)
+
+
+@pytest.fixture
+def first_session(tmp_path, text) -> Callable[..., Verdict]:
+    """Rehearse as `rehearsal` does, but without the resumes, on which few checks depend."""
+    return lambda **sections: rehearse_whole(tmp_path, text, sections, again=())

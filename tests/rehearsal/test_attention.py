@@ -61,9 +61,9 @@ def another_scale(monkeypatch):
         (another_scale, {}, ["equality: "]),
     ],
 )
-def test_a_fault_of_an_encoder_is_named(rehearsal, monkeypatch, fault, sections, messages):
+def test_a_fault_of_an_encoder_is_named(first_session, monkeypatch, fault, sections, messages):
     fault(monkeypatch)
-    found = rehearsal(**sections)
+    found = first_session(**sections)
     assert "TSK006" in found.failed
     for message in messages:
         assert message in found.message("TSK006")
@@ -73,13 +73,13 @@ LLAMA = {"type": "hf", "architecture": "llama", "num_attention_heads": 4, "num_k
 
 
 @pytest.fixture
-def causal(rehearsal):
+def causal(first_session):
     """Rehearse pretraining of a causal model."""
-    return lambda **sections: rehearsal(task="causal", model=LLAMA, **sections)
+    return lambda **sections: first_session(task="causal", model=LLAMA, **sections)
 
 
-def test_a_sound_causal_task_passes(causal):
-    found = causal()
+def test_a_sound_causal_task_passes(rehearsal):
+    found = rehearsal(task="causal", model=LLAMA)
     assert found.failed == set()
     assert {answer.kind for answer in found.facts.answers} == {
         "isolation", "causal", "equality", "positions", "different", "same", "shift", "next",
