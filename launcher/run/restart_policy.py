@@ -17,8 +17,9 @@ from neobert.runfiles.run_dir import CODE as MISSING
 PASSING_PHASES = (START, DATA_WAIT, COLLECTIVE, SAVE)
 PASSING_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 PASSING_CODES = ("DAT010",)
-# No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint.
-FINAL_CODES = ("CKP004", "DGR001", MISSING)
+# No restart helps: space has to be freed first, or each session degrades again from a newer checkpoint, or a
+# file of a plug-in was edited.
+FINAL_CODES = ("CKP004", "DGR001", "PLG003", MISSING)
 
 
 @dataclass(frozen=True, slots=True)

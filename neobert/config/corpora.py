@@ -16,6 +16,8 @@ BUILDER_NAMES = frozenset({
 # fmt: on
 BUILTIN = "builtin:"
 """Prefix of dataset.name for text that needs no file."""
+PLUGGED = f"{BUILTIN}plugins.dataset"
+"""Value of dataset.name with a dataset plug-in, for everything that depends on the source of the text."""
 USE_PATH = "set dataset.path to the file or folder, and remove dataset.name"
 
 

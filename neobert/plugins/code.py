@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from neobert.config.corpora import BUILTIN
+from neobert.config.corpora import PLUGGED
 from neobert.config.document import Document
 from neobert.config.layers import GIVEN
 from neobert.config.nodes import DEFAULT, Flaw, Origin, build
@@ -21,8 +21,6 @@ from neobert.plugins.source import check_function, imported_files, read_source
 
 CODE = "PLG001"
 TEXT = ("path", "name", "mixture")
-PLUGGED = f"{BUILTIN}plugins.dataset"
-"""Value of dataset.name with a dataset plug-in, for everything that asks where the text comes from."""
 
 Origins = Mapping[str, Origin]
 Problem = tuple[Requested, PluginProblemError]
@@ -81,8 +79,6 @@ def _add(code: Code, place: Place) -> None:
             message = f"{str(known[0])!r} and {str(file)!r} would be imported under the same name"
             raise PluginProblemError(message, "rename one of the files")
         code.files[name] = (file, hashlib.sha256(content).hexdigest())
-    if place.package:
-        code.packages.add(place.package)
 
 
 def layer_of(resolution: Resolution) -> Document:

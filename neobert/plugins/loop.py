@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from neobert.plugins.loading import PluginError
+from neobert.plugins.loading import CHANGED, PluginError
 from neobert.training.loop.hooks import Hook
 from neobert.training.loop.steps import fit
 from neobert.training.state.trainer import Trainer
@@ -19,6 +19,7 @@ def fit_with_plugins(trainer: Trainer, hooks: Sequence[Hook]) -> bool:
     try:
         return fit(trainer, hooks)
     except PluginError as error:
+        error.hint += f"; to resume with the edit, add a waiver of {CHANGED} to the run file"
         if trainer.world.size > 1:
             raise
         trainer.state.failure = error

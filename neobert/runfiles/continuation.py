@@ -91,12 +91,13 @@ def provenance(folder: Path, state: Mapping[str, Any]) -> dict[str, Any]:
 def reading_source_text(config: RunConfig, source: Mapping[str, Any]) -> RunConfig:
     """Return the config with the dataset and tokenizer sections of the source run.
 
-    Keys of `dataset` that only affect loading keep their value.
+    Keys of `dataset` that only affect loading keep their value. A dataset plug-in is that of this run.
     """
     own = to_dict(config)
     text = {name: _of_earlier_versions(name) | source[name] for name in TEXT_SECTIONS}
     loading = (name for name in own["dataset"] if effect_of(f"dataset.{name}") == "loading")
     text["dataset"] |= {name: own["dataset"][name] for name in loading}
+    own["plugins"]["dataset"] = None
     return from_dict(own | text)
 
 

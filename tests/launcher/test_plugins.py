@@ -204,6 +204,29 @@ def test_an_installed_package_is_identified_by_its_version(command: Callable[...
     assert line.lower().startswith("pyyaml ")
 
 
+@pytest.mark.parametrize("is_editable", [False, True])
+def test_an_entry_point_is_its_package_and_an_editable_one_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_editable: bool
+) -> None:
+    site = tmp_path / "site"
+    about = site / "unlisted-1.2.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: unlisted\nVersion: 1.2\n")
+    (about / "top_level.txt").write_text("unlisted\n")
+    (about / "entry_points.txt").write_text("[neobert_launch.plugins]\nlines = unlisted.deep:rows\n")
+    if is_editable:
+        (about / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "file:///x"}')
+    (site / "unlisted").mkdir()
+    (site / "unlisted/__init__.py").write_text("raise AssertionError('imported')\n")
+    (site / "unlisted/deep.py").write_text("from unlisted import more\ndef rows(split): ...\n")
+    (site / "unlisted/more.py").write_text("")
+    monkeypatch.syspath_prepend(str(site))
+    Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: lines}\n")
+    lines = resolve_run(None, ["run.yaml"]).config.plugins.code
+    files = ["unlisted/__init__.py", "unlisted/deep.py", "unlisted/more.py"]
+    assert [line.partition("  ")[2] or line for line in lines] == (files if is_editable else ["unlisted 1.2"])
+
+
 def test_a_profile_cannot_name_code(command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     Path("profiles").mkdir()
     Path("profiles/mine.yaml").write_text(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,6 +89,13 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
     killed = run("train", "pretrain.yaml", watchdog__max_restarts=0)
     assert killed.code != 0
     assert sorted(path.name for path in Path("runs/pretrain/checkpoints").glob("[0-9]*")) == ["4"]
+
+    edit("wording.py", "comes after", "is after")
+    restarted = [sys.executable, "-m", "neobert.train", "runs/pretrain/resolved.json", "--again"]
+    refused = subprocess.run(restarted, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "wording.py was edited since the run was checked [PLG003]" in refused.stdout
+    edit("wording.py", "is after", "comes after")
 
     edit("notes.py", "        if step == 8:\n            __import__('os')._exit(9)\n", "")
     for name, before in (("notes.py", "best so far"), ("wording.py", "comes after")):
