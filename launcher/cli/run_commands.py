@@ -233,7 +233,6 @@ def _compare(
 )
 def _report(
     run: run_options.ReportedRuns = None,
-    compare: run_options.ComparedRun = None,
     output: run_options.ReportFile = None,
 ) -> None:
     """Write the report of a run, or a comparison of several runs, as one HTML file.
@@ -244,7 +243,7 @@ def _report(
     """
     from launcher.commands import report
 
-    end(report.run([*(run or ()), *([compare] if compare else [])], output))
+    end(report.run(run or (), output))
 
 
 @app.command(

@@ -118,9 +118,6 @@ RunsFolder = Annotated[
         metavar="DIR", help="Folder that holds runs. Default: runs, or without it the current directory."
     ),
 ]
-ComparedRun = Annotated[
-    Path | None, Option("--compare", metavar="RUN", help="Another run to compare with: as a last RUN.")
-]
 ReportFile = Annotated[
     Path | None,
     Option(

@@ -254,7 +254,7 @@ def test_two_runs_share_the_charts(command: Callable[..., Any], run_dir: Path) -
     shutil.copytree(run_dir, other)
     trainer = {"max_steps": 50, "output_dir": "other", "resume_from_checkpoint": "auto"}
     write(other, "resolved.json", {"task": "classification", "trainer": trainer})
-    assert command("report", run_dir, "--compare", other, "--output", "both.html").code == 0
+    assert command("report", run_dir, other, "--output", "both.html").code == 0
     page = Page(Path("both.html").read_text(encoding="utf-8"))
     assert [run["name"] for run in page.data["runs"]] == ["run", "other"]
     assert "trainer.max_steps" in page.text

@@ -71,7 +71,7 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     assert [each["first_step"] for each in launches] == [0, *ended]
     assert all(each["num_ranks"] == 1 for each in launches)
     assert "finished  step 40/40" in command("status", "run").out
-    assert command("report", "run", "--compare", "whole").code == 0
+    assert command("report", "run", "whole").code == 0
     page = Path("run/compare.html").read_text(encoding="utf-8")
     titles = ("Loss: training", "Evaluation: accuracy", "Gradient norm")
     assert [title for title in titles if f'"title":"{title}"' not in page] == []
