@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import time
@@ -208,3 +209,32 @@ def test_an_undefined_metric_is_found_before_the_run_and_does_not_end_it(
 
     other = ("--set", "trainer.metric_for_best_model=eval/loss", "--set", "trainer.output_dir=other")
     assert run_child("train", "-c", "run.yaml", *other).code == 0
+
+
+def test_a_decoder_is_pretrained_by_one_line(run_child: Callable[..., Any]) -> None:
+    """The run file states the text alone: the architecture decides the task, and the width the rate."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+
+    from tests.framed_tokenizers import END, tokenizer_of
+
+    words = [f"word{number}" for number in range(60)]
+    tokenizer_of("end of text", words, eos_token=END).save_pretrained("model")
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    ids = {"bos_token_id": 0, "eos_token_id": 1, "max_position_embeddings": 128}
+    settings = LlamaConfig(vocab_size=64, num_key_value_heads=2, **ids, **sizes)
+    LlamaForCausalLM(settings).save_pretrained("model")
+    Path("notes").mkdir()
+    texts = [" ".join(words[number % 40 : number % 40 + 9]) for number in range(2000)]
+    Path("notes", "a.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    Path("causal.yaml").write_text("profile: cpu\ndataset:\n  path: notes/\n", encoding="utf-8")
+
+    short = ("--model-name", "model", "--batch-size", "4", "--steps", "100")
+    trained = run_child("pretrain", "@", "causal.yaml", *short)
+    assert trained.code == 0, trained.out + trained.err
+    losses = [float(each) for each in re.findall(r"^step .*  loss ([\d.]+) .* tokens/s", trained.out, re.M)]
+    assert len(losses) == 10
+    assert losses[-1] < losses[0] - 0.3
+    (folder,) = re.findall(r"^checkpoint: (.+)$", trained.out, re.M)
+    (loss,) = re.findall(r"^eval loss: \S+ -> ([\d.]+)", trained.out, re.M)
+    assert float(loss) < losses[0] - 0.3
+    assert type(AutoModelForCausalLM.from_pretrained(folder)) is LlamaForCausalLM
