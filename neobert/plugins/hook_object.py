@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 from neobert.plugins.kinds import EVENTS
@@ -26,6 +27,11 @@ class PluggedHook:
         if hasattr(target, "state_dict") != hasattr(target, "load_state_dict"):
             raise plugin.invalid("has only one of state_dict and load_state_dict")
         return cls(plugin, target)
+
+    @property
+    def name(self) -> str:
+        """File and function, without the folder: the name of its state in a checkpoint."""
+        return PurePath(self.plugin.label).name
 
     def notify(self, event: str, *arguments: Any) -> None:
         """Call a method, if the hook has it. Raises `PluginError`."""

@@ -27,12 +27,12 @@ class PluggedHooks:
         hooks = [PluggedHook.made_by(each) for each in plugins_of(config.plugins, HOOKS) if is_main]
         states = saved.get("plugins")
         for hook in hooks:
-            hook.load(states.get(hook.plugin.name) if isinstance(states, dict) else None)
+            hook.load(states.get(hook.name) if isinstance(states, dict) else None)
         return cls(hooks, saved.get("step"))
 
     def state(self) -> dict[str, Any]:
-        """Return the states of all hooks by the function's name."""
-        return {each.plugin.name: each.state() for each in self._hooks}
+        """Return the states of all hooks by file and function."""
+        return {each.name: each.state() for each in self._hooks}
 
     def hooks(self, trainer: Trainer) -> list[Hook]:
         """Return hooks of the training loop that notify these hooks; they run after the line is written."""

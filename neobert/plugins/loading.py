@@ -11,7 +11,7 @@ import os.path
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.abc import MetaPathFinder
@@ -26,6 +26,7 @@ from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
 from neobert.plugins.changes import MARK, changed_files
 from neobert.plugins.code import code_of
 from neobert.plugins.kinds import Kind
+from neobert.plugins.source import is_installed
 from neobert.printable import printable
 
 log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class Plugin:
         """Call a function of the plug-in. Raises `PluginError` with the file and line of an exception."""
         try:
             return function(*arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             log.error("%s raised an exception\n%s", self.label, _printed(error))
             raise self.error_of(error) from error
 
@@ -72,9 +73,9 @@ class Plugin:
         """Return the error of an exception, with the last line of the user's files that raised it."""
         frames = traceback.extract_tb(error.__traceback__)
         own = next((each for each in reversed(frames) if each.filename in self.files), None)
-        place = f"{own.filename}:{own.lineno}" if own is not None else self.label
+        place = printable(f"{own.filename}:{own.lineno}") if own is not None else self.label
         message = f"{self.key} ({self.name}) raised {type(error).__name__}: {_first_line(error)}"
-        return self.refusal(message, f"fix {printable(place)}; the log has the traceback", place)
+        return self.refusal(message, f"fix {place}; the log has the traceback", place)
 
     def refusal(self, message: str, hint: str, place: str = "") -> PluginError:
         """Return the error of a plug-in."""
@@ -118,13 +119,14 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
     sys.meta_path.insert(0, _Finder(folders, digests))
     found = []
     for (kind, key, text), place in code.located:
-        loading = Plugin(kind, key, place.function, text, _not_loaded, frozenset(digests))
+        label = printable(text)
+        loading = Plugin(kind, key, place.function, label, _not_loaded, frozenset(digests))
         module: ModuleType = loading.guarded(import_module, place.module)
-        _require_origin(module, place.file, text)
+        _require_origin(module, place.file, label)
         function = loading.guarded(getattr, module, place.function)
         if not callable(function):
             raise loading.invalid(f"is {type(function).__name__}, not a function")
-        found.append(Plugin(kind, key, place.function, text, function, frozenset(digests)))
+        found.append(replace(loading, function=function))
     require_known_files(folders, digests)
     return tuple(found)
 
@@ -153,16 +155,8 @@ def require_known_files(folders: set[Path], digests: Mapping[str, str]) -> None:
         if not isinstance(origin, str) or not os.path.isabs(origin) or not origin.endswith(".py"):
             continue  # torch has modules whose file is a bare name
         file = Path(origin).resolve()
-        if str(file) not in digests and any(map(file.is_relative_to, folders)) and not _is_installed(file):
+        if str(file) not in digests and any(map(file.is_relative_to, folders)) and not is_installed(file):
             raise ProjectError(RAISED, *_unknown(file), str(file))
-
-
-def _is_installed(file: Path) -> bool:
-    """Return whether a file belongs to an environment or to this project, which may be below the folder."""
-    project = Path(__file__).resolve().parents[2]
-    return (
-        "site-packages" in file.parts or file.is_relative_to(sys.base_prefix) or file.is_relative_to(project)
-    )
 
 
 def _unknown(file: Path) -> tuple[str, str]:
@@ -185,9 +179,11 @@ class _Finder(MetaPathFinder):
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002
         """Return the spec of a module in `plugins.code`; None for a module that others find."""
         tail = fullname.rpartition(".")[2]
-        places = self._folders if path is None else [Path(each).resolve() for each in path]
+        places = self._folders if path is None else [Path(each) for each in path]
         for place in places:
-            if not any(map(place.is_relative_to, self._folders)):
+            if not any(map(place.is_relative_to, self._folders)) or (
+                path is not None and is_installed(place)
+            ):
                 continue
             package = place / tail
             for file, search in ((package / "__init__.py", [str(package)]), (place / f"{tail}.py", None)):

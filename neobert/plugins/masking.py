@@ -38,7 +38,8 @@ class PluggedMasking:
 
     def __post_init__(self) -> None:
         tokens = self.tokenizer.tokenizer.convert_ids_to_tokens(range(self.tokenizer.num_tokens))
-        texts = (*tokens, *[""] * (self.tokenizer.vocab_size - len(tokens)))
+        unused = [""] * (self.tokenizer.vocab_size - len(tokens))
+        texts = (*(each or "" for each in tokens), *unused)
         rate, in_evaluations = self.collator.mlm_probability, self.collator.mlm_probability_eval
         training = MaskingContext(self.tokenizer.mask_id, self.tokenizer.random_ids, rate, texts)
         object.__setattr__(self, "training", training)

@@ -124,8 +124,12 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
     if masked(store.gather(examples[::-1].copy())) != first:
         raise not_repeated(plugin, "masks other tokens when documents come in another order")
     labels = rule.targets(segments, epoch=0, seed=config.seed).labels
-    num_maskable = int(prepared.tokenizer.is_maskable[segments.ids].sum())
-    report["masked_share"] = float((labels >= 0).sum()) / max(1, num_maskable)
+    is_target, is_maskable = labels >= 0, prepared.tokenizer.is_maskable[segments.ids]
+    if (is_target & ~is_maskable).any():
+        raise plugin.invalid("makes targets of special tokens")
+    if (labels != segments.ids)[is_target].any():
+        raise plugin.invalid("returned labels that are not the tokens of the text")
+    report["masked_share"] = float(is_target.sum()) / max(1, int(is_maskable.sum()))
     report["digests"][plugin.key] = hashlib.sha256(repr(sorted(first.items())).encode()).hexdigest()
 
 

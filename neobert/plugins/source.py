@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os.path
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from neobert.plugins.reference import Place, PluginProblemError
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_BYTES = 1 << 20
+ENVIRONMENTS = {"site-packages", "dist-packages"}
 MUTATORS = {
     "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft",
     "remove", "setdefault", "sort", "update",
@@ -199,7 +201,7 @@ def _refuse_hidden(folder: Path, name: str) -> None:
     """Raise `PluginProblemError` if Python would import an installed module in place of a file's."""
     top = name.partition("/")[0].removesuffix(".py")
     origin = installed_file(top)
-    if origin is not None and not _is_below(origin, folder):
+    if origin is not None and (is_installed(Path(origin)) or not _is_below(origin, folder)):
         message = f"{str(folder / name)!r} is hidden by the installed module {top}"
         raise PluginProblemError(message, f"rename {name.partition('/')[0]}, and the imports of it")
 
@@ -213,6 +215,12 @@ def installed_file(top: str) -> str | None:
     if spec is None:
         return None
     return spec.origin or next(iter(spec.submodule_search_locations or ()), "built-in")
+
+
+def is_installed(file: Path) -> bool:
+    """Return whether a file belongs to an environment or to this project, which may be below the folder."""
+    roots = (sys.base_prefix, Path(__file__).resolve().parents[2])
+    return not ENVIRONMENTS.isdisjoint(file.parts) or any(file.is_relative_to(root) for root in roots)
 
 
 def _is_below(file: str, folder: Path) -> bool:

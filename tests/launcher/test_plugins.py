@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
+from neobert.plugins.loading import load_plugins
 from profiles.registry import Begun, resolve_run
 
 Write = Callable[[str], Path]
@@ -202,6 +204,26 @@ def test_an_installed_package_is_identified_by_its_version(command: Callable[...
     Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: yaml:safe_load}\n")
     (line,) = resolve_run(None, ["run.yaml"]).config.plugins.code
     assert line.lower().startswith("pyyaml ")
+
+
+def test_an_environment_below_the_folder_of_a_plugin_is_imported_as_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The project's folder with `.venv` in it: none of its packages is a file of the user."""
+    inner = Path(".venv/lib/python3/site-packages/inner").absolute()
+    inner.mkdir(parents=True)
+    for name in ("__init__", "deep"):
+        (inner / f"{name}.py").write_text("", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(inner.parent))
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    Path("rows.py").write_text("import inner.deep\n\n\ndef rows(split): ...\n", encoding="utf-8")
+    Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: rows.py:rows}\n", encoding="utf-8")
+    config = resolve_run(None, ["run.yaml"]).config
+    (plugin,) = load_plugins(config.plugins)
+    assert plugin.function.__module__ == "rows"
+    assert Path(sys.modules["inner.deep"].__file__ or "").parent == inner
+    for name in ("rows", "inner", "inner.deep"):
+        del sys.modules[name]
 
 
 @pytest.mark.parametrize("is_editable", [False, True])

@@ -113,7 +113,7 @@ def test_a_killed_run_with_plugins_resumes_bit_for_bit_and_refuses_edited_files(
     assert weights[0].read_bytes() == weights[1].read_bytes()
     states = [Path(each.parent, "trainer_state/state.json") for each in weights]
     best = [json.loads(each.read_text())["plugins"] for each in states]
-    assert best[0] == best[1] == {"BestLoss": {"best": rows("whole")[-1]["eval/loss"]}}
+    assert best[0] == best[1] == {"notes.py:BestLoss": {"best": rows("whole")[-1]["eval/loss"]}}
 
 
 @warm
@@ -177,6 +177,16 @@ def in_order(ids, special, rng, context, seen=[]):
 def too_much(ids, special, rng, context):
     chosen = (rng.random(len(ids)) < 0.5) & ~special
     return np.where(chosen, context.mask_id, ids), np.where(chosen, ids, -100)
+
+
+def of_special_tokens(ids, special, rng, context):
+    chosen = rng.random(len(ids)) < 0.2
+    return np.where(chosen, context.mask_id, ids), np.where(chosen, ids, -100)
+
+
+def of_other_tokens(ids, special, rng, context):
+    chosen = (rng.random(len(ids)) < 0.2) & ~special
+    return np.where(chosen, context.mask_id, ids), np.where(chosen, np.roll(ids, 1), -100)
 
 
 def too_short(ids, special, rng, context):
@@ -258,6 +268,8 @@ PRETRAINING = {
     "masking=planted.py:from_numpy": "draws from the global generator of numpy.random",
     "masking=planted.py:in_order": "masks other tokens when",
     "masking=planted.py:too_much": "of the tokens, but datacollator.mlm_probability is 20.0%",
+    "masking=planted.py:of_special_tokens": "makes targets of special tokens",
+    "masking=planted.py:of_other_tokens": "returned labels that are not the tokens of the text",
     "masking=planted.py:too_short": "returned inputs of shape",
     "masking=planted.py:by_import": "unseen.py is imported by a plug-in, but not by an import statement",
     "hooks=[planted.py:factory, planted.py:Forgetful]": (

@@ -273,7 +273,18 @@ def _lengths(prepared: PreparedFacts) -> str:
     return "the data holds no documents"
 
 
-@data_rule("NUM006", "wrong-targets", tasks=masking, severity=Severity.FAIL)
+def why_masks_are_not_counted(run: ResolvedRun, plan: Plan) -> str:
+    """Return the reason why targets are not compared with the masking rule; empty if they are."""
+    return "PLG002 tests the masking of the plug-in" if run.config.plugins.masking else ""
+
+
+@data_rule(
+    "NUM006",
+    "wrong-targets",
+    tasks=masking,
+    severity=Severity.FAIL,
+    inapplicable=why_masks_are_not_counted,
+)
 def wrong_targets(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Masked tokens that are too many or too few, are padding or special tokens, or have wrong labels.
 
