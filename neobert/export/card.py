@@ -79,33 +79,34 @@ CLASSIFIER = """
 ```python
 from transformers import pipeline
 
-classify = pipeline("text-classification", model="PATH_OR_NAME", trust_remote_code=True)
+classify = pipeline("text-classification", model="PATH_OR_NAME"{trust})
 classify("one text")
 classify({{"text": "the first text of a pair", "text_pair": "the second"}})
 ```
 
-`AutoModelForSequenceClassification` returns the logits. It needs torch, transformers and
-`trust_remote_code=True`, or `import neobert.model` first if `neobert-launch` is installed.
+`AutoModelForSequenceClassification` returns the logits.{needs}
 """
 TAGGER = """
-Labels of words: {labels}.
+Labels of words: {names}.
 
 ```python
 from transformers import pipeline
 
-settings = {{"aggregation_strategy": "first", "trust_remote_code": True}}
-tag = pipeline("token-classification", model="PATH_OR_NAME", **settings)
-tag("one text")
+tag = pipeline("token-classification", model="PATH_OR_NAME"{trust})
+tag("one text", aggregation_strategy="first")
 ```
 
 Words that are split already: join them with spaces, as in training, and find the tokens of a word by
 `offset_mapping`. With `is_split_into_words=True`, a byte-level tokenizer makes other tokens, without the
-space before a word.
+space before a word. For such a tokenizer the pipeline warns of a heuristic: it finds words by the spaces
+between them, as in training.
 
 The first token of each word was trained to have the word's label. `AutoModelForTokenClassification` returns
-the logits. It needs torch, transformers and `trust_remote_code=True`, or `import neobert.model` first if
-`neobert-launch` is installed.
+the logits.{needs}
 """
+TRUST = ", trust_remote_code=True"
+NEEDS = """ It needs torch, transformers and `trust_remote_code=True`,
+or `import neobert.model` first if `neobert-launch` is installed."""
 ONNX = """
 `onnx/model.onnx` needs neither torch nor transformers:
 
@@ -154,12 +155,21 @@ model = {name}.from_pretrained("PATH_OR_NAME")
 """
 
 
+OF_LABELS = {"ForSequenceClassification": CLASSIFIER, "ForTokenClassification": TAGGER}
+"""Use of a model by the end of its class."""
+
+
 def model_card(model: PreTrainedModel) -> str:
     """Return the text of README.md for a NeoBERT with any head or none, or for a transformers model."""
     card = _card_of_task(model)
     if not isinstance(model, NeoBERTPreTrainedModel):
-        loaded = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
-        usage = card.usage.format(trust="") if card else loaded
+        usage = LOADED_WITH_TRANSFORMERS.format(name=_class_name(model))
+        if card is not None:
+            usage = card.usage.format(trust="")
+        elif template := next(
+            (text for head, text in OF_LABELS.items() if _class_name(model).endswith(head)), ""
+        ):
+            usage = template.format(labels=_labels_line(model), names=_names(model), trust="", needs="")
         return _transformers_card(model, "transformers", usage)
     of_head = _of_task(card) if card else _CARDS.get(_class_name(model), _masked_lm)(model)
     return _filled(model, {"library": "transformers", **of_head})
@@ -249,13 +259,12 @@ def _encoder(model: NeoBERTPreTrainedModel) -> dict[str, str]:
 
 def _classifier(model: NeoBERTPreTrainedModel) -> dict[str, str]:
     is_score = model.config.problem_type == "regression"
-    labels = "It predicts one score per text." if is_score else f"Labels: {_labels(model)}."
     return {
         "task": "text-classification",
         "metrics": f"metrics: [{SCORE_METRICS if is_score else CLASS_METRICS}]\n",
         "tag": "text-regression" if is_score else "text-classification",
         "purpose": " for regression" if is_score else " classifier",
-        "usage": CLASSIFIER.format(labels=labels),
+        "usage": CLASSIFIER.format(labels=_labels_line(model), trust=TRUST, needs=NEEDS),
     }
 
 
@@ -265,11 +274,17 @@ def _tagger(model: NeoBERTPreTrainedModel) -> dict[str, str]:
         "metrics": "metrics: [accuracy, precision, recall, f1]\n",
         "tag": "token-classification",
         "purpose": " for labels of words",
-        "usage": TAGGER.format(labels=_labels(model)),
+        "usage": TAGGER.format(names=_names(model), trust=TRUST, needs=NEEDS),
     }
 
 
-def _labels(model: NeoBERTPreTrainedModel) -> str:
+def _labels_line(model: PreTrainedModel) -> str:
+    if model.config.problem_type == "regression":
+        return "It predicts one score per text."
+    return f"Labels: {_names(model)}."
+
+
+def _names(model: PreTrainedModel) -> str:
     return ", ".join(escaped(name) for _, name in sorted(model.config.id2label.items()))
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import tokenizers
 import torch
 import transformers
 
@@ -161,6 +162,44 @@ def test_labels_of_words_are_those_of_the_pipeline(family, saved, tmp_path):
         starts = [sum(len(word) + 1 for word in text.split()[:n]) for n in range(len(text.split()))]
         assert row["prediction"] == [first[start]["entity"] for start in starts]
         assert row["probability"] == pytest.approx([first[start]["score"] for start in starts], abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Tokenizer does not support real words")  # as the card says
+def test_the_card_of_a_byte_level_tagger_labels_words_as_predict_does(tmp_path):
+    """Its tokens of a word depend on the space before the word."""
+    tokens = bytes_to_tokens(WORDS)
+    torch.manual_seed(0)
+    more = {"cls_token_id": 0, "sep_token_id": 0, "bos_token_id": 0, "eos_token_id": 0}
+    sizes = {**SIZES, "vocab_size": len(tokens), **more}
+    model = transformers.ModernBertForTokenClassification(
+        transformers.ModernBertConfig(**sizes, max_position_embeddings=64, initializer_range=0.3, **LABELS)
+    )
+    tokens.save_pretrained(tmp_path / "tokenizer")
+    write_hf_folder(model, read_tokenizer_files(tmp_path / "tokenizer"), tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
+    code = card.split("```python")[1].split("```")[0].replace("PATH_OR_NAME", str(tmp_path / "model"))
+    text, scope = "the model reads text a b c", {}
+    exec(code.replace('tag("one text"', f'found = tag("{text}"'), scope)
+    (row,) = predict(tmp_path / "model", [{"tokens": text.split()}], tmp_path)
+    spoken = [
+        label for each in scope["found"] for label in [each["entity_group"]] * len(each["word"].split())
+    ]
+    assert row["prediction"] == spoken
+    assert len({*spoken}) > 1
+
+
+def bytes_to_tokens(words):
+    """Train a byte-level tokenizer whose words begin with their space."""
+    backend = tokenizers.Tokenizer(tokenizers.models.BPE())
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["[PAD]"],
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )
+    backend.train_from_iterator([" ".join(words)] * 9, trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
 
 
 def test_each_word_of_a_long_text_has_a_label(saved, tmp_path):
