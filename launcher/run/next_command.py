@@ -11,6 +11,7 @@ from launcher.rundir.records import read_json
 from neobert.errors import EXIT_OK
 from neobert.runfiles.checkpoint.folders import BEST, follow
 from neobert.runfiles.run_dir import CHECKPOINTS, HALT, RESOLVED
+from neobert.tasks.short_commands import SHORT_COMMANDS
 from neobert.tasks.specs import SPECS
 
 MODELING_CODE = "modeling_neobert.py"
@@ -42,7 +43,7 @@ def resume_command(*, has_checkpoint: bool) -> str:
     again. Otherwise --receipt is removed, because a receipt for another start would be rejected.
     """
     given = sys.argv[1:]
-    if given[:1] != ["train"]:
+    if not {*given[:1]} & {"train", *SHORT_COMMANDS}:
         return shlex.join(["neobert-launch", *given])  # bench speedrun resumes without an option
     starts = _remove_option(given.copy(), "--resume")
     if starts and not has_checkpoint:

@@ -158,7 +158,9 @@ class TokenObjective(Objective):
         All tokens are decoded if `targets_only` is false.
         """
         labels = labels.flatten()
-        return gather_targets(hidden, labels, num_rows) if self.targets_only else (hidden, labels)
+        if not self.targets_only or num_rows == len(labels):
+            return hidden, labels
+        return gather_targets(hidden, labels, num_rows)
 
     def encode(self, inputs: dict[str, Any]) -> Tensor:
         """Return the hidden states that `logits` takes, [T, D] or [B * S, D].

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from neobert.errors import EXIT_USAGE, ProjectError
+from neobert.families.hf.architectures.table import is_causal
 from neobert.printable import printable
 from neobert.runfiles.model_folder import CODE, read_json
 from neobert.tasks.spec import TaskSpec
@@ -21,13 +22,18 @@ NEOBERT_HEADS = {"LMHead": "MaskedLM"}
 
 def task_of_model(folder: Path) -> TaskSpec:
     """Return the task whose head a model folder has. Raises `ProjectError` for another head, or none."""
-    names = read_json(folder / "config.json").get("architectures")
+    settings = read_json(folder / "config.json")
+    names = settings.get("architectures")
     name = str(names[0]) if isinstance(names, list) and names else ""
     for own, theirs in NEOBERT_HEADS.items():
         name = name.removesuffix(own) + theirs if name.endswith(own) else name
-    heads = {spec.auto_class.removeprefix("AutoModelFor"): spec for spec in SPECS.values() if spec.has_head}
+    specs = [spec for spec in SPECS.values() if spec.has_head and spec.predicts != "next"]
+    heads = {spec.auto_class.removeprefix("AutoModelFor"): spec for spec in specs}
     if spec := next((spec for head, spec in heads.items() if name.endswith(head)), None):
         return spec
+    if is_causal(str(settings.get("model_type"))):
+        hint = "continue prompts with `neobert-launch evaluate generation`, or `chat` with the model"
+        raise ProjectError(CODE, "predicts next tokens, and no labels", hint, str(folder), EXIT_USAGE)
     message = f"has no head to predict with: its architecture is {printable(name) or 'not named'}"
     tasks = ", ".join(spec.name for spec in heads.values())
     hint = f"pass a model of one of the tasks {tasks}; `encode` needs no head"

@@ -274,8 +274,9 @@ def test_a_torn_error_file_is_no_error_of_ours(tmp_path: Path) -> None:
 def test_the_next_command_is_this_one_resumed(
     words: list[str], expected: str, monkeypatch: pytest.MonkeyPatch, *, has_checkpoint: bool
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["x", "train", *words])
-    assert resume_command(has_checkpoint=has_checkpoint) == f"neobert-launch train {expected}"
+    for verb in ("train", "pretrain"):
+        monkeypatch.setattr(sys, "argv", ["x", verb, *words])
+        assert resume_command(has_checkpoint=has_checkpoint) == f"neobert-launch {verb} {expected}"
 
 
 @pytest.mark.child

@@ -22,6 +22,7 @@ from neobert.data.tokenize.encoding import Column, Counts
 from neobert.errors import ProjectError
 from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
+from neobert.prediction.kinds import task_of_model
 from neobert.tasks.next_tokens import NextTokens, check_targets
 from neobert.training.loop import steps
 
@@ -139,6 +140,12 @@ def test_transformers_loads_a_checkpoint_and_computes_the_same_loss(finished, me
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert tokenizer("badu").input_ids == prepared.tokenizer.tokenizer("badu").input_ids
     assert model.config.eos_token_id == prepared.tokenizer.end_id
+
+
+def test_a_causal_model_has_no_predictions_of_labels(finished):
+    with pytest.raises(ProjectError, match="predicts next tokens, and no labels") as refused:
+        task_of_model(finished / "checkpoints" / "12")
+    assert "evaluate generation" in refused.value.hint
 
 
 def test_a_run_continues_weights_and_an_adapter_leaves_them_as_they_are(make_run, run, metrics, finished):
