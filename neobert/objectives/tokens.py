@@ -174,7 +174,9 @@ class TokenObjective(Objective):
     def look_up(self, input_ids: Tensor) -> Tensor:
         """Return the embeddings [..., D] of token ids [...], with a deterministic gradient."""
         table = self.model.get_input_embeddings()
-        return embedding(input_ids, table.weight, table.padding_idx)
+        embedded = embedding(input_ids, table.weight, table.padding_idx)
+        factor = getattr(table, "scalar_embed_scale", 1.0)  # of Gemma's module
+        return embedded if factor == 1.0 else embedded * factor
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the logits [M, V] of rows [M, D] of the output of `encode`."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 from unittest import mock
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
 from neobert.config import from_dict
@@ -53,7 +55,7 @@ def packed(lengths=LENGTHS):
     total, draw = sum(lengths), torch.Generator().manual_seed(0)
     bounds = [0, *torch.tensor(lengths).cumsum(0).tolist(), total]  # the last document is empty
     return {
-        "input_ids": torch.randint(5, ROWS, (total,), generator=draw),
+        "input_ids": torch.randint(1, ROWS, (total,), generator=draw),
         "position_ids": torch.cat([torch.arange(length) for length in lengths]),
         "attention_mask": None,
         "cu_seqlens": torch.tensor(bounds, dtype=torch.int32),
@@ -89,6 +91,35 @@ def test_other_documents_and_later_tokens_change_nothing(backbone):
         moved = backbone.hidden(changed) - states
         assert (moved[is_fixed] == 0).all()
         assert (moved[is_changed].abs().max()) > 0.1
+
+
+def test_embeddings_looked_up_for_a_compiled_step_are_the_model_s(backbone):
+    objective, row = TokenObjective(backbone, targets_only=True), packed()
+    labels = row["input_ids"].clone()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = []
+        for objective._is_lookup_compiled in (False, True):
+            losses.append(objective(len(labels), labels, **row))
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-3)
+    gradient = torch.autograd.grad(losses[0], backbone.model.get_input_embeddings().weight)[0]
+    assert (gradient[backbone.model.config.pad_token_id] != 0).any()
+
+
+def test_recomputed_blocks_give_the_same_gradients(backbone):
+    row, weights = packed(), list(backbone.model.base_model.parameters())
+    gradients = []
+    for is_recomputed in (False, True):
+        backbone.model.train()
+        for block in backbone.blocks:
+            block.gradient_checkpointing = is_recomputed
+            block._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False)
+        torch.manual_seed(7)  # of dropout
+        gradients.append(torch.autograd.grad(backbone.hidden(row).square().mean(), weights))
+    backbone.model.eval()
+    for block in backbone.blocks:
+        block.gradient_checkpointing = False
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
 
 
 def test_the_gradients_of_a_packed_row_are_those_of_its_documents(backbone):

@@ -28,6 +28,7 @@ from neobert.export.weights import LoadReport
 from neobert.families.backbone import Backbone
 from neobert.families.hf.architecture import BARE, OF_WORDS, Architecture
 from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kernel
+from neobert.families.hf.causal import prepare_causal
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
 from neobert.families.hf.quiet import loading_quietly
 from neobert.families.hf.saved_tokenizer import refuse_other_reading
@@ -107,8 +108,7 @@ def backbone_of(
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     architecture = architecture_of(model)
     first = first_position(model)
-    # Keys and values of earlier calls are for generation; storing them costs memory.
-    own = {"use_cache": False} if shape.attention.is_causal else {}
+    own = prepare_causal(model) if shape.attention.is_causal else {}
     for number, block in enumerate(blocks):
         block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
     if kernel is not None:

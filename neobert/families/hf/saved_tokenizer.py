@@ -26,7 +26,7 @@ SAMPLE = "It's 1,234.5 miles:\n\n  \tif x != y_z: naïve Café (“quoted”) �
 
 def refuse_other_reading(tokenizer: TokenizerBundle, model_type: str) -> None:
     """Raise `ProjectError` MOD006 if transformers would read the saved tokenizer as another one."""
-    if model_type not in OVERRULED:
+    if model_type not in OVERRULED or not isinstance(tokenizer, TokenizerBundle):  # ids alone, of probes
         return
     own = tokenizer.tokenizer
     with TemporaryDirectory(prefix="neobert-tokenizer-") as place, loading_quietly():

@@ -1,0 +1,34 @@
+"""Preparation of causal models of transformers for training. Imports torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+
+def prepare_causal(model: PreTrainedModel) -> dict[str, Any]:
+    """Prepare a causal model for training; return the arguments of its forward.
+
+    The padding token, which often ends texts too, gets gradients. Under autocast the residual stream has the
+    compute type: in fp32 it would cost memory and time in every block.
+    """
+    table: Any = model.get_input_embeddings()
+    table.padding_idx = None
+    model.base_model.register_forward_pre_hook(_embeds_in_compute_type, with_kwargs=True)
+    table.register_forward_hook(lambda _table, _arguments, embedded: _in_compute_type(embedded))
+    return {"use_cache": False}  # keys and values of earlier calls are for generation
+
+
+def _embeds_in_compute_type(
+    _model: nn.Module, arguments: Any, named: dict[str, Any]
+) -> tuple[Any, dict[str, Any]]:
+    embeds = named.get("inputs_embeds")
+    return arguments, named if embeds is None else named | {"inputs_embeds": _in_compute_type(embeds)}
+
+
+def _in_compute_type(embedded: Tensor) -> Tensor:
+    device = embedded.device.type
+    return embedded.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else embedded
