@@ -9,6 +9,7 @@ from launcher.report.conversation_view import conversation_text
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_number
 from neobert.plurals import counted, percent
+from neobert.runfiles.conversation_faults import Fault
 
 SPLITS = {"train": "training text", "eval": "evaluation text"}
 DOCUMENTS = {
@@ -77,6 +78,8 @@ def _conversation_rows(counts: Report) -> Iterator[Row]:
             if conversations.get(key):
                 yield "", f"{counted(conversations[key], unit)} {meaning}"
     for kind, fault in counts.get("faults", {}).items():
+        if kind == Fault.CUT:  # counted above, with the documents that are left out
+            continue
         yield (
             "",
             f"{kind}: {counted(fault['count'], 'conversation')}, first {fault['first']:,}: {fault['detail']}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ class Here:
 
     def __init__(self, template: ChatTemplate) -> None:
         self.template = renderer(template.template, date=template.date)
+        given = {"supervise": template.supervise, "turns": template.turns}
+        self.template.request = replace(self.template.request, **given)
 
     def render(self, conversation: Conversation, _number: int) -> Supervised:
         """Render as the child does."""

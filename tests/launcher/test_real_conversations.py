@@ -1,0 +1,46 @@
+"""Whole commands on conversations: a template that supervises nothing is refused, and its hint followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("warm")]
+
+RUN_FILE = """\
+profile: sft-demo
+model: {hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, num_key_value_heads: 1}
+dataset: {cache_dir: cache, num_workers: 0}
+tokenizer: {vocab_size: 512, chat_template: think.jinja}
+trainer: {output_dir: run, max_steps: 4}
+"""
+THINK = """\
+{% for m in messages %}{{ cls_token ~ m.role ~ "\\n" ~ m.content ~ sep_token }}{% endfor %}
+{%- if add_generation_prompt %}{{ cls_token ~ "assistant\\n<think>\\n" }}{% endif %}
+"""
+
+
+def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(
+    run_child: Callable[..., Any],
+) -> None:
+    Path("think.jinja").write_text(THINK, encoding="utf-8")
+    Path("run.yaml").write_text(RUN_FILE, encoding="utf-8")
+    refused = run_child("train", "run.yaml", "--output-format", "json")
+    assert refused.code == 1, refused.out + refused.err
+    failed = {each["code"]: each for each in refused.json["findings"] if each["severity"] == "fail"}
+    assert set(failed) == {"SFT001"}
+    message = failed["SFT001"]["message"]
+    assert "conversations is supervised: the generation prompt is" in message
+    assert "<think>" in message
+    assert "set tokenizer.chat_template to" in failed["SFT001"]["hint"]
+    assert not Path("run").exists()
+
+    trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns")
+    assert trained.code == 0, trained.out + trained.err
+    assert "[[A lemon is yellow.[SEP]]]" in trained.out
+    generation = json.loads(Path("run/checkpoints/4/generation_config.json").read_text("utf-8"))
+    assert generation["eos_token_id"] == [2]
