@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,12 +33,17 @@ from neobert.evaluation.glue.files import prepare_task
 from neobert.evaluation.glue.settings import Start, run_settings
 from neobert.evaluation.glue.summary import best_row
 from neobert.evaluation.glue.tasks import TASKS
-from neobert.runfiles.run_dir import METRICS, RESOLVED
+from neobert.runfiles.run_dir import CHECKPOINTS, METRICS, RESOLVED
 from profiles.registry import resolve_run
 
 SIDES = ("ours", "peer")
 RATE = 1e-4
-KEYS = (f"optimizer.lr={RATE}", "trainer.save_steps=0")
+KEYS = (
+    f"optimizer.lr={RATE}",
+    *(f"trainer.{key}=null" for key in ("metric_for_best_model", "early_stopping_patience")),
+    "trainer.save_steps=0",
+)
+"""All epochs, without the saves of better checkpoints."""
 PEER = {"share": SHARE, "optimizer": "adamw", "lr": 1e-3, "weight_decay": 0.01}
 """The best of six settings (time-to-loss.json)."""
 
@@ -108,6 +114,7 @@ def fine_tune(chosen: argparse.Namespace, files: Mapping[str, Any], point: Point
             code = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
         if code:
             raise RuntimeError(f"{folder.name}: {(folder / 'output.txt').read_text()[-2000:]}")
+        shutil.rmtree(folder / CHECKPOINTS)
         (folder / "ended").touch()
     return best_row(TASKS[point.task], parse_lines((folder / METRICS).read_text())) or {}
 
