@@ -25,6 +25,8 @@ PACKAGES = (
     "flash-attn",
     "sentence-transformers",
     "mteb",
+    "liger-kernel",
+    "trl",
 )
 
 
