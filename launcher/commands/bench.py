@@ -209,21 +209,21 @@ def _row(name: str, arm: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _comparison(report: Mapping[str, Any]) -> Iterator[str]:
-    found = report["comparison"]
-    if found is None:
+    comparison = report["comparison"]
+    if comparison is None:
         return
     changes = (f"{key}: {show_value(a)} -> {show_value(b)}" for key, (a, b) in report["differences"].items())
     yield printable(f"b differs in {'; '.join(changes) or 'nothing'}")
-    span = f"{found['low']:.4f} to {found['high']:.4f} at {found['coverage']:.0%}"
-    verdict = paint(found["verdict"], COLOUR.get(found["verdict"], "yellow"), "bold")
-    yield f"{verdict}: {found['ratio']:.4f} times the tokens/s of a ({span})"
+    span = f"{comparison['low']:.4f} to {comparison['high']:.4f} at {comparison['coverage']:.0%}"
+    verdict = paint(comparison["verdict"], COLOUR.get(comparison["verdict"], "yellow"), "bold")
+    yield f"{verdict}: {comparison['ratio']:.4f} times the tokens/s of a ({span})"
 
 
 def _baseline(report: Mapping[str, Any]) -> Iterator[str]:
-    found = report["baseline"]
-    if found is not None:
-        then, ratio = found["date_utc"], f"{found['ratio']:.4f} times the tokens/s"
-        times = f"{ratio}, {found['ratio_of_mfu']:.4f} times the MFU"
+    baseline = report["baseline"]
+    if baseline is not None:
+        then, ratio = baseline["date_utc"], f"{baseline['ratio']:.4f} times the tokens/s"
+        times = f"{ratio}, {baseline['ratio_of_mfu']:.4f} times the MFU"
         yield printable(f"a relative to the baseline of {then}: {times}")
 
 

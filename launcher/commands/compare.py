@@ -153,10 +153,10 @@ def table_of(runs: Sequence[Compared], name: str) -> list[Row]:
     rows = []
     for before, position in zip([0, *grid], grid, strict=False):
         if name == TRAIN_LOSS:
-            found = [(each.history.metric(name).mean(before, position), False) for each in runs]
+            points = [(each.history.metric(name).mean(before, position), False) for each in runs]
         else:
-            found = [each.history.metric(name).at(position) for each in runs]
-        values, estimates = zip(*found, strict=True)
+            points = [each.history.metric(name).at(position) for each in runs]
+        values, estimates = zip(*points, strict=True)
         if any(value is not None for value in values):
             rows.append(Row(position, values, estimates))
     return rows

@@ -101,27 +101,27 @@ def split_codes(given: Sequence[str] | None) -> tuple[str, ...]:
 def run(request: Request, output_format: str) -> int:
     """Lint every file, print one report, return its exit code."""
     request.choice.check()
-    found = discover(request.paths)
-    _require_files(request.paths, found)
+    discovered = discover(request.paths)
+    _require_files(request.paths, discovered)
     if request.fix:
-        _fix([path for path in found.files if left_out_as_foreign(path) is None])
+        _fix([path for path in discovered.files if left_out_as_foreign(path) is None])
     profiles: dict[str, Loaded] = {}
     judged = [
         _chosen(
             judge_file(path, profiles, needs_data=request.needs_data, overrides=request.overrides),
             request.choice,
         )
-        for path in found.files
+        for path in discovered.files
     ]
     is_repository = request.choice.takes(REPOSITORY_CODE) and any(map(os.path.isdir, request.paths))
     report = combine(judged, strict=request.strict, has_folder=is_repository)
     if output_format != "text":
         deliver(report, output_format)
         return report.exit_code
-    text = render(report, _fixable(found.files, judged, report), quiet=request.quiet)
+    text = render(report, _fixable(discovered.files, judged, report), quiet=request.quiet)
     if text:
         console.write(text)
-    _tell_more(request, found, report, [one.note for one in judged if one.note])
+    _tell_more(request, discovered, report, [one.note for one in judged if one.note])
     return report.exit_code
 
 
@@ -144,12 +144,12 @@ def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) ->
     return [each for each in report.findings if (each.code, each.path) in fixes.get(each.file, ())]
 
 
-def _require_files(paths: Sequence[Path], found: Discovered) -> None:
+def _require_files(paths: Sequence[Path], discovered: Discovered) -> None:
     """Raise ProjectError if a folder is given and no run file or profile was found.
 
     File paths alone raise nothing: a pre-commit hook may pass only YAML files of other tools.
     """
-    if not found.files and any(map(os.path.isdir, paths)):
+    if not discovered.files and any(map(os.path.isdir, paths)):
         raise ProjectError(
             code="nothing-to-lint",
             message=f"no run file or profile in {', '.join(map(str, paths))}",
@@ -177,14 +177,14 @@ def judge_file(
         resolved = resolve_run(None, [path], overrides, loaded=profiles)
         if _is_parent(resolved):
             return Judged((), (), EXIT_OK, "", resolved.digest)
-        found = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
+        checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
         judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
         return Judged(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
-    placed = tuple(_in_own_file(finding, resolved, path) for finding in found.findings)
-    note = f"{path}: {found.note}" if found.note else ""
-    return Judged(placed, tuple(found.checks), EXIT_OK, profile, resolved.digest, note)
+    placed = tuple(_in_own_file(finding, resolved, path) for finding in checked.findings)
+    note = f"{path}: {checked.note}" if checked.note else ""
+    return Judged(placed, tuple(checked.checks), EXIT_OK, profile, resolved.digest, note)
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
@@ -309,7 +309,7 @@ def _fix(files: Sequence[Path]) -> None:
     console.tell(summary if num_problems else "nothing to fix in keys and values")
 
 
-def _tell_more(request: Request, found: Discovered, report: Report, notes: Sequence[str]) -> None:
+def _tell_more(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
@@ -318,11 +318,11 @@ def _tell_more(request: Request, found: Discovered, report: Report, notes: Seque
         return
     for note in notes[:MOST_NAMED]:
         console.tell(printable(f"note: {note}"))
-    if not found.files:
+    if not discovered.files:
         console.tell("nothing to lint: none of the given files is a run file or a profile")
-    for other in found.left_out[:MOST_NAMED]:
+    for other in discovered.left_out[:MOST_NAMED]:
         meant = f"; did you mean {other.meant}?" if other.meant else ""
         console.tell(printable(f"left out {other.path}: {other.reason}{meant}"))
-    num_more = len(found.left_out) - MOST_NAMED
+    num_more = len(discovered.left_out) - MOST_NAMED
     if num_more > 0:
         console.tell(f"left out {counted(num_more, 'other path')} for similar reasons")

@@ -26,9 +26,9 @@ def run(selection: Selection, output_format: str, *, verbose: bool) -> int:
     resolved = selection.require()
     plan = plan_run(resolved)
     left = remaining_of(resolved, plan, NO_FACTS)
-    found = judge_with_text(resolved, plan)
-    report = report_of_run(resolved, found.findings, found.checks)
-    texts = [asdict(text) for text in found.texts]
+    checked = judge_with_text(resolved, plan)
+    report = report_of_run(resolved, checked.findings, checked.checks)
+    texts = [asdict(text) for text in checked.texts]
     if output_format == "json":
         judged = {key: report.as_json()[key] for key in ("verdict", "exit_code", "findings")}
         console.write(result_json({**as_json(resolved, plan, left), "text": texts, **judged}))

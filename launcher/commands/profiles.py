@@ -19,12 +19,12 @@ from profiles.registry import Profile, Requirements, list_profiles, load_profile
 
 def list_all(output_format: str) -> int:
     """Print one line per profile."""
-    found = [load_profile(name) for name in list_profiles()]
+    profiles = [load_profile(name) for name in list_profiles()]
     if output_format == "json":
-        console.write(result_json({"profiles": [_about(profile) for profile in found]}))
+        console.write(result_json({"profiles": [_about(profile) for profile in profiles]}))
     else:
         rows = [
-            [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in found
+            [profile.name, profile.kind, _hardware(profile.requires), profile.intent] for profile in profiles
         ]
         console.write(columns(rows))
     return EXIT_OK

@@ -46,7 +46,7 @@ def run(named: Sequence[Path], output: Path | None) -> int:
 
 
 def _runs_below(path: Path) -> list[Path]:
-    return [found.folder for found in find_runs(path) if not found.problem] if path.is_dir() else []
+    return [run.folder for run in find_runs(path) if not run.problem] if path.is_dir() else []
 
 
 def _ranked(folders: Sequence[Path]) -> list[Path]:

@@ -48,7 +48,7 @@ def run(named: Path | None, output_format: str) -> int:
     """Print the runs below a folder, the one with the newest heartbeat first."""
     folder = named or default_root()
     now = datetime.now(UTC)
-    listed = sorted((_listed(found.folder, found.problem, now) for found in find_runs(folder)), key=_order)
+    listed = sorted((_listed(run.folder, run.problem, now) for run in find_runs(folder)), key=_order)
     if output_format == "json":
         console.write(result_json({"runs": [each.as_json() for each in listed]}))
     elif listed:

@@ -34,12 +34,14 @@ def run(folders: Sequence[Path], output_format: str) -> int:
     """
     folders = folders or [newest_run()]
     present = [folder for folder in folders if folder.exists() or output_format == "json"] or folders
-    found = [read_status(folder, datetime.now(UTC)) for folder in runs_among(present)]
+    statuses = [read_status(folder, datetime.now(UTC)) for folder in runs_among(present)]
     if output_format == "json":
-        content = asdict(found[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in found]}
+        content = (
+            asdict(statuses[0]) if len(folders) == 1 else {"runs": [asdict(status) for status in statuses]}
+        )
         console.write(result_json(content))
     else:
-        console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in found))
+        console.write("\n".join(fold(line(status), console.width(), BETWEEN) for status in statuses))
     for folder in folders:
         if folder not in present:
             require_run(folder)

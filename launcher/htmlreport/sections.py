@@ -51,9 +51,9 @@ def details(run: RunRecord) -> str:
 
 def masked_words(run: RunRecord) -> str:
     """Return the HTML table of the guesses at masked words, one row per evaluation; of many, some."""
-    found = run.samples.evaluations
-    every = max(1, -(-(len(found) - 1) // MOST_EVALUATIONS))
-    shown = [*found[:-1:every], *found[-1:]]
+    evaluations = run.samples.evaluations
+    every = max(1, -(-(len(evaluations) - 1) // MOST_EVALUATIONS))
+    shown = [*evaluations[:-1:every], *evaluations[-1:]]
     heads = ["step", *map(_masked, run.samples.texts)]
     rows = [
         [
@@ -126,12 +126,12 @@ def preflight(run: RunRecord) -> str:
     checks, findings = records(run.preflight, "checks"), records(run.preflight, "findings")
     counts = {each: sum(check.get("status") == each for check in checks) for each in STATUSES}
     totals = ", ".join(f"{count} {each}" for each, count in counts.items() if count)
-    found = {finding.get("code") for finding in findings}
+    codes = {finding.get("code") for finding in findings}
     rows = [_finding(finding) for finding in findings]
     rows += [
         [status(check["status"]), _check(check), text(check.get("message", "")), ""]
         for check in checks
-        if check.get("status") in CONCERNING and check.get("id") not in found
+        if check.get("status") in CONCERNING and check.get("id") not in codes
     ]
     skipped = [
         [_check(check), text(check.get("message", ""))] for check in checks if check.get("status") == "skip"
@@ -200,8 +200,8 @@ def _value_and_origin(run: RunRecord, key: str) -> str:
 
 def _origin(run: RunRecord, key: str) -> str:
     """Return the origin of a key as text: file and line, profile and line, argument, or default."""
-    found = mapping(run.provenance.get(key))
-    kind, file, line = (found.get(name) for name in ("kind", "file", "line"))
+    origin = mapping(run.provenance.get(key))
+    kind, file, line = (origin.get(name) for name in ("kind", "file", "line"))
     if not isinstance(file, str) or not isinstance(line, int):
         return "unknown"
     overrides = list_in(run.last_launch, "overrides")

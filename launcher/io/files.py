@@ -27,9 +27,9 @@ def expanded(path: str | Path) -> Path:
 def absolute(path: str, key: str) -> Path:
     """Return the absolute path of the value of config key `key`. Raises ProjectError if it is invalid."""
     try:
-        found = Path(path).expanduser().absolute()
+        absolute = Path(path).expanduser().absolute()
         with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
-            found.lstat()
+            absolute.lstat()
     except UnicodeEncodeError:  # reported elsewhere as an error of the locale
         raise
     except (OSError, RuntimeError, ValueError) as error:
@@ -37,8 +37,8 @@ def absolute(path: str, key: str) -> Path:
         raise ProjectError(
             "unusable-path", f"is not a valid path: {reason}", "choose another folder", key
         ) from None
-    _require_whole_links(found, key)
-    return found
+    _require_whole_links(absolute, key)
+    return absolute
 
 
 def _require_whole_links(path: Path, key: str) -> None:

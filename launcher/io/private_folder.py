@@ -21,11 +21,11 @@ def private_folder(name: str) -> Path | None:
 
 def why_not_private(folder: Path) -> str:
     """Return the reason that other users may have written to the folder; empty if only this user can."""
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         return "is not a folder"
-    if found.st_uid != os.geteuid():
-        return f"belongs to user {found.st_uid}, not to {os.geteuid()}"
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return f"can be written to by others (mode {stat.S_IMODE(found.st_mode):o})"
+    if status.st_uid != os.geteuid():
+        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"can be written to by others (mode {stat.S_IMODE(status.st_mode):o})"
     return ""

@@ -53,8 +53,10 @@ def discover(paths: Sequence[Path]) -> Discovered:
     left_out: dict[Path, LeftOut] = {}
     for path in paths:
         is_folder = os.path.isdir(path)  # `Path.is_dir` raises without permission
-        found = _in_folder(path) if is_folder else [(path, left_out_as_foreign(path) if is_hook else None)]
-        for candidate, other in found:
+        candidates = (
+            _in_folder(path) if is_folder else [(path, left_out_as_foreign(path) if is_hook else None)]
+        )
+        for candidate, other in candidates:
             if other is None:
                 files[candidate] = None
             else:
@@ -194,8 +196,8 @@ def _keys_of_json(text: str) -> list[str]:
     try:
         content, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):  # invalid JSON: another tool's only if it has none of our sections
-        found = JSON_KEY.findall(text)
-        return found if set(found).isdisjoint(sections()) else []
+        keys = JSON_KEY.findall(text)
+        return keys if set(keys).isdisjoint(sections()) else []
     if text[end:].lstrip().startswith("{"):
         return ["one value per line"]
     return list(content) or ["nothing"] if isinstance(content, dict) else [A_LIST]

@@ -157,9 +157,11 @@ def _issues_of_text(source: str, path: Path) -> Issues | None:
     """Return the problems of a text, located in `path`; None if it fails with another kind of error."""
 
     def judge(trial: Path) -> Issues | None:
-        found = _issues(trial)
+        issues = _issues(trial)
         ours = str(trial)
-        return found and tuple(each._replace(file=str(path)) if each.file == ours else each for each in found)
+        return issues and tuple(
+            each._replace(file=str(path)) if each.file == ours else each for each in issues
+        )
 
     return _at(path, source, judge)
 

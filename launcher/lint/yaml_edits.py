@@ -40,12 +40,12 @@ def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | N
     Args:
         value: new text of the value; None keeps the old one.
     """
-    found, rest = _key_line(lines, number), remove(lines, number)
+    match, rest = _key_line(lines, number), remove(lines, number)
     section, _, key = target.rpartition(".")
-    if found is None or rest is None:
+    if match is None or rest is None:
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
-    text = f"{key}: {value or found['value'].rstrip()}{found['comment'] or ''}{end}"
+    text = f"{key}: {value or match['value'].rstrip()}{match['comment'] or ''}{end}"
     header = _header_of(rest, section) if section else None
     if header is None:
         added = [f"{section}:{end}", INDENT + text] if section else [text]
@@ -59,11 +59,11 @@ def move(lines: Lines, number: int, target: str, value: str | None) -> Lines | N
 
 def open_section(lines: Lines, number: int, key: str, value: str) -> Lines | None:
     """Turn `SECTION: OLD` into a section whose only key has the value; the comment stays with the section."""
-    found = _key_line(lines, number)
-    if found is None or found["indent"]:
+    match = _key_line(lines, number)
+    if match is None or match["indent"]:
         return None
     end = "\r\n" if lines[number].endswith("\r\n") else "\n"
-    header = f"{found['key']}:{found['comment'] or ''}{end}"
+    header = f"{match['key']}:{match['comment'] or ''}{end}"
     return [*lines[:number], header, f"{INDENT}{key}: {value}{end}", *lines[number + 1 :]]
 
 
@@ -76,10 +76,10 @@ def _closed(lines: Lines, end: str) -> Lines:
 
 def rename_section(lines: Lines, number: int, name: str) -> Lines | None:
     """Rename the top-level section whose key is on the line."""
-    found = _match(SECTION_LINE, lines[number])
-    if found is None:
+    match = _match(SECTION_LINE, lines[number])
+    if match is None:
         return None
-    return [*lines[:number], name + lines[number][found.end("key") :], *lines[number + 1 :]]
+    return [*lines[:number], name + lines[number][match.end("key") :], *lines[number + 1 :]]
 
 
 def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
@@ -88,10 +88,10 @@ def _match(pattern: re.Pattern[str], line: str) -> re.Match[str] | None:
 
 def _key_line(lines: Lines, number: int) -> re.Match[str] | None:
     """Match a key with a scalar; None if the value continues on the next line."""
-    found = _match(KEY_LINE, lines[number])
+    match = _match(KEY_LINE, lines[number])
     following = next((line for line in lines[number + 1 :] if line.strip()), "")
     is_continued = _indent(following) > _indent(lines[number]) and not following.lstrip().startswith("#")
-    return None if found is None or is_continued else found
+    return None if match is None or is_continued else match
 
 
 def _is_empty_key(lines: Lines, number: int) -> bool:
@@ -120,8 +120,8 @@ def _section_above(lines: Lines, number: int) -> int | None:
 
 def _header_of(lines: Lines, section: str) -> int | None:
     for place, line in enumerate(lines):
-        found = _match(SECTION_LINE, line)
-        if found is not None and found["key"] == section:
+        match = _match(SECTION_LINE, line)
+        if match is not None and match["key"] == section:
             return place
     return None
 

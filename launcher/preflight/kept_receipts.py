@@ -118,9 +118,9 @@ def _is_own_file(path: Path) -> bool:
 
     Owner and mode of the file are checked too, because others may have had access to the folder earlier.
     """
-    found = path.lstat()
-    is_own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink == 1
-    return is_own and stat.S_IMODE(found.st_mode) == OWN and not why_not_private(path.parent)
+    status = path.lstat()
+    is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and status.st_nlink == 1
+    return is_own and stat.S_IMODE(status.st_mode) == OWN and not why_not_private(path.parent)
 
 
 def _is_young(receipt: Receipt, run: ResolvedRun) -> bool:

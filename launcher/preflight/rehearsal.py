@@ -102,10 +102,10 @@ def probe_rehearsal(subject: Subject) -> RehearsalFacts:
     if not subject.is_alone.is_set():
         subject.request_time(OTHERS_S + REHEARSAL_S + MARGIN_S, "rehearsal: starting")
     try:
-        found = _rehearse(subject, gpus, started_s)
+        measured = _rehearse(subject, gpus, started_s)
     except StoppedError as error:
         return _stopped(subject, gpus, error, time.monotonic() - started_s)
-    return replace(found, baseline_tokens_per_second=earlier_pace(subject, found.device_name))
+    return replace(measured, baseline_tokens_per_second=earlier_pace(subject, measured.device_name))
 
 
 def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> RehearsalFacts:
@@ -266,10 +266,10 @@ def earlier_pace(subject: Subject, device_name: str) -> float | None:
     """Return the tokens/s of an earlier rehearsal of the same config on the same device model, or None."""
     own_folder = [] if subject.diff_file is None else [subject.diff_file.parent]
     for folder in (*own_folder, subject.output_dir):
-        found = read_json(folder / FACTS).get("rehearsal") or {}
+        earlier = read_json(folder / FACTS).get("rehearsal") or {}
         is_same = read_json(folder / RECEIPT).get("config_digest") == digest(subject.config)
-        if is_same and found.get("speed") and found.get("device_name") == device_name:
-            return float(found["speed"]["tokens_per_second"])
+        if is_same and earlier.get("speed") and earlier.get("device_name") == device_name:
+            return float(earlier["speed"]["tokens_per_second"])
     return None
 
 

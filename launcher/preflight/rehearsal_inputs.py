@@ -50,7 +50,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
     if not boot_id():
         return {}
     try:
-        found = {
+        inputs = {
             "profile": run.profile.digest if run.profile else "",
             "environment": environment(os.environ),
             "code": [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in _own_code()],
@@ -62,7 +62,7 @@ def rehearsal_inputs(run: ResolvedRun) -> dict[str, str]:
         }
     except (OSError, UnicodeError):
         return {}
-    return {name: sha256(value) for name, value in found.items()}
+    return {name: sha256(value) for name, value in inputs.items()}
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
@@ -126,6 +126,6 @@ def _identities(place: Path) -> Iterator[Any]:
         if path.is_symlink():
             yield str(path), os.readlink(path)
         if path.is_file() and "__pycache__" not in path.parts:
-            found = path.stat()
-            times = found.st_mtime_ns, found.st_ctime_ns
-            yield str(path), found.st_dev, found.st_ino, found.st_size, *times
+            status = path.stat()
+            times = status.st_mtime_ns, status.st_ctime_ns
+            yield str(path), status.st_dev, status.st_ino, status.st_size, *times

@@ -142,12 +142,12 @@ def _object_of(command: Sequence[str], ended: subprocess.CompletedProcess[bytes]
         raise error_of(command, ended)
     lines = ended.stdout.decode(errors="replace").strip().splitlines()
     try:
-        found = json.loads(lines[-1])
+        answer = json.loads(lines[-1])
     except (IndexError, ValueError):
         raise IncompleteError(f"{_short(command)} printed no result") from None
-    if not isinstance(found, dict):
+    if not isinstance(answer, dict):
         raise IncompleteError(f"{_short(command)} printed no object")
-    return found
+    return answer
 
 
 def _timed_out(command: Sequence[str], timeout_s: float) -> TimedOutError:

@@ -56,12 +56,12 @@ def collect(
         before_heavy: called after the light probes, which would measure its effects otherwise.
     """
     all_ended = _all(probes, subject, announce, before_heavy)
-    ended = {probe.group: (record, found) for probe, record, found in all_ended}
+    ended = {probe.group: (record, measured) for probe, record, measured in all_ended}
     records = [ended[probe.group][0] for probe in probes]
-    groups = {group: found for group, (_, found) in ended.items()}
+    groups = {group: measured for group, (_, measured) in ended.items()}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = Facts(recorded_utc=now, measured_for=measured_for(subject.config), probes=tuple(records))
-    return replace(found, **groups)
+    facts = Facts(recorded_utc=now, measured_for=measured_for(subject.config), probes=tuple(records))
+    return replace(facts, **groups)
 
 
 def _all(
@@ -80,15 +80,15 @@ def _all(
         children = {
             probe.group: ends.enter_context(probe.children(subject)) for probe in probes if probe.children
         }
-        found: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         for writes in (False, True):
             race = Race([probe for probe in light if probe.writes == writes], subject, announce)
             for ended in race.run():
-                found[ended[0].group] = ended[2]
+                measured[ended[0].group] = ended[2]
                 yield ended
         if heavy:
             before_heavy()
-            yield from Race(heavy, replace(subject, gpus=found.get("gpus")), announce, children).run()
+            yield from Race(heavy, replace(subject, gpus=measured.get("gpus")), announce, children).run()
 
 
 class Race:
@@ -192,11 +192,11 @@ def _late(wait: Wait) -> ProbeRecord:
 def _measure(probe: Probe, subject: Subject) -> Ended:
     started = time.monotonic()
     status: Status = "ok"
-    found, reason = None, ""
+    measured, reason = None, ""
     try:
-        found = probe.measure(subject)
+        measured = probe.measure(subject)
     except Exception as error:  # any error makes the group unknown, never a pass
         known = STATUS_OF.get(type(error))
         status, reason = known or "incomplete", str(error) if known else f"{type(error).__name__}: {error}"
     duration_s = round(time.monotonic() - started, 4)
-    return probe, ProbeRecord(name=probe.group, status=status, reason=reason, duration_s=duration_s), found
+    return probe, ProbeRecord(name=probe.group, status=status, reason=reason, duration_s=duration_s), measured

@@ -50,8 +50,8 @@ Device = TypeVar("Device", bound=Named)
 def probe_gpus() -> tuple[GpuFacts, ...]:
     """Return the visible GPUs, from NVML, or from nvidia-smi if the Python bindings of NVML are missing."""
     answered = _from_nvml("devices")
-    found = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
-    return visible(found, os.environ)
+    devices = parse_smi(_from_smi()) if answered is None else tuple(_device(each) for each in answered)
+    return visible(devices, os.environ)
 
 
 def probe_gpu_health() -> tuple[GpuHealthFacts, ...]:
@@ -159,10 +159,10 @@ def uptime_s() -> float:
 
 def parse_xids(log: str, now_s: float) -> tuple[XidFacts, ...]:
     """Return the Xid errors in the order of the log. A line without a time counts as new."""
-    found = ((line, XID.search(line)) for line in log.splitlines())
+    lines = ((line, XID.search(line)) for line in log.splitlines())
     return tuple(
         XidFacts(code=int(match[2]), pci_bus_id=match[1], age_s=_age(line, now_s))
-        for line, match in found
+        for line, match in lines
         if match
     )
 

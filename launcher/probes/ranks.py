@@ -39,7 +39,7 @@ def probe_distributed(subject: Subject) -> DistributedFacts:
     count = subject.config.distributed.nproc_per_node
     with resolved_file(subject) as resolved:
         failure = _start(resolved, count)
-        answers = {rank: found for rank in range(count) if (found := read_json(_answer(resolved, rank)))}
+        answers = {rank: answer for rank in range(count) if (answer := read_json(_answer(resolved, rank)))}
         stages = {rank: _stage(resolved, rank) for rank in range(count)}
     if isinstance(failure, TimedOutError):
         raise TimedOutError(f"{failure}; {_last_seen(stages)}")
@@ -84,7 +84,7 @@ def _last_seen(stages: Mapping[int, str]) -> str:
 
 def absent_ranks(answers: Answers, count: int) -> tuple[int, ...]:
     """Return the ranks that other ranks reported as absent."""
-    missed = {rank for found in answers.values() for rank in found["absent"]}
+    missed = {rank for answer in answers.values() for rank in answer["absent"]}
     return tuple(rank for rank in range(count) if rank in missed)
 
 
@@ -97,7 +97,7 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
         patience_s=TIMEOUT_S,
         absent=tuple(absent),
         ranks=ranks,
-        durations_s=_slowest([found["durations_s"] for found in answers.values()]),
+        durations_s=_slowest([answer["durations_s"] for answer in answers.values()]),
     )
     if absent:
         return roll
@@ -106,13 +106,13 @@ def merge(answers: Answers, count: int, absent: Sequence[int]) -> DistributedFac
     return replace(
         roll,
         backend=first["backend"],
-        drill_absent=_named_by_all([found["drill_absent"] for found in ordered[:-1]]),
-        drill_s=round(max(found["drill_s"] for found in ordered), 3),
+        drill_absent=_named_by_all([answer["drill_absent"] for answer in ordered[:-1]]),
+        drill_s=round(max(answer["drill_s"] for answer in ordered), 3),
         collectives=_collectives(ordered),
-        bus_bytes_per_s=min(found["bus_bytes_per_s"] for found in ordered),
+        bus_bytes_per_s=min(answer["bus_bytes_per_s"] for answer in ordered),
         has_peer_access=first["has_peer_access"],
-        parameters=_parameters([found["model"]["digests"] for found in ordered]),
-        loss=_worst_loss([found["model"]["loss"] for found in ordered]),
+        parameters=_parameters([answer["model"]["digests"] for answer in ordered]),
+        loss=_worst_loss([answer["model"]["loss"] for answer in ordered]),
     )
 
 
@@ -127,7 +127,7 @@ def _named_by_all(named: Sequence[Sequence[int]]) -> tuple[int, ...]:
 
 
 def _collectives(ordered: Sequence[Mapping[str, Any]]) -> tuple[CollectiveFacts, ...]:
-    cases = zip(*(found["collectives"] for found in ordered), strict=True)
+    cases = zip(*(answer["collectives"] for answer in ordered), strict=True)
     return tuple(_collective(case) for case in cases)
 
 

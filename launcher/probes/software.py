@@ -69,8 +69,8 @@ def read_cuda_version(version_file: Path) -> str:
         text = version_file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = CUDA_OF_TORCH.search(text)
-    return found[1] if found else ""
+    match = CUDA_OF_TORCH.search(text)
+    return match[1] if match else ""
 
 
 def find_constraints(project: Path) -> Path:

@@ -37,20 +37,20 @@ def text_facts(config: RunConfig, can_open: CanOpen = lambda _: True) -> tuple[T
     )
 
 
-def _facts(found: Preview, normalization: Normalization | None) -> TextFacts:
-    error = found.error
+def _facts(preview: Preview, normalization: Normalization | None) -> TextFacts:
+    error = preview.error
     return TextFacts(
-        source=found.label,
-        exists=found.exists,
-        formats=found.formats,
-        num_eval_files=found.num_eval_files,
+        source=preview.label,
+        exists=preview.exists,
+        formats=preview.formats,
+        num_eval_files=preview.num_eval_files,
         left_out=tuple(
-            LeftOutFacts(**{name: getattr(each, name) for name in NAMES}) for each in found.left_out
+            LeftOutFacts(**{name: getattr(each, name) for name in NAMES}) for each in preview.left_out
         ),
-        documents=found.documents,
-        eval_characters=found.eval_characters,
-        shared_characters=found.shared_characters,
-        **({} if normalization is None else _words(found.sample, normalization)),
+        documents=preview.documents,
+        eval_characters=preview.eval_characters,
+        shared_characters=preview.shared_characters,
+        **({} if normalization is None else _words(preview.sample, normalization)),
         place="" if error is None else error.place,
         message="" if error is None else error.message,
         hint="" if error is None else error.hint,

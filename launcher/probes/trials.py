@@ -162,8 +162,8 @@ def _require_gpus() -> None:
         raise UnsupportedError(NONE_VISIBLE)
 
 
-def _read(kind: type[T], found: dict[str, Any]) -> T:
+def _read(kind: type[T], answer: dict[str, Any]) -> T:
     try:
-        return record_of(kind, found)
+        return record_of(kind, answer)
     except ProjectError as error:
         raise IncompleteError(f"the child process's report is invalid: {error.message}") from None

@@ -75,7 +75,7 @@ def require_private(folder: Path) -> None:
 @cache
 def code_digest(root: Path = PROJECT_ROOT / "neobert") -> str:
     """Return a digest of the code that compiled graphs depend on."""
-    found = sha256()
+    digest = sha256()
     for path in sorted(path for name in COMPILED_PACKAGES for path in (root / name).rglob("*.py")):
-        found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
-    return found.hexdigest()[:DIGEST_LENGTH]
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:DIGEST_LENGTH]

@@ -45,8 +45,8 @@ def excerpt(file: str, line: int, column: int, width: int) -> Iterator[tuple[str
 def end_of(source: str, start: int) -> int:
     """Return the index after the key, value or white space that starts at index `start` of a line."""
     for pattern in (BLANKS, KEY, QUOTED):
-        if found := pattern.match(source, start):
-            return found.end()
+        if match := pattern.match(source, start):
+            return match.end()
     opener = source[start : start + 1]
     if opener in CLOSERS:
         return _end_of_flow(source, start, opener)

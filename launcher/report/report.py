@@ -61,10 +61,10 @@ def report_of_run(
     """Return the report on one resolved run; with `strict`, warnings count as failures."""
     from validators.finding import verdict_of
 
-    found, checked = tuple(findings), tuple(checks)
-    exit_code = verdict_of(found, checked, strict=strict).exit_code
+    reported, checked = tuple(findings), tuple(checks)
+    exit_code = verdict_of(reported, checked, strict=strict).exit_code
     profile = run.profile.name if run.profile else ""
-    return Report(exit_code, profile, run.digest, found, checked)
+    return Report(exit_code, profile, run.digest, reported, checked)
 
 
 def report_of_error(error: ProjectError) -> Report:

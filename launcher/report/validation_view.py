@@ -69,27 +69,27 @@ def _path(path: PathFacts) -> list[str]:
     ]
 
 
-def _repeats(found: RepeatFacts | None) -> str:
-    if found is None:
+def _repeats(repeats: RepeatFacts | None) -> str:
+    if repeats is None:
         return NONE
-    return f"within {found.gradient_moved:.1e}" if found.tensors_moved else "exactly"
+    return f"within {repeats.gradient_moved:.1e}" if repeats.tensors_moved else "exactly"
 
 
-def _isolation(found: IsolationFacts | None) -> Iterator[str]:
-    if found is None:
+def _isolation(isolation: IsolationFacts | None) -> Iterator[str]:
+    if isolation is None:
         yield from (NONE, NONE)
     else:
-        yield f"{found.leaked_tokens:,}"
-        yield f"{found.largest_cross_gradient:.2g}"
+        yield f"{isolation.leaked_tokens:,}"
+        yield f"{isolation.largest_cross_gradient:.2g}"
 
 
-def _parity(found: ParityFacts | None) -> Iterator[str]:
-    if found is None:
+def _parity(parity: ParityFacts | None) -> Iterator[str]:
+    if parity is None:
         yield from (NONE, NONE)
         return
-    forward = found.forward_max_ratio
+    forward = parity.forward_max_ratio
     yield NONE if forward is None else f"{forward:.2f}x"
-    yield f"{found.backward_max_ratio:.2f}x"
+    yield f"{parity.backward_max_ratio:.2f}x"
 
 
 def _device(device: DeviceFacts) -> list[str]:

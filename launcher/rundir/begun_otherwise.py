@@ -28,13 +28,13 @@ def settings_begun_with(run: ResolvedRun, folder: Path) -> tuple[Difference, ...
     if run.config.trainer.resume_from_checkpoint not in NEWEST:
         return ()
     current, start = to_dict(run.config), read_json(folder / MANIFEST).get("working_directory")
-    found = {
+    differing = {
         each.key: each
         for saved in _saved_configs(folder)
         for each in differences(saved, current)
         if (is_structural(each.key) or effect_of(each.key) == "numerics") and not _is_same_path(each, start)
     }
-    return tuple(found.values())
+    return tuple(differing.values())
 
 
 def _saved_configs(folder: Path) -> Iterator[Record]:

@@ -93,8 +93,8 @@ def phase_of(beat: Record) -> str:
 def memory_mib(beat: Record) -> float | None:
     """Return the reserved device memory in MiB, or the process memory on a CPU."""
     reserved = beat.get("gpu_mem_reserved_mib")
-    found: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
-    return found
+    used_mib: float | None = reserved if reserved is not None else beat.get("host_rss_mib")
+    return used_mib
 
 
 def since_save(beat: Record) -> str:

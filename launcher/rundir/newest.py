@@ -26,18 +26,18 @@ def newest_run() -> Path:
 
     Raises ProjectError if there is no run below `runs` or the current directory.
     """
-    found = _readable(default_root()) or _readable(Path())
-    if not found:
+    runs = _readable(default_root()) or _readable(Path())
+    if not runs:
         message = "no run below the current directory"
         raise ProjectError("no-runs", message, "pass a run directory", exit_code=EXIT_USAGE)
-    newest = max(found, key=lambda each: _launched(each.folder)).folder
+    newest = max(runs, key=lambda each: _launched(each.folder)).folder
     newest = Path.cwd() if newest == Path() else newest
     console.tell(printable(f"newest run: {newest}"))
     return newest
 
 
 def _readable(root: Path) -> list[Found]:
-    return [found for found in find_runs(root) if not found.problem]
+    return [run for run in find_runs(root) if not run.problem]
 
 
 def _launched(folder: Path) -> tuple[bool, str]:

@@ -79,12 +79,12 @@ class RunHistory:
 
     def evaluations(self) -> list[Record]:
         """Return one record per evaluation, in ascending order, with its position as `step`."""
-        found: dict[int, Record] = {}
+        rows: dict[int, Record] = {}
         for name, series in self.series.items():
             if name.startswith(EVAL):
                 for position, value in zip(series.positions, series.values, strict=True):
-                    found.setdefault(position, {"step": position})[name] = value
-        return [found[position] for position in sorted(found)]
+                    rows.setdefault(position, {"step": position})[name] = value
+        return [rows[position] for position in sorted(rows)]
 
     def metric(self, name: str) -> Series:
         """Return the series of a metric; an empty one if it was not reported."""

@@ -158,7 +158,7 @@ def _exists(pid: Any) -> bool:
 
 def _time_of(text: Any) -> datetime | None:
     try:
-        found = datetime.fromisoformat(str(text))
+        parsed = datetime.fromisoformat(str(text))
     except ValueError:
         return None
-    return found if found.tzinfo else None
+    return parsed if parsed.tzinfo else None

@@ -52,7 +52,7 @@ def reflow(page: str, terminal: int) -> str:
     width = max(NARROWEST, terminal)
     parts = enumerate(CODE_BLOCK.split(page))
     return "".join(
-        part if number % 2 else PARAGRAPH.sub(lambda found: _filled(found[0], width), part)
+        part if number % 2 else PARAGRAPH.sub(lambda match: _filled(match[0], width), part)
         for number, part in parts
     )
 

@@ -29,12 +29,12 @@ def _lines(page: str) -> Iterator[str]:
         if line.startswith(FENCE):
             is_code = not is_code
         elif is_code:
-            yield INDENT + COMMENT.sub(lambda found: paint(found[0], "dim"), line) if line else ""
+            yield INDENT + COMMENT.sub(lambda match: paint(match[0], "dim"), line) if line else ""
         elif heading := HEADING.fullmatch(line):
             yield paint(heading[1], "bold")
         else:
             yield INLINE_CODE.sub(_inline, line)
 
 
-def _inline(found: re.Match[str]) -> str:
-    return paint(found[1], "cyan") if has_colour(sys.stdout) else found[0]
+def _inline(match: re.Match[str]) -> str:
+    return paint(match[1], "cyan") if has_colour(sys.stdout) else match[0]
