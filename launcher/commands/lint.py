@@ -17,7 +17,6 @@ from launcher.report.formats.text import render
 from launcher.report.partial_checks import judged_as_read
 from launcher.report.report import Report, findings_of_error
 from launcher.terminal import console
-from launcher.terminal.table import columns
 from neobert.config import COMMAND_LINE, ConfigError
 from neobert.config.document import load_document
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USAGE, ProjectError
@@ -311,6 +310,8 @@ def _fix(files: Sequence[Path]) -> None:
 
 def _tell_more(request: Request, discovered: Discovered, report: Report, notes: Sequence[str]) -> None:
     if request.statistics:
+        from launcher.terminal.table import columns
+
         times = Counter((finding.code, finding.name) for finding in report.findings)
         rows = [[str(number), code, name] for (code, name), number in times.most_common()]
         console.write(columns(rows, indent="  ") or "  no findings")

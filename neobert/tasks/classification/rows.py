@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import CANDIDATES, TEXT, TEXT_SETTING, Field, RowFormat
-from neobert.tasks.classification.labels import ClassLabel, Score
 from neobert.tasks.classification.section import CLASSIFICATION
 
 PAIR, LABEL = "pair", "label"
@@ -27,6 +26,8 @@ def num_labels(config: RunConfig) -> int:
 
 def rows_of(config: RunConfig) -> RowFormat:
     """Return the row format of a classification run."""
+    from neobert.tasks.classification.labels import ClassLabel, Score  # `lint` of other tasks does without
+
     dataset, section = config.dataset, CLASSIFICATION.of(config)
     fields = [Field(TEXT, TEXT_SETTING, dataset.text_column, TEXT_CANDIDATES)]
     if section.pair_column is not None:

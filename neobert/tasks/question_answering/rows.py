@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, RowFormat
-from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerCell, RowCheck, start_of
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 
 QUESTION = "question"
@@ -15,6 +14,9 @@ ANSWER_SETTING, START_SETTING = "question_answering.answer_column", "question_an
 
 def rows_of(config: RunConfig) -> RowFormat:
     """Return the row format of a question answering run."""
+    # `lint` of other tasks does without
+    from neobert.tasks.question_answering.labels import ANSWERS, START, AnswerCell, RowCheck, start_of
+
     dataset, section = config.dataset, QUESTION_ANSWERING.of(config)
     read = AnswerCell(ANSWER_SETTING)
     fields = [

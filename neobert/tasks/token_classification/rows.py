@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import TEXT, TEXT_SETTING, Field, RowFormat
-from neobert.tasks.token_classification.labels import TAGS, TagList, WordList, check_row
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 
 WORD_COLUMNS, TAG_COLUMNS = ("tokens", "words"), ("tags", "ner_tags", "labels")
@@ -13,6 +12,9 @@ LABEL_SETTING = "token_classification.label_column"
 
 def rows_of(config: RunConfig) -> RowFormat:
     """Return the row format of a token classification run."""
+    # `lint` of other tasks does without
+    from neobert.tasks.token_classification.labels import TAGS, TagList, WordList, check_row
+
     dataset, section = config.dataset, TOKEN_CLASSIFICATION.of(config)
     words = Field(TEXT, TEXT_SETTING, dataset.text_column, WORD_COLUMNS, WordList(TEXT_SETTING))
     read = TagList(LABEL_SETTING, section.label_names)
