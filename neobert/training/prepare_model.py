@@ -17,6 +17,7 @@ from neobert.data.batches.stateless_random import stream_key
 from neobert.data.store.prepare import PreparedData
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.families.backbone import Backbone, build_backbone
+from neobert.families.hf.saved_tokenizer import refuse_other_reading
 from neobert.objectives.compile import compile_objective
 from neobert.optim import build_optimizer
 from neobert.parallel import World
@@ -82,6 +83,7 @@ def build_model(config: RunConfig, tokenizer: TokenizerBundle, world: World) -> 
     spec, vocab_size = spec_of(config), vocabulary_rows(config, tokenizer)
     settings = spec.model_settings(config)
     backbone = build_backbone(config, tokenizer, vocab_size, world, spec.auto_class, settings)
+    refuse_other_reading(tokenizer, backbone.model.config.model_type)
     num_parameters = sum(parameter.numel() for parameter in backbone.model.parameters())
     outputs = "" if backbone.head is None else f", {backbone.head.linear.out_features:,} outputs"
     log.info("model: %s parameters, %s tokens%s", f"{num_parameters:,}", f"{vocab_size:,}", outputs)

@@ -31,7 +31,6 @@ from neobert.families.hf.attention import PACKED, PLAIN, attending, choose_kerne
 from neobert.families.hf.causal import prepare_causal
 from neobert.families.hf.parts import architecture_of, blocks_of, first_position, head_of, head_prefixes
 from neobert.families.hf.quiet import loading_quietly
-from neobert.families.hf.saved_tokenizer import refuse_other_reading
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
 from neobert.families.hf.token_types import separator_of, token_types
@@ -73,7 +72,6 @@ def build(
     """
     for key, problem, hint in unsupported(config):
         raise ProjectError(CODE, f"model.type hf: {problem}", hint, key)
-    refuse_other_reading(tokenizer, settings_of(section_of(config))[0].text("model_type", ""))
     if auto_class == BARE:  # the task pools
         settings = {name: value for name, value in settings.items() if name != "pooling"}
     configuration = build_config(config, tokenizer, vocab_size, settings)
