@@ -64,6 +64,19 @@ def test_calls_and_tools_are_kept() -> None:
     assert found.tools == [{"name": "now"}]
 
 
+def test_arguments_of_calls_are_objects_as_templates_read_them() -> None:
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": function}]}
+    (found,) = messages_of([message], "t:1")
+    assert found["tool_calls"][0]["function"] == {"name": "add", "arguments": {"a": 1}}
+    assert "content" not in found
+
+
+def test_a_corpus_of_a_mixture_names_its_column() -> None:
+    rows = ConversationRows(()).with_text_column("talk")
+    assert rows.columns({"talk": EXPECTED, "messages": 3}, "t:1") == {"talk": "talk"}
+
+
 @pytest.mark.parametrize(
     ("messages", "problem"),
     [
@@ -78,6 +91,7 @@ def test_calls_and_tools_are_kept() -> None:
         ([{"role": "user", "content": 3}], "the content of message 1 is a number"),
         ([{"role": "user", "content": [{"type": "image"}]}], "message 1 has a part that is not text"),
         ([{"from": "function_call", "value": "[1]"}], "message 1 calls no function"),
+        ([{"role": "assistant", "tool_calls": "now"}], "tool_calls of message 1 is str"),
     ],
 )
 def test_a_malformed_conversation_is_refused_with_its_message(messages: object, problem: str) -> None:

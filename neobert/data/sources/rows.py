@@ -247,7 +247,7 @@ def characters(row: Row) -> int:
 def check_plain_text(path: object, rows: RowFormat) -> None:
     """Raise DAT011 for a file without columns if the task reads several."""
     if not rows.is_plain_text:
-        names = ", ".join(field.name for field in rows.fields)
+        names = ", ".join(field.name for field in rows.fields if field.name != TEXT) or "columns"
         hint = "set dataset.path to JSON lines, CSV, TSV or parquet"
         raise ProjectError("DAT011", f"is plain text, but the task reads {names}", hint, str(path))
 

@@ -94,6 +94,8 @@ def _message(value: object, number: int, place: str) -> Message:
     if role not in known:
         raise _unreadable(f"message {number} has role {role!r}", f"one of {', '.join(known)}", place)
     message["role"] = _FROM[role] if is_sharegpt else role
+    if "tool_calls" in message:
+        message["tool_calls"] = _with_objects(message["tool_calls"], number, place)
     content = message.get("content")
     if message["role"] == "function_call":
         return {"role": "assistant", "tool_calls": _calls(content, number, place)}
@@ -118,6 +120,17 @@ def _text(content: object, number: int, place: str) -> str:
     raise _unreadable(
         f"the content of message {number} is {kind_text(content)}", "a string or text parts", place
     )
+
+
+def _with_objects(calls: object, number: int, place: str) -> list[dict[str, Any]]:
+    """Return tool calls with arguments as objects: templates would quote those of OpenAI, strings, again."""
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        raise _unreadable(f"tool_calls of message {number} is {kind_text(calls)}", "a list of objects", place)
+    for call in calls:
+        function = call.get("function", call)
+        if isinstance(function, dict) and isinstance(function.get("arguments"), str):
+            function["arguments"] = _parsed(function["arguments"], f"a call of message {number}", place)
+    return calls
 
 
 def _calls(content: object, number: int, place: str) -> list[dict[str, Any]]:

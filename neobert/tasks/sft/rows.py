@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neobert.config.schema import RunConfig
@@ -34,6 +34,10 @@ class ConversationRows(RowFormat):
         form = self._form(available, place)
         read = (*form.columns, *(name for name in form.optional if name in available))
         return dict(zip(read, read, strict=True))
+
+    def with_text_column(self, column: str | None) -> RowFormat:
+        """Return a copy that reads the messages from `column`, as a corpus of a mixture names it."""
+        return self if column is None else replace(self, messages_column=column)
 
     def chosen(self, columns: Mapping[str, str]) -> RowFormat:  # noqa: ARG002  (its columns have the same names)
         """Return this format: its columns are not renamed."""
@@ -67,7 +71,7 @@ class ConversationRows(RowFormat):
 
 def rows_of(config: RunConfig) -> ConversationRows:
     """Return the row format of a run."""
-    column = SFT.of(config).messages_column
+    column = SFT.of(config).messages_column or config.dataset.text_column
     field = Field(TEXT, SETTING, column)
     dataset = config.dataset
     return ConversationRows((field,), dataset.column_names, dataset.tsv_quotes, messages_column=column)
