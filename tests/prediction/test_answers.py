@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from itertools import groupby
 
@@ -113,6 +114,16 @@ def test_a_row_without_text_has_no_answer_and_columns_are_not_replaced(saved, tm
     assert row["answer"] in "the model"
     with pytest.raises(ProjectError, match="the input has a column 'answer', which the output adds"):
         predict(folder, [{"question": "a", "context": "b", "answer": "b"}], tmp_path, "other.jsonl")
+
+
+def test_settings_of_answers_that_no_run_has_written_are_refused(saved, tmp_path):
+    folder = saved(model_of("Bert"))
+    settings = json.loads((folder / "config.json").read_text())
+    for wrong in ({"doc_stride": -1}, {"max_answer_length": "30"}, {"other": 1}, [3]):
+        (folder / "config.json").write_text(json.dumps(settings | {"question_answering": wrong}))
+        with pytest.raises(ProjectError, match=r"^config\.json: ") as refusal:
+            predict(folder, [{"question": "a", "context": "b"}], tmp_path)
+        assert refusal.value.hint == "correct question_answering in config.json, or remove it"
 
 
 @torch.no_grad()

@@ -89,7 +89,8 @@ class ChoiceEncoder(LabelEncoder):
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows. A row is dropped if one of its choices is."""
         rows, counts, too_long = list(rows), Counts(), None
-        texts = [choices_of(row, self.fields) if _has_text(row) else [] for row in rows]
+        # A row without text has no label.
+        texts = [[] if row[LABEL] is None else choices_of(row, self.fields) for row in rows]
         pairs = (pair for row, found in zip(rows, texts, strict=True) for pair in pairs_of(row, found))
         ids = iter(list(each) for each in self.texts.token_ids(text for pair in pairs for text in pair))
         segments: list[list[int]] = []
@@ -97,9 +98,7 @@ class ChoiceEncoder(LabelEncoder):
         places: list[int] = []
         for place, (row, found) in enumerate(zip(rows, texts, strict=True)):
             parts = [(next(ids), next(ids)) for _ in found]
-            longest = (
-                max((len(one) + len(other) for one, other in parts), default=0) + self.texts.framing.size
-            )
+            longest = max((sum(map(len, each)) for each in parts), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, longest)
             kept = self._fitted(parts, longest, counts)
@@ -139,10 +138,6 @@ def pairs_of(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:
     """Return the prompt with each choice, which begins with the row's start, if it has one."""
     start = f"{row[START]} " if row.get(START) else ""
     return [(row[TEXT], start + choice) for choice in choices]
-
-
-def _has_text(row: Row) -> bool:
-    return row[LABEL] is not None
 
 
 def build_examples(config: RunConfig) -> Examples:

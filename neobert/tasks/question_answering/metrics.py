@@ -56,15 +56,14 @@ class AnswerMetrics:
         for row in rows:
             number, window = segments[int(row[0])]
             by_question.setdefault(number, []).append((window, row[1:]))
-        scores = [(*self._score(questions[number], found), bool(questions[number].answers))
-                  for number, found in by_question.items()]  # fmt: skip
-        values = {
-            "eval/exact_match": _mean([exact for exact, _, _ in scores]),
-            "eval/f1": _mean([f1 for _, f1, _ in scores]),
-        }
+        exact, f1 = list[float](), {True: list[float](), False: list[float]()}
+        for number, found in by_question.items():
+            scores = self._score(questions[number], found)
+            exact.append(scores[0])
+            f1[bool(questions[number].answers)].append(scores[1])
+        values = {"eval/exact_match": _mean(exact), "eval/f1": _mean([*f1[True], *f1[False]])}
         if self._section.null_threshold is not None:
-            values["eval/has_answer_f1"] = _mean([f1 for _, f1, has_answer in scores if has_answer])
-            values["eval/no_answer_f1"] = _mean([f1 for _, f1, has_answer in scores if not has_answer])
+            values |= {"eval/has_answer_f1": _mean(f1[True]), "eval/no_answer_f1": _mean(f1[False])}
         return values
 
     def _score(

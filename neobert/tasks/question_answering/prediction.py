@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from neobert.config import ConfigError, from_dict
 from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
+from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
 from neobert.prediction.model import HeadModel
 from neobert.prediction.predictor import Predictor, load_head
 from neobert.progress import OnProgress
+from neobert.runfiles.model_folder import CODE
 from neobert.tasks.question_answering.answers import best_window
 from neobert.tasks.question_answering.objective import best_spans, by_window
-from neobert.tasks.question_answering.section import QuestionAnsweringConfig
+from neobert.tasks.question_answering.section import QUESTION_ANSWERING, QuestionAnsweringConfig
 from neobert.tasks.question_answering.spec import SETTINGS, SPEC
 from neobert.tasks.question_answering.windows import Windowed, Windows
 
@@ -40,10 +43,7 @@ class AnswerPredictor(Predictor):
         self.model = model
         bundle = tokenizer.bundle
         self.separator = separator_of_pairs(bundle, getattr(model.settings, "type_vocab_size", 0))
-        saved = getattr(model.settings, SETTINGS, None)
-        known = {each.name for each in fields(QuestionAnsweringConfig)}
-        values = saved if isinstance(saved, dict) and saved.keys() <= known else {}
-        self.section = QuestionAnsweringConfig(**values)
+        self.section = _section_of(getattr(model.settings, SETTINGS, {}), folder)
         self.windows = Windows(
             bundle.tokenizer.backend_tokenizer,
             bundle.pair_framing,
@@ -92,6 +92,15 @@ class AnswerPredictor(Predictor):
             start, stop = found.characters_of(found.windows[best], (int(first), int(last)), context)
             values = context[start:stop], math.exp(score - total), start, stop
         return dict(zip(SPEC.predicted, values, strict=True))
+
+
+def _section_of(saved: object, folder: Path) -> QuestionAnsweringConfig:
+    """Return the settings that a run has saved, or default ones. Raises `ProjectError` for other values."""
+    try:
+        return QUESTION_ANSWERING.of(from_dict({"task": SPEC.name, SPEC.name: saved}))
+    except ConfigError as error:
+        hint = f"correct {SETTINGS} in config.json, or remove it"
+        raise ProjectError(CODE, f"config.json: {error.message}", hint, str(folder), EXIT_USAGE) from error
 
 
 def load(folder: Path, device: torch.device, dtype: torch.dtype, max_length: int | None) -> AnswerPredictor:
