@@ -257,8 +257,7 @@ def test_an_index_names_files_of_its_folder(tmp_path):
             "model.attention",
         ),
         ({"model": BERT | {"num_key_value_heads": 1}}, "model.num_key_value_heads"),
-        ({"task": "classification"}, "classification.pooling"),
-        ({"task": "classification", "adapter": {"type": "lora"}}, "classification.pooling"),
+        ({"task": "classification", "classification": {"pooling": "avg"}}, "classification.pooling"),
         ({"optimizer": {"name": "muonclip"}}, "optimizer.name"),
         (
             {"datacollator": {"pack_sequences": True}, "model": BERT | {"architecture": "mpnet"}},

@@ -46,7 +46,7 @@ LABELS = {
 }
 OF_SEVERAL_TEXTS = {
     "answers": {"task": "question_answering", "question_answering": {"doc_stride": 2}},
-    "choices": {"task": "multiple_choice", "multiple_choice": {"pooling": "cls"}},
+    "choices": {"task": "multiple_choice", "multiple_choice": {"max_choices": 2}},
 }
 """Tasks whose head not every architecture has."""
 

@@ -121,7 +121,7 @@ def test_settings_of_answers_that_no_run_has_written_are_refused(saved, tmp_path
     settings = json.loads((folder / "config.json").read_text())
     for wrong in ({"doc_stride": -1}, {"max_answer_length": "30"}, {"other": 1}, [3]):
         (folder / "config.json").write_text(json.dumps(settings | {"question_answering": wrong}))
-        with pytest.raises(ProjectError, match=r"^config\.json: ") as refusal:
+        with pytest.raises(ProjectError, match=r"config\.json: question_answering") as refusal:
             predict(folder, [{"question": "a", "context": "b"}], tmp_path)
         assert refusal.value.hint == "correct question_answering in config.json, or remove it"
 

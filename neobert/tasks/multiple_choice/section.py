@@ -36,8 +36,11 @@ class MultipleChoiceConfig:
     max_choices: Annotated[int, ge(2), le(MOST_CHOICES)] = key(
         4, "Most choices of a row; rows may have fewer.", affects="data"
     )
-    pooling: Literal["avg", "cls", "max"] = key(
-        "avg", "Pooling of the token vectors: mean, first token or maximum.", affects="model"
+    pooling: Literal["avg", "cls", "max"] | None = key(
+        None,
+        "Pooling of the token vectors: mean, first token or maximum; null: that of the config.json, "
+        "or avg for a NeoBERT.",
+        affects="model",
     )
     dropout: Beta = key(0.1, "Dropout before and after the head's dense layer.", affects="numerics")
 

@@ -70,7 +70,8 @@ def labels_of(config: RunConfig) -> Labels:
 def model_settings(config: RunConfig) -> dict[str, Any]:
     """Return the settings of the head."""
     section = MULTIPLE_CHOICE.of(config)
-    return {"pooling": section.pooling, "classifier_dropout": section.dropout}
+    settings: dict[str, Any] = {"classifier_dropout": section.dropout}
+    return settings if section.pooling is None else settings | {"pooling": section.pooling}
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
