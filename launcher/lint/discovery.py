@@ -23,7 +23,7 @@ PRE_COMMIT = "PRE_COMMIT"
 SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__"})
 VIRTUAL_ENVIRONMENT = "pyvenv.cfg"
 PROFILE_KEYS = ("profile", "about", "extends", "waivers")
-SHARED_KEYS = ("seed", "task", "variables")
+SHARED_KEYS = ("plugins", "seed", "task", "variables")
 GENERIC_KEYS = frozenset({"name", "path", "mode", "config", "project", "variables", "defaults", "debug"})
 """Keys of this config or of other trainers that are also common in files of other tools."""
 ENOUGH_TRAINING_KEYS = 3
@@ -174,7 +174,7 @@ def _training_keys() -> frozenset[str]:
 
 @cache
 def _known_keys() -> tuple[str, ...]:
-    return (*sections(), *PROFILE_KEYS)
+    return (*(name for name in sections() if name not in SHARED_KEYS), *PROFILE_KEYS)
 
 
 def top_level_keys(text: str, suffix: str) -> list[str]:

@@ -74,7 +74,7 @@ def test_a_prefix_lists_its_family(command: Callable[..., Any]) -> None:
         ("hiden_size", 2, "did you mean model.hidden_size?"),
         ("model.nhead", 2, "did you mean n_head of another trainer? write model.num_attention_heads"),
         ("model.qqqqqqq", 2, "lists the keys"),
-        ("mask", 2, "keys about mask: datacollator.mask_all, trainer.masked_logits_only_loss, "),
+        ("mask", 2, "keys about mask: datacollator.mask_all, plugins.masking, trainer.masked_logits_only"),
         ("mask", 2, "datacollator.mlm_probability, "),
     ],
 )
