@@ -14,17 +14,18 @@ from neobert.config import from_dict
 from neobert.config.schema import OptimizerConfig
 from neobert.errors import ProjectError
 from neobert.export.folder import write_hf_folder
-from neobert.families.backbone import Backbone, build_backbone
+from neobert.families.backbone import build_backbone
 from neobert.families.hf.architectures.table import ARCHITECTURES
 from neobert.families.hf.attention import attending
-from neobert.families.linear import PROJECTION, STACKED_QKV, WHOLE, Layout
+from neobert.families.linear import STACKED_QKV, WHOLE, Layout
 from neobert.objectives import TokenObjective
 from neobert.objectives.labelled import LabelledObjective
 from neobert.optim import build_optimizer
 from neobert.optim.fused_rows import BY_HEAD, join_rows, split_rows
 from neobert.probes.attention_suite import Markers
 from neobert.tasks.weights import start_from
-from tests.families.layouts import BERT, PACKED, SMALL, WINDOW
+from tests.families import test_decoders
+from tests.families.layouts import DECODERS, PACKED, SMALL, WINDOW
 
 LENGTHS = (1, 130, WINDOW + 2, 2, 77, WINDOW + 2, WINDOW, 9)
 TOKENIZER = Markers(pad_id=1)
@@ -208,29 +209,17 @@ def test_a_classifier_of_the_same_labels_in_another_order_is_reordered(architect
     torch.testing.assert_close(logits[1], logits[0].flip(-1))
 
 
-def qwen2():
-    """A decoder with fewer heads of keys and values, as a family of its own would declare it."""
-    sizes = {"vocab_size": 64, "num_key_value_heads": 2, **BERT}
-    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))
-    projections = {"q_proj": 4, "k_proj": 2, "v_proj": 2}
-    matrices = {f"self_attn.{name}.weight": Layout(PROJECTION, heads) for name, heads in projections.items()}
-    whole = ("self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-    return Backbone(
-        model=model,
-        blocks=list(model.model.layers),
-        hidden=lambda inputs: model.model(**inputs).last_hidden_state.flatten(0, -2),
-        plain=lambda ids: model.model(ids[None]).last_hidden_state[0],
-        head=None,
-        attention="sdpa",
-        load=lambda _: None,
-        matrix_layouts=matrices | {f"{name}.weight": Layout(WHOLE) for name in whole},
-    )
+WITH_LAYOUTS = [name for name in DECODERS if name != "gpt2"]  # its weights are transposed
 
 
 @pytest.mark.parametrize("split", ["projections", "heads"])
-@pytest.mark.parametrize("architecture", [*SMALL, "qwen2"])
+@pytest.mark.parametrize("architecture", [*SMALL, *WITH_LAYOUTS])
 def test_muon_trains_every_matrix_of_the_blocks(architecture, split, tmp_path):
-    backbone = qwen2() if architecture == "qwen2" else build(architecture, tmp_path)
+    is_decoder = architecture in DECODERS
+    more = {"use_qk_norm": False} if architecture == "cohere" else {}  # norms of heads are no matrices
+    backbone = (
+        test_decoders.build(architecture, tmp_path, **more) if is_decoder else build(architecture, tmp_path)
+    )
     config = OptimizerConfig(name="muon", muon_split=split, muon_adjust_lr_fn="original", weight_decay=0.0)
     optimizer = build_optimizer(config, backbone.model, backbone.layouts)
     names = {parameter: name for name, parameter in backbone.model.named_parameters()}
