@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neobert.families.attention import AttentionSpec
+from neobert.families.packed_flex import flex_attention
 from neobert.kernel_table import ATTENTION, FLASH
 from neobert.kernels.plain_attention import attended, plain_attention
 from neobert.model.attention import Attend, note_kernel, segment_lengths
@@ -43,6 +44,8 @@ def packed_attention(
         return packed_in_both_directions(kernel, cu_seqlens, max_seqlen, num_tokens)
     if kernel == "sdpa":
         return _by_document(segment_lengths(cu_seqlens, max_seqlen, num_tokens), spec, dropout)
+    if kernel == "flex":
+        return flex_attention(cu_seqlens, num_tokens, spec)
     assert ATTENTION[kernel].is_varlen, f"{kernel} takes no options"
     attend = packed_in_both_directions(
         kernel, cu_seqlens, max_seqlen, num_tokens, **varlen_options(kernel, spec)

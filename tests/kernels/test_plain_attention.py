@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from unittest import mock
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.attention import flex_attention as torch_flex
 
 from neobert.families.attention import AttentionSpec, Window
 from neobert.families.packed_attention import packed_attention, varlen_options
-from neobert.kernel_table import ATTENTION
-from neobert.kernels.plain_attention import plain_attention
+from neobert.families.packed_flex import ALL, reached_tiles
+from neobert.kernel_table import ATTENTION, Environment
+from neobert.kernels.plain_attention import attended, plain_attention
 from neobert.model import attention as in_both_directions
+from neobert.model import flex
 from neobert.model.backends import LOADED
+from neobert.model.flex import TILE
 
 SPECS = st.builds(
     lambda kv_heads, per_group, reach, **rest: AttentionSpec(
@@ -92,8 +98,6 @@ def test_the_reference_computes_in_the_type_of_its_inputs(dtype):
 @settings(max_examples=40, deadline=None)
 @given(SPECS, st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(0, 99))
 def test_packed_sdpa_is_the_reference_of_each_document(spec, lengths, seed):
-    if ATTENTION["sdpa"].features != spec.features and "a soft cap on scores" in spec.features:
-        return
     bounds = [0, *torch.tensor(lengths).cumsum(0).tolist()]
     q, k, v = drawn(spec, bounds[-1], seed)
     if not bounds[-1]:
@@ -101,6 +105,45 @@ def test_packed_sdpa_is_the_reference_of_each_document(spec, lengths, seed):
     attend = packed_attention("sdpa", torch.tensor(bounds), 20, bounds[-1], spec)
     wanted = [plain_attention(q[a:b], k[a:b], v[a:b], spec) for a, b in pairwise(bounds) if b > a]
     assert torch.allclose(attend(q, k, v), torch.cat(wanted), atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@settings(max_examples=30, deadline=None)
+@given(SPECS, st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(0, 99))
+def test_packed_flex_is_the_reference_of_each_document(spec, lengths, seed):
+    """Without compilation, which no CPU needs: every pair by the functions of mask and scores."""
+    bounds = [0, *torch.tensor(lengths).cumsum(0).tolist()]
+    q, k, v = (each.float() for each in drawn(spec, bounds[-1], seed))
+    with mock.patch.object(flex, "_program", return_value=torch_flex.flex_attention):
+        attended_to = packed_attention("flex", torch.tensor(bounds), 20, bounds[-1], spec)(q, k, v)
+    wanted = [plain_attention(q[a:b], k[a:b], v[a:b], spec) for a, b in pairwise(bounds)]
+    assert torch.allclose(attended_to, torch.cat(wanted), atol=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(0, 300), min_size=1, max_size=8),
+    st.sampled_from([None, 0, 1, 127, 200]),
+    st.booleans(),
+)
+def test_flex_walks_every_tile_that_holds_a_pair_and_few_others(lengths, reach, is_causal):
+    total = sum(lengths)
+    if not total:
+        return
+    bounds = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    later = 0 if is_causal else ALL if reach is None else reach
+    segment, counts, indices = reached_tiles(bounds, total, ALL if reach is None else reach, later)
+    spec = windowed(direction="causal" if is_causal else "bidirectional")
+    spec = replace(spec, window=None if reach is None else Window((0,), reach))
+    is_pair = attended(total, spec) & (segment[:, None] == segment)
+    held = torch.zeros(len(counts), len(counts), dtype=torch.bool)
+    queries, keys = is_pair.nonzero(as_tuple=True)
+    held[queries // TILE, keys // TILE] = True
+    walked = torch.zeros_like(held)
+    for tile, (count, row) in enumerate(zip(counts.tolist(), indices.tolist(), strict=True)):
+        walked[tile, row[:count]] = True
+    assert not (held & ~walked).any()
+    assert walked.sum() <= held.sum() + 2 * len(counts)  # at the ends of documents within a tile
 
 
 def windowed(**rest) -> AttentionSpec:
@@ -141,3 +184,13 @@ def test_torchs_kernel_is_given_one_key_head_for_each_query_head(monkeypatch):
     assert torch.equal(given["k"], k[:, [0, 0, 1, 1]])
     assert torch.equal(given["v"], v[:, [0, 0, 1, 1]])
     assert given["window_size"] == (5, 0)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_a_causal_model_never_runs_a_kernel_of_both_directions(name):
+    """The kernels of this project's blocks, and FlashAttention 4 as they call it, are of both directions."""
+    kernel, spec = ATTENTION[name], windowed(direction="causal")
+    obstacle = kernel.obstacle(Environment("cuda", "bfloat16", 64, (), spec.features))
+    assert (obstacle is not None) == (name in ("triton_packed", "flash_attn_4"))
+    if obstacle is not None:
+        assert obstacle.message == f"{name} does not compute causal attention, which the model needs"
