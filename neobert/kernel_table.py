@@ -229,8 +229,8 @@ BY_SDPA: tuple[Feature, ...] = ("causal attention", "sliding windows", "grouped 
 BY_FLASH: tuple[Feature, ...] = (*BY_SDPA, "a soft cap on scores")
 TORCH_ARGUMENTS = ("query", "key", "value", "cu_seq_q", "cu_seq_k", "max_q", "max_k")
 
-# Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs. A row without
-# `features` computes attention in both directions alone, as the kernels of the blocks do.
+# Rows are in the order in which `auto` tries them; sdpa is what remains where none of them runs. Without
+# `features` a row computes attention in both directions alone, as the kernels of the blocks do.
 _ATTENTION = (
     AttentionKernel(
         name="triton_packed", packages=(TRITON,), dtypes=HALF[:1], head_multiple=64, largest_head=64,
