@@ -52,6 +52,8 @@ class ChatTemplate:
         try:
             for number, conversation in enumerate(conversations, 1):
                 yield child.render(conversation, number)
+        except GeneratorExit:  # the caller has read what it needs, and renders more later
+            raise
         except BaseException:
             _children.pop(self, None)
             child.stop()
