@@ -20,8 +20,8 @@ from neobert.runfiles.conversation_faults import Occurrence
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
+from neobert.tasks.sft.rendered import Span, Supervised
 from neobert.tasks.sft.rendering import rendered
-from neobert.tasks.sft.spans import Span, Supervised
 from neobert.tasks.sft.template import ChatTemplate
 from neobert.tasks.sft.tokens import pieces_at_turns, tokenize
 from tests.tasks import sft_templates as own

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from neobert.tasks.sft import conversation, encoder, template
-from neobert.tasks.sft.spans import Span
+from neobert.tasks.sft.rendered import Span
 from neobert.tasks.sft.tokens import MarkedTokens, tokenize
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, talk

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.spans import Supervise, Supervised, Turns, supervise
+from neobert.tasks.sft.rendered import Supervise, Supervised, Turns
+from neobert.tasks.sft.spans import supervise
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import END, SPECIAL, renderer, talk
 

@@ -16,7 +16,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import SUPERVISED, Column, Counts, Encoded, SegmentEncoder
 from neobert.runfiles.conversation_faults import Fault, Occurrence
 from neobert.tasks.sft.conversation import Conversation, with_system
-from neobert.tasks.sft.spans import SHOWN, Supervised
+from neobert.tasks.sft.rendered import SHOWN, Supervised
 from neobert.tasks.sft.template import ChatTemplate, mark, without_marks
 from neobert.tasks.sft.tokens import MarkedTokens, pieces_at_turns, tokenize
 

@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import IO, Any
 
+from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.conversation import Message
-from neobert.tasks.sft.spans import Span, Supervised, TemplateFailedError, supervise
+from neobert.tasks.sft.rendered import Span, Supervised, TemplateFailedError
+from neobert.tasks.sft.spans import supervise
 
 TIME_LIMIT_S = 10.0
 MEMORY_LIMIT_BYTES = 2 << 30
@@ -78,7 +80,7 @@ class Template:
         except MemoryError:
             raise
         except Exception as error:  # whatever a template raises is a fault of the template
-            raise TemplateFailedError(f"{type(error).__name__}: {error}"[:300]) from error
+            raise TemplateFailedError(printable(f"{type(error).__name__}: {error}"[:300])) from error
         if len(texts[0]) > self.most_characters:
             sizes = f"{len(texts[0]):,} characters (limit {self.most_characters:,})"
             raise TemplateFailedError(f"it renders {sizes}: 8 times the content and 64 KiB")
@@ -125,6 +127,7 @@ def _limit_memory() -> None:
 def main(lines: IO[str], output: IO[str]) -> int:
     """Answer each line of the input. Returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the input ends when the parent does
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a parent may ignore it, which children inherit
     import transformers.utils.chat_template_utils  # noqa: F401  (before time and memory are limited)
 
     request = Request(**json.loads(next(lines)))

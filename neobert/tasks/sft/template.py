@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary, finalize
 from neobert.errors import ProjectError
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.conversation import Conversation
+from neobert.tasks.sft.rendered import Span, Supervise, Supervised, Turns
 from neobert.tasks.sft.rendering import TIME_LIMIT_S
-from neobert.tasks.sft.spans import Span, Supervise, Supervised, Turns
 
 CODE, PLACE = "TOK001", "tokenizer.chat_template"
 HINT = "set tokenizer.chat_template to a file with another template"

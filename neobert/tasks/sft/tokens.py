@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from neobert.tasks.sft.spans import Span, Supervised
+from neobert.tasks.sft.rendered import Span, Supervised
 
 Ids = NDArray[np.int64]
 

@@ -1,0 +1,85 @@
+"""Contents of messages in rendered text: lost ones, and values in the form of Python. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from neobert.runfiles.conversation_faults import Fault
+from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.rendered import SHOWN, Renderer, Supervised, TemplateFailedError
+
+PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
+
+
+def text_of(content: object) -> str:
+    """Return the text of a message's content, which is a string, a list of one text part, or missing."""
+    if isinstance(content, list):
+        return str(content[0]["text"])
+    return str(content or "")
+
+
+def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequence[Message], str]:
+    """Render messages with strings as content; if these are lost, with lists of text parts.
+
+    Templates of models of text and images iterate over parts, and render a string as nothing. Returns the
+    messages as they were rendered. Raises `TemplateFailedError`.
+    """
+    contents = [text_of(message.get("content")) for message in messages]
+    failure, text = None, ""
+    try:
+        text = renderer.text(messages)
+        if _has_all(text, contents):
+            return messages, text
+    except TemplateFailedError as error:
+        failure = error
+    parts = [_with_part(message) for message in messages]
+    try:
+        of_parts = renderer.text(parts)
+        if _has_all(of_parts, contents) and not python_form(of_parts, contents):
+            return parts, of_parts
+    except TemplateFailedError:
+        pass  # the error for strings is the one that counts
+    if failure is not None:
+        raise failure
+    return messages, text
+
+
+def lost(found: Supervised, contents: Sequence[str]) -> Iterator[tuple[Fault, str]]:
+    """Yield a fault if contents of supervised turns are not in the supervised text, in their order."""
+    if any(kind == Fault.REWRITTEN for kind, _ in found.faults):
+        return  # turns without a span are reported as that
+    supervised = "\0".join(_dense(found.text[start:stop]) for start, stop in found.spans)
+    at = 0
+    for content in map(_dense, contents):
+        place = supervised.find(content, at)
+        if place < 0:
+            shown = content[:SHOWN]
+            yield Fault.LOST, f"the template leaves out content of the assistant: {shown!r}"
+            return
+        at = place + len(content)
+
+
+def python_form(text: str, contents: Sequence[str]) -> str:
+    """Return the beginning of a Python value that a template rendered and no content has, or ""."""
+    for sign in PYTHON_FORMS:
+        if sign in text and not any(sign in content for content in contents):
+            at = text.index(sign)
+            return repr(text[at : at + SHOWN])
+    return ""
+
+
+def _with_part(message: Message) -> Message:
+    content = message.get("content")
+    return (
+        {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
+    )
+
+
+def _has_all(text: str, contents: Sequence[str]) -> bool:
+    rendered = _dense(text)
+    return all(_dense(content) in rendered for content in contents)
+
+
+def _dense(text: str) -> str:
+    """Return a text without white space, which templates trim and add."""
+    return "".join(text.split())

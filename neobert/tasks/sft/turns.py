@@ -1,0 +1,93 @@
+"""Turns of the assistant in a rendered conversation, found by rendering its beginnings. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.rendered import SHOWN, Renderer, Span, TemplateFailedError
+
+
+@dataclass(slots=True)
+class AssistantTurns:
+    """Spans of the assistant's turns by prefix rendering.
+
+    Attributes:
+        full: the whole conversation as text.
+        known: spans or reasons that were found, by place.
+    """
+
+    messages: Sequence[Message]
+    renderer: Renderer
+    full: str
+    known: dict[int, Span | str] = field(default_factory=dict)
+
+    def __call__(self, place: int) -> Span | str:
+        """Return the span of the turn at a place in the messages, or the reason why there is none."""
+        if place not in self.known:
+            self.known[place] = self._find(place)
+        return self.known[place]
+
+    def _find(self, place: int) -> Span | str:
+        name = f"message {place + 1}"
+        try:
+            before = self.renderer.text(self.messages[:place], prompt=True)
+            # The last turn of a conversation is rendered already.
+            is_last = place + 1 == len(self.messages)
+            turn = self.full if is_last else self.renderer.text(self.messages[: place + 1])
+        except TemplateFailedError as error:
+            return f"the template fails for the messages up to {name}: {error}"
+        if not turn.startswith(before):
+            return self._another_beginning(place, before, turn)
+        stop = max(len(before), len(self._without_end(turn)))
+        if not self.full.startswith(turn[:stop]):
+            change = _difference(turn, self.full)
+            return f"{name} is rendered differently once other messages follow it: {change}"
+        return Span(len(before), stop)
+
+    def header(self, place: int) -> Span | None:
+        """Return the part of the generation prompt that is rendered before a turn too: the role header."""
+        try:
+            bare = len(self.renderer.text(self.messages[:place]))
+            prompt = self.renderer.text(self.messages[:place], prompt=True)
+        except TemplateFailedError:
+            return None
+        same = _common(prompt, self.full)
+        return Span(bare, same) if bare < same else None
+
+    def _without_end(self, turn: str) -> str:
+        """Return a conversation's text up to the end of its last turn.
+
+        Some templates write the eos token once after the last turn's own stop token, at which a model stops.
+        """
+        turn, end = turn.rstrip(), self.renderer.end
+        before = turn[: len(turn) - len(end)].rstrip() if end and turn.endswith(end) else ""
+        return before if before.endswith(self.renderer.special) else turn
+
+    def _another_beginning(self, place: int, before: str, turn: str) -> str:
+        """Return why a turn does not begin with the generation prompt."""
+        same = _common(before, turn)
+        try:
+            bare = len(self.renderer.text(self.messages[:place]))
+        except TemplateFailedError:
+            bare = 0
+        if same >= bare:
+            prompt, beginning = before[bare:][-SHOWN:], turn[bare:][:SHOWN]
+            return f"the generation prompt is {prompt!r}, but message {place + 1} begins with {beginning!r}"
+        return f"the text before message {place + 1} changes once it follows: {_difference(before, turn)}"
+
+
+def _common(first: str, second: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if first[:middle] == second[:middle] else (low, middle - 1)
+    return low
+
+
+def _difference(first: str, second: str) -> str:
+    """Return where two texts part, quoted."""
+    at = max(0, _common(first, second) - 10)
+    return f"{first[at:][:SHOWN]!r} becomes {second[at:][:SHOWN]!r}"
