@@ -10,6 +10,7 @@ from neobert.plugins.kinds import KINDS, SECTION
 
 MARK = "  "
 """Separates digest and file in a line of `plugins.code`, as sha256sum does."""
+ADDED, EDITED, REMOVED = "was added", "was edited", "was removed"
 
 
 def plugin_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> tuple[str, ...]:
@@ -44,9 +45,17 @@ def files_in(lines: Iterable[str]) -> dict[str, str]:
 def changed_files(saved: Iterable[str], current: Iterable[str]) -> list[str]:
     """Return a sentence for each file or package of `plugins.code` that differs: `helpers.py was edited`."""
     before, now = files_in(saved), files_in(current)
-    verbs = {(True, True): "was edited", (False, True): "was added", (True, False): "was removed"}
+    names = sorted(before.keys() | now.keys())
     return [
-        f"{name} {verbs[name in before, name in now]}"
-        for name in sorted(before.keys() | now.keys())
+        f"{name} {_change(name, before.get(name), now.get(name))}"
+        for name in names
         if before.get(name) != now.get(name)
     ]
+
+
+def _change(name: str, before: str | None, now: str | None) -> str:
+    if before is None:
+        return ADDED
+    if now is None:
+        return REMOVED
+    return EDITED if name.endswith(".py") else f"was version {before} and is {now}"

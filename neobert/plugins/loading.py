@@ -23,7 +23,7 @@ from typing import Any
 
 from neobert.config.schema import PluginsConfig
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError
-from neobert.plugins.changes import MARK, changed_files
+from neobert.plugins.changes import REMOVED, changed_files
 from neobert.plugins.code import code_of
 from neobert.plugins.kinds import Kind
 from neobert.plugins.source import is_installed
@@ -66,6 +66,8 @@ class Plugin:
         try:
             return function(*arguments)
         except (Exception, SystemExit) as error:
+            if type(error).__name__ == "OutOfMemoryError":  # rehearsal and trainer have a hint for it
+                raise
             log.error("%s raised an exception\n%s", self.label, _printed(error))
             raise self.error_of(error) from error
 
@@ -109,9 +111,8 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
         requested, problem = code.problems[0]
         raise ProjectError("PLG001", f"{requested.key}: {problem.message}", problem.hint, requested.key)
     # A rehearsal leaves out hooks, and so does not need all files of the run.
-    used = {each.partition(MARK)[2] or each for each in code.lines()}
-    saved = [each for each in plugins.code if (each.partition(MARK)[2] or each) in used]
-    if changed := changed_files(saved, code.lines()):
+    changes = changed_files(plugins.code, code.lines())
+    if changed := [each for each in changes if not each.endswith(REMOVED)]:
         hint = "restore it, or run the command again, which checks the files as they are now"
         raise ProjectError(CHANGED, f"{changed[0]} since the run was checked", hint, "plugins.code")
     digests = {str(path.resolve()): digest for path, digest in code.files.values()}

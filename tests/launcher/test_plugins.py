@@ -12,6 +12,7 @@ import pytest
 
 from neobert.config import to_dict
 from neobert.config.schema import RunConfig
+from neobert.plugins.changes import plugin_differences
 from neobert.plugins.loading import load_plugins
 from profiles.registry import Begun, resolve_run
 
@@ -224,6 +225,20 @@ def test_an_environment_below_the_folder_of_a_plugin_is_imported_as_ever(
     assert Path(sys.modules["inner.deep"].__file__ or "").parent == inner
     for name in ("rows", "inner", "inner.deep"):
         del sys.modules[name]
+
+
+def test_each_change_between_a_checkpoint_and_a_run_is_named() -> None:
+    saved = {"masking": "old/a.py:f", "hooks": [], "code": ["1  a.py", "2  b.py", "3  c.py", "package 1.0"]}
+    current = {"masking": "new/a.py:f", "metrics": [], "hooks": ["d.py:H"], "dataset": None, "loss": None}
+    current["code"] = ["1  a.py", "5  b.py", "4  d.py", "package 2.0"]
+    assert plugin_differences({"plugins": saved}, {"plugins": current}) == (
+        "b.py was edited",
+        "c.py was removed",
+        "d.py was added",
+        "package was version 1.0 and is 2.0",
+        "plugins.hooks: none in the checkpoint, d.py:H in this run",
+    )
+    assert plugin_differences({}, {"plugins": to_dict(RunConfig())["plugins"]}) == ()
 
 
 @pytest.mark.parametrize("is_editable", [False, True])
