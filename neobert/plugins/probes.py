@@ -30,8 +30,8 @@ from neobert.plugins.hook_object import PluggedHook
 from neobert.plugins.kinds import DATASET, HOOKS, KINDS, LOSS, MASKING, METRICS, Kind
 from neobert.plugins.loading import Plugin, PluginError, load_plugins
 from neobert.plugins.masking import PluggedMasking
+from neobert.plugins.parameters import refuse_unsaved
 from neobert.plugins.reference import PluginProblemError
-from neobert.plugins.source import refuse_unsaved
 from neobert.tasks.specs import metrics_of, spec_of
 from neobert.train import leave
 
@@ -222,8 +222,6 @@ def test_hooks(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noq
     again.load(state)
     if again.state() != state:
         raise not_repeated(plugin, "has another state after load_state_dict")
-    if state is not None:
-        return
     try:
         kind = type(hook.target)
         lines, first_line = inspect.getsourcelines(kind)

@@ -9,16 +9,12 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from neobert.plugins.kinds import EVENTS, STATE, Kind
+from neobert.plugins.kinds import Kind
+from neobert.plugins.parameters import Function, check_hook, check_parameters
 from neobert.plugins.reference import Place, PluginProblemError
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_BYTES = 1 << 20
 ENVIRONMENTS = {"site-packages", "dist-packages"}
-MUTATORS = {
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft",
-    "remove", "setdefault", "sort", "update",
-}  # fmt: skip
 
 
 def read_source(file: Path) -> tuple[bytes, ast.Module]:
@@ -46,98 +42,17 @@ def check_function(place: Place, kind: Kind, tree: ast.Module) -> None:
     found = next((each for each in tree.body if getattr(each, "name", None) == place.function), None)
     where = str(place.file)
     if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
-        _check_parameters(found, kind.parameters, f"{where}:{found.lineno}: {found.name}")
+        check_parameters(found, kind.parameters, f"{where}:{found.lineno}: {found.name}")
+    elif isinstance(found, ast.ClassDef) and kind.makes_object:
+        check_hook(found, where)
     elif isinstance(found, ast.ClassDef):
-        _check_class(found, kind, place)
+        called_with = f"({', '.join(kind.parameters)})"
+        message = f"{where}:{found.lineno}: {found.name} is a class, not a function of {called_with}"
+        raise PluginProblemError(message, f"write a function of {called_with}")
     elif place.function not in set(_bound_names(tree)):
         names = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)]
         message = f"{where!r} defines no {place.function!r}"
         raise PluginProblemError(message, f"write one of its names ({', '.join(names) or 'it has none'})")
-
-
-def _check_class(found: ast.ClassDef, kind: Kind, place: Place) -> None:
-    label = f"{place.file}:{found.lineno}: {found.name}"
-    if not kind.makes_object:
-        message = f"{label} is a class, not a function of ({', '.join(kind.parameters)})"
-        raise PluginProblemError(message, f"write a function of ({', '.join(kind.parameters)})")
-    methods = {each.name: each for each in found.body if isinstance(each, ast.FunctionDef)}
-    for name, parameters in {"__init__": (), **EVENTS, **STATE}.items():
-        if name in methods:
-            _check_parameters(methods[name], ("self", *parameters), f"{label}.{name}")
-    if not found.bases and not methods.keys() & EVENTS.keys():
-        message = f"{label} has none of the methods {', '.join(EVENTS)}"
-        raise PluginProblemError(message, "add one of these methods")
-    if ("state_dict" in methods) != ("load_state_dict" in methods) and not found.bases:
-        message = f"{label} has only one of state_dict and load_state_dict"
-        raise PluginProblemError(message, "add the other method")
-    if not found.bases:
-        refuse_unsaved(found, str(place.file))
-
-
-def refuse_unsaved(found: ast.ClassDef, file: str, first_line: int = 1) -> None:
-    """Raise `PluginProblemError` for a hook that changes its attributes and has no state."""
-    if (changed := unsaved_attribute(found)) is not None:
-        attribute, method, line = changed
-        message = (
-            f"{file}:{line + first_line - 1}: {found.name}.{method} changes self.{attribute}, which no "
-            "checkpoint keeps: a resumed run would begin with the value of __init__"
-        )
-        hint = f"add state_dict and load_state_dict to {found.name}, with {attribute}"
-        raise PluginProblemError(message, hint)
-
-
-def unsaved_attribute(found: ast.ClassDef) -> tuple[str, str, int] | None:
-    """Return the first attribute that a method changes, the method and the line; None with a state.
-
-    `__init__` runs at the start of every session, so what it sets needs no checkpoint.
-    """
-    methods = [each for each in found.body if isinstance(each, ast.FunctionDef)]
-    if any(each.name in STATE for each in methods):
-        return None
-    for method in methods:
-        for node in ast.walk(method) if method.name != "__init__" else ():
-            if (name := _changed_attribute(node)) is not None:
-                return name, method.name, node.lineno  # type: ignore[attr-defined]
-    return None
-
-
-def _changed_attribute(node: ast.AST) -> str | None:
-    """Return the attribute of `self` that a statement changes: assigned, or changed in place."""
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign | ast.Delete):
-        targets = node.targets
-    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
-        targets = [node.target]
-    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in MUTATORS:
-        targets = [node.func.value]
-        if not isinstance(node.func.value, ast.Attribute | ast.Subscript):
-            return None
-    for target in targets:
-        for inner in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
-            while isinstance(inner, ast.Subscript):
-                inner = inner.value
-            if (
-                isinstance(inner, ast.Attribute)
-                and isinstance(inner.value, ast.Name)
-                and inner.value.id == "self"
-            ):
-                return inner.attr
-    return None
-
-
-def _check_parameters(function: Function, wanted: Sequence[str], label: str) -> None:
-    arguments = function.args
-    names = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
-    least, most = len(names) - len(arguments.defaults), len(names)
-    keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    required = [each.arg for each, default in keywords if default is None]
-    hint = f"write def {function.name}({', '.join(wanted)})"
-    if isinstance(function, ast.AsyncFunctionDef):
-        raise PluginProblemError(f"{label} is a coroutine", hint)
-    fits = least <= len(wanted) and (len(wanted) <= most or arguments.vararg is not None)
-    if not fits or required:
-        taken = ", ".join([*names, *required])
-        raise PluginProblemError(f"{label} takes ({taken}), but is called with ({', '.join(wanted)})", hint)
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:

@@ -44,6 +44,15 @@ class Silent:
 class Half:
     def on_step(self, step, metrics): ...
     def state_dict(self): return {}
+class Late:
+    def on_checkpoint(self, step, folder):
+        self.newest.step = step
+    def state_dict(self): return {}
+    def load_state_dict(self, state): self.newest = state
+class Counter:
+    def on_step(self, step, metrics):
+        global count
+        count += 1
 class Wrong:
     def on_step(self, metrics): ...
 """,
@@ -94,6 +103,12 @@ def linted(command: Callable[..., Any], text: str) -> Any:
         ("hooks: [many.py:Hook]", "many.py:10: Hook.on_step changes self.seen", "add state_dict and load"),
         ("hooks: [many.py:Silent]", "has none of the methods on_step", "add one of these methods"),
         ("hooks: [many.py:Half]", "only one of state_dict and load_state_dict", "add the other method"),
+        (
+            "hooks: [many.py:Late]",
+            "Late.on_checkpoint changes self.newest when a checkpoint",
+            "in on_step or",
+        ),
+        ("hooks: [many.py:Counter]", "Counter.on_step changes count, which no checkpoint keeps", "add state"),
         (
             "hooks: [many.py:Wrong]",
             "takes (self, metrics), but is called with (self, step, metrics)",
