@@ -15,14 +15,21 @@ from transformers import AutoModelForQuestionAnswering
 
 from neobert.config import from_dict
 from neobert.config.schema import TokenizerConfig
+from neobert.data.batches.streams import EvalStream
 from neobert.data.examples import examples_of
 from neobert.data.sources.text_files import read_rows
+from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.tokenizers import load_tokenizer
 from neobert.errors import ProjectError
 from neobert.export.weights import read_weights
+from neobert.objectives.labelled import Predictions
+from neobert.parallel import World
+from neobert.precision.fp32 import FP32
 from neobert.tasks.question_answering import objective as spans_module
 from neobert.tasks.question_answering.answers import best_window, scores_of
+from neobert.tasks.question_answering.evaluated import EvaluationText
 from neobert.tasks.question_answering.labels import Answer
+from neobert.tasks.question_answering.metrics import AnswerMetrics
 from neobert.tasks.question_answering.objective import best_spans, places_of
 from neobert.tasks.specs import metrics_of, spec_of
 from tests.killed_run import killed_before
@@ -304,3 +311,26 @@ def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, fi
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "pipeline_tag: question-answering" in card
     assert "AutoModelForQuestionAnswering.from_pretrained" in card
+
+
+def test_padded_windows_are_trained_and_scored_on_ranks_without_any(make_run, run, metrics, file):
+    """The last round of an evaluation may have no window for a rank."""
+    trainer = {"max_steps": 2, "eval_steps": 2, "save_steps": 0}
+    values = options(file, {}, trainer=trainer, datacollator={"pack_sequences": False})
+    answered = [row for row in questions(150, 1) if row["answers"]["text"]]
+    path = file.with_name("answered.jsonl")
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in answered))
+    values["dataset"]["path"] = str(path)
+    run_dir = make_run(**values)
+    assert run(run_dir) == 0
+    last = metrics(run_dir)[-1]
+    assert "eval/no_answer_f1" not in last
+    config = from_dict(json.loads((run_dir / "resolved.json").read_text()))
+    prepared = prepare(config)
+    text = EvaluationText(config, prepared)
+    found = AnswerMetrics(torch.device("cpu"), text, config.question_answering)
+    (first, *_) = EvalStream(prepared, config, prepared.tokenizer, rank=63, world_size=64)
+    assert first.num_segments == 0
+    empty = Predictions(torch.tensor(0.0), torch.zeros(len(first.labels), 8, 2), first.labels)
+    found.add(empty, first)
+    assert found.values(World(FP32)) == dict.fromkeys(("eval/loss", "eval/exact_match", "eval/f1"))

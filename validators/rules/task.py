@@ -29,8 +29,8 @@ def metric_of_another_task(run: ResolvedRun, plan: Plan, facts: Facts) -> Violat
 
     ## What it does
     Compares `trainer.metric_for_best_model` with the metrics of the task: regression reports correlations,
-    classification by classes accuracy, F1 and MCC, and classification of words precision, recall and F1 where
-    its labels mark entities.
+    classification by classes accuracy, F1 and MCC, classification of words precision, recall and F1 where its
+    labels mark entities, question answering exact match and F1, and multiple choice accuracy.
 
     ## Why is this bad?
     No checkpoint would be the best one, and early stopping would never see an improvement.
