@@ -15,6 +15,7 @@ from typing import Any
 from neobert.atomic_write import write_atomically
 from neobert.config.canonical import flatten, sha256
 from neobert.errors import ProjectError
+from neobert.plugins.changes import files_in
 from neobert.runfiles.typed_json import read_as
 
 SCHEMA_VERSION = 3
@@ -23,6 +24,7 @@ CODE = "RCP001"
 DIGEST_LENGTH = 64
 CLOCK_SKEW = timedelta(minutes=5)  # hosts that share a run directory agree to within this
 SEAL = "sha256"
+PLUGIN_CODE = "plugins.code"
 HINT = "run `neobert-launch preflight` again for this config, or start with `neobert-launch train`"
 
 
@@ -141,7 +143,7 @@ def explain_mismatch(receipt: Receipt, config_digest: str, now: datetime) -> tup
 def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
     """Return one sentence per change since `receipt` was issued; `present` has the current state."""
     return (
-        *_changed_keys(flatten(receipt.config), flatten(present.config)),
+        *_changed_keys(_by_file(flatten(receipt.config)), _by_file(flatten(present.config))),
         *_changed("the code", receipt.code_version, present.code_version),
         *_changed("the digest of uncommitted changes", receipt.code_diff_sha256, present.code_diff_sha256),
         *_changed("the digest of pinned versions", receipt.lock_sha256, present.lock_sha256),
@@ -150,6 +152,12 @@ def explain_changes(receipt: Receipt, present: Receipt) -> tuple[str, ...]:
         *_changed("the GPU driver", receipt.driver_version, present.driver_version),
         *_changed("the set of GPUs", ", ".join(receipt.gpu_uuids), ", ".join(present.gpu_uuids)),
     )
+
+
+def _by_file(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return flat keys with an entry for each file of plug-ins in place of their list."""
+    code = keys.pop(PLUGIN_CODE, ())
+    return keys | {f"{PLUGIN_CODE} {name}": value for name, value in files_in(code).items()}
 
 
 def _changed_keys(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

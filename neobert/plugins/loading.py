@@ -128,6 +128,7 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
         if not callable(function):
             raise loading.invalid(f"is {type(function).__name__}, not a function")
         found.append(replace(loading, function=function))
+        log.info("%s: %s", key, label)
     require_known_files(folders, digests)
     return tuple(found)
 

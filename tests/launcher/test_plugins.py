@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -254,6 +255,12 @@ def test_each_change_between_a_checkpoint_and_a_run_is_named() -> None:
         "plugins.hooks: none in the checkpoint, d.py:H in this run",
     )
     assert plugin_differences({}, {"plugins": to_dict(RunConfig())["plugins"]}) == ()
+
+
+@pytest.mark.child
+def test_the_interfaces_import_neither_torch_nor_numpy() -> None:
+    program = "import sys, neobert.plugins; sys.exit(bool({'torch', 'numpy'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("is_editable", [False, True])

@@ -168,3 +168,9 @@ def test_unknown_fields_are_a_refusal(tmp_path):
 def test_imports_nothing_heavy():
     code = "import sys, neobert.receipt; sys.exit(bool({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_edited_file_of_a_plugin_is_named():
+    configs = ({"plugins": {"code": [f"{digit * 64}  a.py", f"{'3' * 64}  b.py"]}} for digit in "12")
+    issued, present = (replace(RECEIPT, config=config) for config in configs)
+    assert explain_changes(issued, present) == (f"plugins.code a.py was {'1' * 12} and is {'2' * 12}",)
