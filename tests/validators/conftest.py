@@ -17,7 +17,8 @@ import yaml
 from launcher.commands import lint
 from neobert.config import ConfigError
 from neobert.plan import Measured
-from profiles.registry import Loaded, resolve_run
+from profiles.registry import resolve_run
+from tests.validators.judging import PROFILES
 from validators.core import findings_of, judge
 from validators.facts import Facts
 from validators.facts_io import facts_from_json
@@ -28,7 +29,6 @@ FIXTURES = Path(__file__).parent / "fixtures"
 ALL_LEVELS = tuple(Level)
 RECORDED = (FIXTURES / "facts.json").read_text(encoding="utf-8")
 FACTS = facts_from_json(RECORDED)
-PROFILES: dict[str, Loaded] = {}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from neobert.config import all_keys, to_dict
 from neobert.config.canonical import flatten
 from neobert.config.schema import RunConfig
 from profiles.registry import resolve_run
-from tests.validators.conftest import PROFILES, Judged, Situation, judge_in, write_run
+from tests.validators.conftest import Judged, Situation, judge_in, write_run
+from tests.validators.judging import PROFILES
 from tests.validators.test_branches import ROWS
 from tests.validators.test_rules import CASES
 from validators.finding import Finding, Level, Severity
