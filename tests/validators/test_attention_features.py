@@ -34,14 +34,6 @@ def test_a_named_kernel_that_lacks_a_feature_is_refused(attention, backend):
     assert [each.hint for each in refused] == ["set model.attn_backend to auto"] * (backend == "flex")
 
 
-def test_auto_is_refused_where_no_kernel_computes_the_attention(attention):
-    run = run_of("model.kernel_backend=torch", profile="cpu-demo")
-    assert found("ATT003", run) == []
-    attention(softcap=30.0)
-    (refused,) = found("ATT003", run)
-    assert refused.message == "sdpa does not compute a soft cap on scores, which the model needs"
-
-
 def test_the_plan_takes_kernels_that_compute_the_attention(attention):
     run = run_of("model.kernel_backend=auto", profile="h200-prod")
     assert plan_run(run).kernels.value == "fused"
