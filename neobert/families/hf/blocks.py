@@ -100,6 +100,9 @@ def read_sizes(settings: Settings, default: Sizes, names: Mapping[str, str]) -> 
         return settings.size(names.get(name, name), default)
 
     hidden, heads = size("hidden_size", default.hidden), size("num_attention_heads", default.heads)
+    if hidden % heads and not default.head_size and settings.values.get("head_dim") is None:
+        name = names.get("num_attention_heads", "num_attention_heads")
+        raise settings.wrong(name, f"a divisor of the hidden size {hidden}")
     kv_heads = size(KV_HEADS, default.kv_heads if heads == default.heads else heads)
     if heads % kv_heads:
         raise settings.wrong(KV_HEADS, f"a divisor of the {heads} heads")

@@ -21,7 +21,9 @@ def _window(settings: Settings, layers: int) -> Window | None:
         return None
     every = settings.size("no_rope_layer_interval", 4)
     has_rope = settings.values.get("no_rope_layers") or [(number + 1) % every for number in range(layers)]
-    without = (number for number, one in enumerate(has_rope) if not one)
+    if not isinstance(has_rope, list) or len(has_rope) < layers:
+        raise settings.wrong("no_rope_layers", f"a list of {layers} values, 0 without positions")
+    without = (number for number in range(layers) if not has_rope[number])
     return causal_window(settings, sliding_layers(settings, layers, without), None)
 
 
