@@ -11,8 +11,8 @@ def masking(spec: TaskSpec) -> bool:
 
 
 def of_text(spec: TaskSpec) -> bool:
-    """Return whether the task predicts tokens of the text itself."""
-    return spec.reads_text
+    """Return whether the task predicts tokens of documents, and not the turns of conversations."""
+    return spec.reads_text and not spec.stores_targets
 
 
 def labelled(spec: TaskSpec) -> bool:

@@ -36,6 +36,12 @@ def test_a_new_task_gets_the_rules_of_what_it_predicts(predicts, wanted, unwante
     assert not unwanted & codes
 
 
+def test_conversations_have_no_budget_of_pretraining() -> None:
+    codes = {code for code, rule in RULES.items() if rule.tasks(SPECS["sft"])}
+    assert codes >= {"SFT001", "SFT010", "DAT022", "DAT033", "OPT006"}
+    assert not codes & {"BUD001", "BUD003", "DAT025", *OF_MASKS}
+
+
 @pytest.mark.parametrize(
     ("predicts", "direction", "message"),
     [

@@ -14,7 +14,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, needed, rule
 from validators.rules.data_corpora import MOST_SHARED
-from validators.tasks import of_text
+from validators.tasks import of_conversations, of_text
 
 MOST_ALTERED = 0.02
 """Share of the words of a text; in English text, words with accents are mostly foreign names, and fewer."""
@@ -98,7 +98,12 @@ def unreadable_rows(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             yield Violation(_key(run), f"{text.place}: {text.message}", text.hint)
 
 
-@text_rule("DAT033", "evaluation-text-in-training", tasks=of_text, severity=Severity.FAIL)
+@text_rule(
+    "DAT033",
+    "evaluation-text-in-training",
+    tasks=lambda task: of_text(task) or of_conversations(task),
+    severity=Severity.FAIL,
+)
 def evaluation_text_in_training(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Evaluation files with text that is also in the training files.
 

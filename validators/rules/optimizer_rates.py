@@ -13,7 +13,7 @@ from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
 from validators.rule import Violations, rule
 from validators.rules.weights import why_no_weights
-from validators.tasks import labelled, of_text
+from validators.tasks import labelled, of_conversations, of_text
 
 ADAM = ("adamw", "adam")
 FAR = 4.0
@@ -43,7 +43,7 @@ def _has_no_record(run: ResolvedRun, plan: Plan) -> str:
     severity=Severity.WARN,
     level=Level.STATIC,
     inapplicable=_has_no_record,
-    tasks=lambda task: of_text(task) or labelled(task),
+    tasks=lambda task: of_text(task) or of_conversations(task) or labelled(task),
 )
 def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """A peak learning rate far from all published rates for this kind of run and optimizer.
@@ -55,9 +55,10 @@ def rate_far_from_record(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     because the best rate falls with the width (arXiv:2203.03466). Lion's rates are a tenth and a third of
     AdamW's (arXiv:2302.06675).
 
-    For a labelled task from `model.pretrained_checkpoint` with AdamW, both limits are products. Published
-    rates for training all weights are 1e-5 at a width of 1,024 (RoBERTa-large, arXiv:1907.11692) and 3e-4 at
-    256 (ELECTRA-small, arXiv:2003.10555); of LoRA 6e-5 at 1,536 and 5e-4 at 768 (arXiv:2106.09685).
+    For labels or conversations from `model.pretrained_checkpoint` with AdamW, both limits are products.
+    Published rates for training all weights are 1e-5 at a width of 1,024 (RoBERTa-large, arXiv:1907.11692)
+    and 3e-4 at 256 (ELECTRA-small, arXiv:2003.10555); 2e-5 at 4,096 (Llama 2 on conversations,
+    arXiv:2307.09288) is between them. Rates of LoRA are 6e-5 at 1,536 and 5e-4 at 768 (arXiv:2106.09685).
 
     For continued pretraining, the product is divided by the root of the tokens of a step, with which the best
     rate grows (arXiv:2205.10287). Published are 5e-5 with 192 rows (BioBERT, arXiv:1901.08746), 1e-4 with 256
