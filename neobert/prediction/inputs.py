@@ -35,12 +35,13 @@ class Inputs:
     """Rows of a file in their order. Each iteration reads the file again, which need not fit in memory.
 
     Attributes:
-        fields: texts of a row, as its task reads them. A cell of words may also be a text, whose words are
-            separated by white space.
+        fields: texts of a row, as its task reads them.
+        has_words: whether a field is a list of words, which may also be a text, split at white space.
     """
 
     path: Path
     fields: tuple[Field, ...]
+    has_words: bool = False
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yield the values of each row by column. A line of a text file is a row with the column `text`."""
@@ -53,11 +54,17 @@ class Inputs:
             if not all(column in row for column in columns) or not columns:
                 columns = [_column_of(field, row, place) for field in self.fields]
             cells = zip(self.fields, columns, strict=True)
-            yield tuple(_text_of(field, row[column], column, place) for field, column in cells)
+            yield tuple(self._text_of(field, row[column], column, place) for field, column in cells)
 
     def identity(self) -> list[Any]:
         """Return what determines the items, JSON-serializable."""
         return [whole_digest(self.path), [field.column for field in self.fields]]
+
+    def _text_of(self, field: Field, value: object, column: str, place: str) -> str:
+        if field.read is None:
+            return text_of(value, column, place, field.setting)
+        text: str = field.read(value.split() if self.has_words and isinstance(value, str) else value, place)
+        return text
 
     def _placed(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if kind_of(self.path) == TEXT_KIND:
@@ -83,7 +90,7 @@ def open_inputs(
         fields[1:2] = [_pair_field(spec, fields, pair_column)]
     if kind == TEXT_KIND and (len(fields) > 1 or column not in (None, TEXT)):
         raise unusable_texts(path, "is plain text, which has no columns", "pass a table")
-    return Inputs(path, tuple(fields))
+    return Inputs(path, tuple(fields), has_words=not spec.labels_texts)
 
 
 def _fields(folder: Path, spec: TaskSpec, first: Mapping[str, Any]) -> list[Field]:
@@ -112,10 +119,3 @@ def _pair_field(spec: TaskSpec, fields: Sequence[Field], column: str) -> Field:
 def _column_of(field: Field, row: Mapping[str, Any], place: str) -> str:
     candidates = tuple(dict.fromkeys((*field.candidates, *CANDIDATES)))
     return choose_column(row, field.column, place, field.setting, candidates)
-
-
-def _text_of(field: Field, value: object, column: str, place: str) -> str:
-    if field.read is None:
-        return text_of(value, column, place, field.setting)
-    text: str = field.read(value.split() if isinstance(value, str) else value, place)
-    return text

@@ -116,6 +116,12 @@ def test_a_row_without_text_has_no_answer_and_columns_are_not_replaced(saved, tm
         predict(folder, [{"question": "a", "context": "b", "answer": "b"}], tmp_path, "other.jsonl")
 
 
+def test_choices_in_one_text_are_refused(saved, tmp_path):
+    folder = saved(NeoBERTForMultipleChoice(NeoBERTConfig(**SIZES, **NEOBERT)))
+    with pytest.raises(ProjectError, match="the choices are text, expected a list"):
+        predict(folder, [{"question": "a", "choices": "b c"}], tmp_path)
+
+
 def test_settings_of_answers_that_no_run_has_written_are_refused(saved, tmp_path):
     folder = saved(model_of("Bert"))
     settings = json.loads((folder / "config.json").read_text())

@@ -97,7 +97,7 @@ def test_the_forms_of_choices_are_read(tmp_path, values, section, choices, right
         ({"choices": ["a", "b"], "label": None}, "the row has no label"),
         ({"choices": ["a", "b"], "label": True}, "the label is true or false"),
         ({"choices": ARC, "label": "B"}, "label 'B' is not one of 1, 2, 3"),
-        ({"choices": "a b", "label": 0}, "the choices are str, expected a list"),
+        ({"choices": "a b", "label": 0}, "the choices are text, expected a list"),
         ({"choices": ["a", 5], "label": 0}, "a choice is a number, not text"),
     ],
 )

@@ -47,8 +47,8 @@ def choose_column(
 
 
 KINDS = {
-    bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object with keys",
-    type(None): "null",
+    str: "text", bool: "true or false", int: "a number", float: "a number", list: "a list",
+    dict: "an object with keys", type(None): "null",
 }  # fmt: skip
 
 
