@@ -53,6 +53,12 @@ class Run:
             "max_seqlen": self.longest,
         }
 
+    def types(self, seconds: Sequence[int]) -> Tensor:
+        """Return the token types [T]: 1 from the place `seconds` [K] of each sequence on, 0 for filler."""
+        filler = len(self.input_ids) - self.num_tokens
+        starts = np.repeat([*seconds, filler], [*self.lengths, filler])
+        return (self.position_ids >= torch.from_numpy(starts).to(self.position_ids.device)).long()
+
     def to(self, device: torch.device) -> Run:
         """Copy to a device; from pinned memory, the host does not wait for the copy."""
         if device.type == "cpu":

@@ -42,15 +42,19 @@ class TextTokenizer:
 
     def tokenize(self, texts: Sequence[str]) -> tuple[list[Tokens], TextCounts]:
         """Return the tokens of each text, and the counts of texts and truncated tokens."""
-        return self.tokenize_items([(text,) for text in texts])
+        sequences, _, counts = self.tokenize_items([(text,) for text in texts])
+        return sequences, counts
 
-    def tokenize_items(self, items: Sequence[Sequence[str]]) -> tuple[list[Tokens], TextCounts]:
-        """Return the tokens of each text or pair, and the counts of texts and truncated tokens.
+    def tokenize_items(self, items: Sequence[Sequence[str]]) -> tuple[list[Tokens], list[int], TextCounts]:
+        """Return the tokens of each text or pair, where its second text begins, and the counts.
+
+        A single text ends there. The counts are of texts and truncated tokens.
 
         A pair that is truncated loses tokens from its longer text first.
         """
         counts = TextCounts()
         sequences: list[Tokens] = []
+        seconds: list[int] = []
         ids = iter(self._segments.token_ids(text for item in items for text in item))
         for item in items:
             framing = self.bundle.framing if len(item) == 1 else self.bundle.pair_framing
@@ -60,8 +64,9 @@ class TextTokenizer:
             if length > room:
                 parts = shortened(parts, room)
             sequences.append(np.array(framing.frame(*parts), dtype=np.int64))
+            seconds.append(framing.second_start(parts[0]) if len(parts) > 1 else len(sequences[-1]))
             counts.truncated += length > room
             counts.tokens_lost += max(0, length - room)
             counts.empty += not length
         counts.texts, counts.tokens = len(sequences), sum(map(len, sequences))
-        return sequences, counts
+        return sequences, seconds, counts

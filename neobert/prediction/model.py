@@ -5,7 +5,7 @@ Shapes: T tokens of a run, K texts in it, L labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights
 from neobert.families.backbone import Backbone
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.families.hf.token_types import token_types
 from neobert.families.neobert.build import MODELS
 from neobert.families.neobert.build import backbone_of as neobert_backbone
 from neobert.model import NeoBERTConfig
@@ -73,14 +72,15 @@ class HeadModel:
         return self.objective.backbone.max_length
 
     @torch.no_grad()
-    def logits(self, run: Run, separator: int | None = None) -> Tensor:
+    def logits(self, run: Run, seconds: Sequence[int] | None = None) -> Tensor:
         """Return the logits in fp32: [K, L] of texts, filler not included, or [T, L] of tokens.
 
-        Tokens of a text after its first `separator` have type 1; None: all have type 0.
+        `seconds` [K] are the places where second texts begin, whose tokens have type 1 if the model has
+        types; None: all tokens have type 0.
         """
         inputs = run.inputs | {"attention_mask": None}
-        if separator is not None:
-            inputs["token_type_ids"] = token_types(run.input_ids, run.position_ids, separator)
+        if seconds is not None:
+            inputs["token_type_ids"] = run.types(seconds)
         with computing_in(self.dtype, self.device):
             return self.objective.logits(inputs)
 

@@ -53,6 +53,10 @@ class Predictor(ABC):
             "kernels": model.kernels,
         }
 
+    def seconds_of(self, seconds: Sequence[int], places: Sequence[int]) -> list[int] | None:
+        """Return where the second texts of a run begin; None for a tokenizer with one type for both texts."""
+        return [seconds[place] for place in places] if self.tokenizer.bundle.types_pairs else None
+
     def predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         """Return the predictions of items, in their order. Raises `ProjectError` for NaN or infinite outputs.
 

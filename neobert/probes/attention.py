@@ -9,7 +9,7 @@ Shapes: T tokens of a microbatch, padding included; S tokens of one document; D 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -57,7 +57,7 @@ def attention_answers(probed: Probed, batch: Microbatch) -> Iterator[Answer]:
 
     A probe that cannot be carried out, such as isolation with one document, yields no answer.
     """
-    batch = with_edges(batch, reach_of(probed.spec))
+    batch = replace(with_edges(batch, reach_of(probed.spec)), token_type_ids=None)  # as `plain` has none
     layout = Layout.of(batch)
     before = probed.hidden(batch)
     noise = _moved(probed.hidden(batch), before).max()

@@ -129,6 +129,7 @@ def inputs_of(batch: Microbatch, device: torch.device) -> dict[str, Any]:
         "labels": on_device.labels,
         "input_ids": on_device.input_ids,
         "position_ids": on_device.position_ids,
+        "token_type_ids": on_device.token_type_ids,
         "attention_mask": on_device.attention_mask,
         "cu_seqlens": on_device.cu_seqlens,
         "max_seqlen": batch.max_seqlen,

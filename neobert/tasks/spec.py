@@ -140,7 +140,6 @@ class TaskSpec:
         labels_texts: a label belongs to a whole text, which is never split.
         stores_targets: the prepared text marks its targets: only its preparation tells whether it has any.
         texts: returns the most texts of an example, each a segment of its own (`GROUP` of the encoder).
-        frames_pairs: returns whether a segment is a pair of texts, framed as the tokenizer frames pairs.
         rows: returns the fields of a row for a config.
         head: returns size and FLOPs of the head for a config and the shape of the model.
         model_settings: returns the settings of the head, as arguments of transformers' configurations.
@@ -162,7 +161,6 @@ class TaskSpec:
     labels_texts: bool = False
     stores_targets: bool = False
     texts: Callable[[RunConfig], int] = lambda _config: 1
-    frames_pairs: Callable[[RunConfig], bool] = lambda _config: False
     model_settings: Callable[[RunConfig], Mapping[str, Any]] = lambda _config: {}
     contradictions: Callable[[RunConfig], Iterable[Contradiction]] = lambda _config: ()
     reports: Callable[[RunConfig, Metric], bool] = lambda _config, _metric: True

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from neobert.data.batches.targets import Targets
 from neobert.data.store.segments import Segments
-from neobert.data.tokenize.encoding import Column, Counts, Encoded, SegmentEncoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, SegmentEncoder
 from neobert.plurals import counted
 
 log = logging.getLogger(__name__)
@@ -52,12 +52,19 @@ class LabelEncoder:
         labels: NDArray[Any],
         counts: Counts,
         too_long: tuple[int, int] | None,
+        seconds: Sequence[int] | None = None,
     ) -> Encoded:
-        """Return the encoded batch of concatenated `tokens` [n], with lengths and labels; update `counts`."""
+        """Return the encoded batch of concatenated `tokens` [n], with lengths and labels; update `counts`.
+
+        `seconds` are the values of `SECOND`, of an encoder of pairs.
+        """
         counts.segments, counts.tokens = len(lengths), len(tokens)
         unknown = self.texts.unknown_id
         counts.unknown = int((tokens == unknown).sum()) if unknown is not None else 0
-        return Encoded(tokens, np.array(lengths, np.int64), counts, too_long, {self.label.name: labels})
+        columns: dict[str, NDArray[Any]] = {self.label.name: labels}
+        if seconds is not None:
+            columns[SECOND.name] = np.array(seconds, SECOND.dtype)
+        return Encoded(tokens, np.array(lengths, np.int64), counts, too_long, columns)
 
 
 @dataclass(frozen=True, slots=True)

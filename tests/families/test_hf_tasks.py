@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,10 +20,16 @@ from transformers import (
 )
 
 from neobert.config import from_dict
+from neobert.data.batches.microbatch import Assembler
+from neobert.data.batches.shape import BatchShape
+from neobert.data.batches.windows import Cursor
+from neobert.data.examples import examples_of
+from neobert.data.store.segments import Segments, places_in
 from neobert.data.tokenize.tokenizers import bundle
 from neobert.encoding import Encoder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
+from neobert.tasks.rank_data import inputs_of
 from tests.families.layouts import PACKED, SMALL
 from tests.families.test_hf import WORLD, described
 from tests.training.conftest import TINY
@@ -111,31 +118,42 @@ def test_the_second_text_of_a_pair_has_its_token_type(files, tmp_path, architect
     tokenizer = PreTrainedTokenizerFast.from_pretrained(files / "tokenizer", model_input_names=names)
     if architecture != "roberta":
         tokenizer.backend_tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
-    pairs = [(" ".join(WORDS[:3]), "ba be"), ("ba", " ".join(WORDS[5:9]))]
+    pairs = [(" ".join(WORDS[:3]), "ba be"), (f"ba </s> {WORDS[3]}", " ".join(WORDS[5:9]))]
     rows = [tokenizer(*pair, return_tensors="pt") for pair in pairs]
     assert rows[0]["token_type_ids"].any() == (architecture != "roberta")
+    assert (rows[1].input_ids == 2).sum() > 2, "the first text has a separator of its own"
     values = {"model": described(tmp_path, architecture), **LABELS["pairs"]}
-    values |= {"dataset": {"max_seq_length": 32}, "datacollator": {"pack_sequences": packs}}
+    dataset = {"max_seq_length": 32, "long_documents": "truncate"}
+    values |= {"dataset": dataset, "datacollator": {"pack_sequences": packs}}
     config = from_dict(values | {"trainer": {"mixed_precision": "no", "torch_compile": False}})
     auto = "AutoModelForSequenceClassification"
-    backbone = build_backbone(config, bundle(tokenizer, "here"), 128, WORLD, auto, {"pooling": "cls"})
+    tokens = bundle(tokenizer, "here")
+    backbone = build_backbone(config, tokens, 128, WORLD, auto, {"pooling": "cls"})
     backbone.model.eval()
-    ids = [row.input_ids[0] for row in rows]
-    if packs:
-        positions = torch.cat([torch.arange(len(each)) for each in ids])
-        bounds = torch.tensor([0, len(ids[0]), len(positions)], dtype=torch.int32)
-        row = {"input_ids": torch.cat(ids), "position_ids": positions, "cu_seqlens": bounds, "max_seqlen": 32}
-        states = backbone.hidden(row).split([len(each) for each in ids])
-    else:
-        both = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True, padding_value=1)
-        row = {"input_ids": both, "position_ids": torch.arange(both.shape[1]).expand_as(both)}
-        states = backbone.hidden(row | {"attention_mask": both != 1}).unflatten(0, both.shape)
+    states = backbone.hidden(inputs_of(microbatch_of(config, tokens, pairs), torch.device("cpu")))
+    lengths = [row.input_ids.shape[1] for row in rows]
+    states = states[: sum(lengths)].split(lengths) if packs else states.unflatten(0, (2, -1))
     for ours, row in zip(states, rows, strict=True):
         types = {} if architecture == "roberta" else {"token_type_ids": row["token_type_ids"]}
         with attending(backbone.model, "eager"):
             wanted = backbone.model.base_model(row.input_ids, **types).last_hidden_state[0]
-        for each in (ours[: len(wanted)], backbone.plain(row.input_ids[0])):
-            torch.testing.assert_close(each, wanted, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(ours[: len(wanted)], wanted, atol=1e-5, rtol=1e-5)
+
+
+def microbatch_of(config, tokens, pairs):
+    """Encode pairs as training does, and return them in a microbatch."""
+    examples = examples_of(config)
+    named = ({"text": first, "pair": second, "label": 0} for first, second in pairs)
+    encoded = examples.encoder(tokens).encode(named)
+    count = np.arange(len(encoded.lengths))
+    ids, lengths = encoded.tokens.astype(np.int64), encoded.lengths
+    segments = Segments(ids, places_in(lengths), count, count, lengths, encoded.columns)
+    is_packed = config.datacollator.pack_sequences
+    shape = BatchShape(2, 32, 2, is_packed=is_packed)
+    rule = examples.target_rule(tokens)
+    assembler = Assembler(shape, rule, 0, tokens.filler_id, 128, types_pairs=tokens.types_pairs)
+    store = SimpleNamespace(gather=lambda *_: segments)
+    return assembler.build(store, count, 0, 0, Cursor())
 
 
 @torch.no_grad()

@@ -17,7 +17,9 @@ from torch import Tensor
 from neobert.data.batches.shape import BatchShape
 from neobert.data.batches.targets import IGNORED, TargetRule, Targets
 from neobert.data.batches.windows import Cursor
+from neobert.data.store.segments import Segments
 from neobert.data.store.token_store import TokenStore
+from neobert.data.tokenize.encoding import SECOND
 from neobert.errors import ProjectError
 
 Ids = NDArray[np.int64]
@@ -30,6 +32,7 @@ class Microbatch:
     Packed: `input_ids`, `labels`, `position_ids` int64 [T]; `cu_seqlens` int32 [K + 1], its last entries
     repeating T; `attention_mask` None. Padding at the end forms separate segments without targets.
     Padded rows: the same names int64 [B, S], `attention_mask` bool [B, S], `cu_seqlens` None.
+    `token_type_ids` are laid out like `input_ids`; None: all tokens have type 0.
     If labels are per segment, `labels` is [K] or [B], int64 or float32; so is `groups`.
 
     Attributes:
@@ -57,6 +60,7 @@ class Microbatch:
     sample_ids: Tensor
     groups: Tensor
     cursor: Cursor
+    token_type_ids: Tensor | None = None
     collate_ms: float = 0.0
 
     def to(self, device: torch.device | str) -> Microbatch:
@@ -98,7 +102,11 @@ class Microbatch:
 
 @dataclass(frozen=True, eq=False)
 class Assembler:
-    """Builds microbatches of one shape."""
+    """Builds microbatches of one shape.
+
+    Attributes:
+        types_pairs: give tokens of the second text of a pair type 1.
+    """
 
     shape: BatchShape
     rule: TargetRule
@@ -106,6 +114,7 @@ class Assembler:
     pad_id: int
     vocab_size: int
     pad_to_multiple_of: int | None = None
+    types_pairs: bool = False
 
     def build(
         self, store: TokenStore, examples: Ids, sample_offset: int | Ids, epoch: int, cursor: Cursor
@@ -118,7 +127,7 @@ class Assembler:
         self._check(gathered.ids)
         targets = self.rule.targets(gathered, epoch=epoch, seed=self.seed)
         layout = self._packed if self.shape.is_packed else self._padded
-        tensors = layout(targets, gathered.positions, gathered.lengths)
+        tensors = layout(targets, gathered.positions, gathered.lengths, self._types(gathered))
         rows = len(tensors["input_ids"])
         return Microbatch(
             **tensors,
@@ -139,7 +148,14 @@ class Assembler:
                 "prepare the data again with this tokenizer",
             )
 
-    def _packed(self, targets: Targets, positions: Ids, lengths: Ids) -> dict[str, Any]:
+    def _types(self, segments: Segments) -> Ids | None:
+        """Return the type of each token; None if all have type 0."""
+        if not self.types_pairs or SECOND.name not in segments.columns:
+            return None
+        seconds = np.repeat(segments.columns[SECOND.name], segments.lengths)
+        return (segments.positions >= seconds).astype(np.int64)
+
+    def _packed(self, targets: Targets, positions: Ids, lengths: Ids, types: Ids | None) -> dict[str, Any]:
         input_ids = targets.input_ids
         total = self.shape.capacity
         padding = total - len(input_ids)
@@ -160,12 +176,13 @@ class Assembler:
                 filler_of(targets.labels),
             ),
             "position_ids": torch.from_numpy(np.concatenate((positions, tail))),
+            "token_type_ids": None if types is None else _filled(types, total, 0),
             "cu_seqlens": torch.from_numpy(cu_seqlens),
             "attention_mask": None,
             "max_seqlen": self.shape.row_length,
         }
 
-    def _padded(self, targets: Targets, positions: Ids, lengths: Ids) -> dict[str, Any]:
+    def _padded(self, targets: Targets, positions: Ids, lengths: Ids, types: Ids | None) -> dict[str, Any]:
         width = self._width(lengths)
         is_token = np.arange(width)[None, :] < lengths[:, None]
         if len(lengths) == 0:
@@ -182,6 +199,7 @@ class Assembler:
             if self.rule.labels_tokens
             else _filled(targets.labels, len(is_token), filler_of(targets.labels)),
             "position_ids": rows(positions, 0),
+            "token_type_ids": None if types is None else rows(types, 0),
             "cu_seqlens": None,
             # Without a segment there is one row of padding, and it must attend to something.
             "attention_mask": torch.from_numpy(is_token if len(lengths) else ~is_token),

@@ -270,4 +270,5 @@ def _build(
 def _assembler(config: RunConfig, tokenizer: TokenizerBundle, shape: BatchShape, seed: int) -> Assembler:
     rule = examples_of(config).target_rule(tokenizer)
     multiple = config.datacollator.pad_to_multiple_of
-    return Assembler(shape, rule, seed, tokenizer.filler_id, tokenizer.vocab_size, multiple)
+    filler, types = tokenizer.filler_id, tokenizer.types_pairs
+    return Assembler(shape, rule, seed, filler, tokenizer.vocab_size, multiple, types_pairs=types)

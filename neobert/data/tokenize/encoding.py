@@ -105,6 +105,8 @@ class Column:
     is_per_token: bool
 
 
+SECOND = Column("second", "int32", is_per_token=False)
+"""Side column of pairs: the place of the first token of the second text, from which tokens have type 1."""
 SUPERVISED = Column("supervised", "uint8", is_per_token=True)
 """Side column that marks the tokens that a model learns to write; the others are its prompts."""
 

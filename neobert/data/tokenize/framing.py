@@ -40,6 +40,10 @@ class Framing:
             ids += [*self.between, *text]
         return [*ids, *self.end]
 
+    def second_start(self, first: Sequence[int]) -> int:
+        """Return the place of the first token of the second text of a pair."""
+        return len(self.start) + len(first) + len(self.between)
+
     def around(self, start: int, stop: int, length: int) -> tuple[Ids, Ids]:
         """Return the ids before and after the piece [start, stop) of a text of `length` tokens."""
         is_first, is_last = self.frames_pieces or start == 0, self.frames_pieces or stop == length

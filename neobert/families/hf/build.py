@@ -33,7 +33,6 @@ from neobert.families.hf.parts import architecture_of, blocks_of, first_position
 from neobert.families.hf.quiet import loading_quietly
 from neobert.families.hf.settings import CODE, KV_HEADS, POSITIONS, Settings, reason_of
 from neobert.families.hf.spec import position_rows, section_of, settings_of, unsupported
-from neobert.families.hf.token_types import separator_of, token_types
 from neobert.families.shape import ModelShape
 from neobert.families.table import longest_row, requested_kernels, shape_of
 from neobert.model.attention import enter_layer, note_kernel
@@ -83,8 +82,7 @@ def build(
     if config.datacollator.pack_sequences:
         requested = requested_kernels(config)[1]
         kernel = choose_kernel(requested, world.device.type, world.compute_dtype, shape.attention)
-    separator = separator_of(config, tokenizer, getattr(configuration, "type_vocab_size", 0))
-    backbone = backbone_of(model, auto_class, shape, kernel, separator)
+    backbone = backbone_of(model, auto_class, shape, kernel)
     name, reason = backbone.attention, backbone.attention_reason
     log.info("model: transformers %s, attention: %s (%s)", configuration.model_type, name, reason)
     return backbone
@@ -95,17 +93,17 @@ def backbone_of(
     auto_class: str,
     shape: ModelShape,
     kernel: Backend | None = None,
-    separator: int | None = None,
 ) -> Backbone:
     """Return the backbone of a model of transformers with the head of an auto class, or with none.
 
     Args:
         kernel: of attention over packed rows; None: rows are padded.
-        separator: id after which tokens have type 1; None: all have type 0.
     """
     blocks, encoder, padded = blocks_of(model), model.base_model, str(model.config._attn_implementation)
     architecture = architecture_of(model)
     first = first_position(model)
+    has_types = getattr(model.config, "type_vocab_size", 0) > 1
+    read = tuple(name for name in TOKENS if has_types or name != "token_type_ids")
     own = prepare_causal(model) if shape.attention.is_causal else {}
     for number, block in enumerate(blocks):
         block.register_forward_pre_hook(partial(_note, number, padded if kernel is None else kernel.name))
@@ -113,9 +111,7 @@ def backbone_of(
         model.config._attn_implementation = PACKED
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
-        tokens = {name: inputs[name] for name in TOKENS if inputs.get(name) is not None}
-        if separator is not None:
-            tokens["token_type_ids"] = token_types(tokens["input_ids"], tokens["position_ids"], separator)
+        tokens = {name: inputs[name] for name in read if inputs.get(name) is not None}
         if first and "position_ids" in tokens:
             tokens["position_ids"] = tokens["position_ids"] + first
         if (cu_seqlens := inputs.get("cu_seqlens")) is None:
@@ -133,8 +129,6 @@ def backbone_of(
         places = torch.arange(len(document), device=document.device)[None]
         # Not those of the model: after a padding token, which a test may draw, a RoBERTa counts no further.
         inputs: dict[str, Any] = {"input_ids": document[None], "position_ids": places + first} | own
-        if separator is not None:
-            inputs["token_type_ids"] = token_types(document[None], places, separator)
         if architecture.packs:
             inputs["spec"] = shape.attention
         by = PLAIN if architecture.packs else padded

@@ -79,7 +79,8 @@ def backbone_of(model: NeoBERTPreTrainedModel, kernels: StepKernels = PLAIN) -> 
     spec = AttentionSpec(heads=heads, kv_heads=heads, head_size=config.dim_head)
 
     def hidden(inputs: Mapping[str, Any]) -> Tensor:
-        states: Tensor = encoder(**inputs).last_hidden_state
+        read = {name: each for name, each in inputs.items() if name != "token_type_ids"}
+        states: Tensor = encoder(**read).last_hidden_state
         return states.flatten(0, -2)
 
     def plain(document: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from neobert.config.schema import RunConfig
 from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
@@ -70,12 +70,17 @@ class LabelledTexts:
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         section = CLASSIFICATION.of(self.config)
-        return rows_of(self.config).identity() | {
-            "task": "classification",
-            "problem": section.problem,
-            "labels": list(section.label_names) if section.label_names else num_labels(self.config),
-            "empty_texts": "left out",  # earlier prepared data has them
-        }
+        of_pairs = {"token_types": "stored"} if section.pair_column is not None else {}
+        return (
+            rows_of(self.config).identity()
+            | of_pairs
+            | {
+                "task": "classification",
+                "problem": section.problem,
+                "labels": list(section.label_names) if section.label_names else num_labels(self.config),
+                "empty_texts": "left out",  # earlier prepared data has them
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,11 @@ class LabelledEncoder(LabelEncoder):
 
     has_pairs: bool
 
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Side columns: the labels, and of pairs where the second text begins."""
+        return (self.label, SECOND) if self.has_pairs else (self.label,)
+
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows. A pair that is truncated loses tokens from its longer text first."""
         rows, counts = list(rows), Counts()
@@ -91,6 +101,7 @@ class LabelledEncoder(LabelEncoder):
         ids = iter(list(each) for each in self.texts.token_ids(row[name] for row in rows for name in names))
         segments: list[list[int]] = []
         labels: list[float] = []
+        seconds: list[int] = []
         too_long = None
         for place, row in enumerate(rows):
             parts = [next(ids) for _ in names]
@@ -99,6 +110,7 @@ class LabelledEncoder(LabelEncoder):
                 too_long = too_long or (place, length)
             if (fitted := self._fitted(parts, length, counts)) is not None:
                 segments.append(self.texts.framing.frame(*fitted))
+                seconds.append(self.texts.framing.second_start(fitted[0]))
                 labels.append(row[LABEL])
         lengths = [len(each) for each in segments]
         tokens = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
@@ -106,7 +118,7 @@ class LabelledEncoder(LabelEncoder):
         if self.label.dtype == "int64":
             classes, sizes = np.unique(values, return_counts=True)
             counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
-        return self.encoded(tokens, lengths, values, counts, too_long)
+        return self.encoded(tokens, lengths, values, counts, too_long, seconds if self.has_pairs else None)
 
     def _fitted(self, parts: Sequence[list[int]], length: int, counts: Counts) -> Sequence[list[int]] | None:
         """Return a row's texts, truncated to the maximum length, and update `counts`.

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
-from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import PREDICTION, PROBABILITY, Prediction
 from neobert.prediction.model import HeadModel
@@ -26,18 +25,14 @@ class TextPredictor(Predictor):
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
         self.model = model
-        num_types = getattr(model.settings, "type_vocab_size", 0)
-        self.separator = separator_of_pairs(tokenizer.bundle, num_types)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        sequences, counts = self.tokenizer.tokenize_items(items)
+        sequences, seconds, counts = self.tokenizer.tokenize_items(items)
         self.counts.add(counts)
         logits = torch.empty(len(items), len(self.model.labels))
-        # A single text may have the separator's token too, and all of it has type 0.
-        separator = self.separator if any(len(item) > 1 for item in items) else None
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, separator)[: len(places)]
+            return self.model.logits(run, self.seconds_of(seconds, places))[: len(places)]
 
         for places, outputs in self._in_runs(sequences, compute, on_progress):
             logits[places] = outputs

@@ -105,7 +105,6 @@ SPEC = TaskSpec(
     rows=rows_of,
     labels=labels_of,
     labels_texts=True,
-    frames_pairs=lambda config: CLASSIFICATION.of(config).pair_column is not None,
     contradictions=contradictions,
     reports=reports,
 )

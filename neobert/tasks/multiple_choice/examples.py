@@ -14,7 +14,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import GROUP, SECOND, Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
@@ -68,7 +68,7 @@ class ChoiceRows:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows that affect the prepared data, JSON-serializable."""
-        return rows_of(self.config).identity() | {"task": "multiple_choice"}
+        return rows_of(self.config).identity() | {"task": "multiple_choice", "token_types": "stored"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,8 @@ class ChoiceEncoder(LabelEncoder):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Side columns: the labels, and the place of each choice in its row."""
-        return (self.label, PLACE)
+        """Side columns: the labels, where the choice begins, and its place in its row."""
+        return (self.label, SECOND, PLACE)
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows. A row is dropped if one of its choices is."""
@@ -96,13 +96,15 @@ class ChoiceEncoder(LabelEncoder):
         segments: list[list[int]] = []
         labels: list[int] = []
         places: list[int] = []
+        seconds: list[int] = []
         for place, (row, found) in enumerate(zip(rows, texts, strict=True)):
             parts = [(next(ids), next(ids)) for _ in found]
             longest = max((sum(map(len, each)) for each in parts), default=0) + self.texts.framing.size
             if longest > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, longest)
             kept = self._fitted(parts, longest, counts)
-            segments += kept
+            segments += [self.texts.framing.frame(*each) for each in kept]
+            seconds += [self.texts.framing.second_start(first) for first, _ in kept]
             places += range(len(kept))
             right = index_of(row, len(found)) if kept else None
             labels += [IGNORED if right is None or at else right for at in range(len(kept))]
@@ -111,13 +113,13 @@ class ChoiceEncoder(LabelEncoder):
         values = np.array(labels, np.int64)
         classes, sizes = np.unique(values[values != IGNORED], return_counts=True)
         counts.labels = {str(each): int(size) for each, size in zip(classes, sizes, strict=True)}
-        encoded = self.encoded(tokens, lengths, values, counts, too_long)
+        encoded = self.encoded(tokens, lengths, values, counts, too_long, seconds)
         return replace(encoded, columns={**encoded.columns, GROUP: np.array(places, PLACE.dtype)})
 
     def _fitted(
         self, parts: Sequence[tuple[list[int], list[int]]], longest: int, counts: Counts
-    ) -> list[list[int]]:
-        """Return the framed choices of a row, truncated to the maximum length; none if it is dropped."""
+    ) -> list[Sequence[list[int]]]:
+        """Return the texts of a row's choices, truncated to the maximum length; none if it is dropped."""
         counts.documents += 1
         if not any(one or other for one, other in parts):
             counts.empty += 1
@@ -130,8 +132,7 @@ class ChoiceEncoder(LabelEncoder):
             return []
         counts.truncated += longest > self.max_length
         counts.tokens_lost += sum(max(0, len(one) + len(other) - room) for one, other in parts)
-        fitted = (each if sum(map(len, each)) <= room else shortened(each, room) for each in parts)
-        return [self.texts.framing.frame(*each) for each in fitted]
+        return [each if sum(map(len, each)) <= room else shortened(each, room) for each in parts]
 
 
 def pairs_of(row: Row, choices: Sequence[str]) -> list[tuple[str, str]]:

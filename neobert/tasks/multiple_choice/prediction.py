@@ -10,7 +10,6 @@ from torch import Tensor
 
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
-from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
 from neobert.prediction.model import HeadModel
@@ -28,20 +27,20 @@ class ChoicePredictor(Predictor):
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
         self.model = model
-        num_types = getattr(model.settings, "type_vocab_size", 0)
-        self.separator = separator_of_pairs(tokenizer.bundle, num_types)
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
         rows = [dict(zip(self.names, item, strict=True)) for item in items]
         fields = (CHOICES,) if CHOICES in self.names else choice_names(self.names)
         pairs = [pairs_of(row, choices_of(row, fields)) for row in rows]
-        sequences, counts = self.tokenizer.tokenize_items([pair for found in pairs for pair in found])
+        sequences, seconds, counts = self.tokenizer.tokenize_items(
+            [pair for found in pairs for pair in found]
+        )
         counts.texts = len(items)
         self.counts.add(counts)
         scores = torch.empty(len(sequences), dtype=torch.float64)
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            return self.model.logits(run, self.separator)[: len(places), 0]
+            return self.model.logits(run, self.seconds_of(seconds, places))[: len(places), 0]
 
         for places, values in self._in_runs(sequences, compute, on_progress):
             scores[places] = values.double()

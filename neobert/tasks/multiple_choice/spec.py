@@ -99,7 +99,6 @@ SPEC = TaskSpec(
     labels=labels_of,
     labels_texts=True,
     texts=lambda config: MULTIPLE_CHOICE.of(config).max_choices,
-    frames_pairs=lambda _config: True,
     contradictions=contradictions,
     heads=HEADS,
     predicted=("prediction", "probability", "probabilities"),

@@ -32,7 +32,7 @@ class MaskPredictor(Predictor):
         self.model = model
 
     def _predict(self, items: Sequence[Item], on_progress: OnProgress) -> list[Prediction]:
-        sequences, counts = self.tokenizer.tokenize_items(items)
+        sequences, _, counts = self.tokenizer.tokenize_items(items)
         self.counts.add(counts)
         self._require_one_mask(sequences, items)
         found = torch.empty(len(items), 2, dtype=torch.float64)

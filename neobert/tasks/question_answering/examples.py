@@ -14,7 +14,7 @@ from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, segment_encoder
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.question_answering.labels import answers_of
 from neobert.tasks.question_answering.rows import QUESTION, rows_of
@@ -64,6 +64,7 @@ class Questions:
         section = QUESTION_ANSWERING.of(self.config)
         return rows_of(self.config).identity() | {
             "task": "question_answering",
+            "token_types": "stored",
             "doc_stride": section.doc_stride,
             "windows_without_answer": section.windows_without_answer,
         }
@@ -76,11 +77,17 @@ class QuestionEncoder(LabelEncoder):
     windows: Windows
     ignores: bool
 
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Side columns: the labels, and where the context begins."""
+        return (self.label, SECOND)
+
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows."""
         rows, counts, too_long = list(rows), Counts(), None
         ids: list[list[int]] = []
         labels: list[int] = []
+        seconds: list[int] = []
         for place, (row, found) in enumerate(zip(rows, self.windowed(rows), strict=True)):
             if found.length > self.max_length and self.texts.long_documents == "error":
                 too_long = too_long or (place, found.length)
@@ -90,10 +97,11 @@ class QuestionEncoder(LabelEncoder):
                 tokens = found.tokens_of(answer.start, answer.start + len(answer.text))
             for window in self.kept(found, counts):
                 ids.append(window.ids)
+                seconds.append(window.first)
                 labels.append(self._label(window, tokens))
         flat = np.fromiter((each for window in ids for each in window), self.dtype)
         values = np.array(labels, np.int64)
-        return self.encoded(flat, [len(each) for each in ids], values, counts, too_long)
+        return self.encoded(flat, [len(each) for each in ids], values, counts, too_long, seconds)
 
     def windowed(self, rows: Iterable[Row]) -> Iterable[Windowed]:
         """Return the windows of each row."""

@@ -18,7 +18,6 @@ from neobert.encoding.counts import TextCounts
 from neobert.encoding.runs import Run
 from neobert.encoding.tokens import TextTokenizer
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.families.hf.token_types import separator_of_pairs
 from neobert.prediction.inputs import Item
 from neobert.prediction.kinds import Prediction
 from neobert.prediction.model import HeadModel
@@ -42,7 +41,6 @@ class AnswerPredictor(Predictor):
         super().__init__(model, tokenizer, folder)
         self.model = model
         bundle = tokenizer.bundle
-        self.separator = separator_of_pairs(bundle, getattr(model.settings, "type_vocab_size", 0))
         self.section = _section_of(getattr(model.settings, SETTINGS, {}), folder)
         self.windows = Windows(
             bundle.tokenizer.backend_tokenizer,
@@ -62,10 +60,12 @@ class AnswerPredictor(Predictor):
         windows = [window for each in windowed for window in each.windows]
         sequences = [np.array(window.ids, np.int64) for window in windows]
         self.counts.add(TextCounts(texts=len(items), tokens=sum(map(len, sequences))))
+        seconds = [window.first for window in windows]
         bounds = torch.tensor([(each.first, each.end) for each in windows]).reshape(-1, 2)
 
         def compute(run: Run, places: list[int]) -> Tensor:
-            logits = by_window(self.model.logits(run, self.separator), run.inputs)[: len(places)]
+            outputs = self.model.logits(run, self.seconds_of(seconds, places))
+            logits = by_window(outputs, run.inputs)[: len(places)]
             first, end = bounds[places].to(logits.device).unbind(1)
             spans = best_spans(logits, first, end, self.section.max_answer_length)
             return torch.cat([spans, logits.logsumexp(1).sum(-1, keepdim=True)], dim=1)

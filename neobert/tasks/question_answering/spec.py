@@ -78,7 +78,6 @@ SPEC = TaskSpec(
     head=span_head,
     model_settings=model_settings,
     rows=rows_of,
-    frames_pairs=lambda _config: True,
     labels=lambda _config: Labels("question", ANSWER_SETTING, ANSWER_SETTING, ()),
     reports=reports,
     heads=HEADS,
