@@ -21,7 +21,7 @@ from pathlib import Path
 
 TURNS = 10
 BARE = "bare Python"
-BARS = {"--help": 7.5, "lint": 15.0}
+BARS = {"--help": 8.0, "lint": 15.0}
 PROFILES = ("a100-prod", "h100-prod", "h200-prod", "cpu-demo")
 FOLDER_TARGET_S, FOLDER_REPEATS = 5.0, 3
 
