@@ -39,7 +39,8 @@ class Code:
 
     Attributes:
         located: the plug-ins without a problem.
-        files: place and SHA-256 of each file of the user, by its path relative to the plug-in's folder.
+        files: path under which it is imported, and SHA-256, of each file of the user, by its path relative to
+            the plug-in's folder. The folder is resolved, and links in it are not.
         packages: name and version of each installed package.
         problems: plug-ins that cannot be used, with the problem.
     """
@@ -73,9 +74,11 @@ def _add(code: Code, place: Place) -> None:
     if place.folder is None:
         code.packages.add(place.package)
         return
-    for name, (file, content) in imported_files(place).items():
+    folder = place.folder.resolve()
+    for name, content in imported_files(place).items():
+        file = folder / name
         known = code.files.get(name)
-        if known is not None and known[0].resolve() != file.resolve():
+        if known is not None and known[0] != file:
             message = f"{str(known[0])!r} and {str(file)!r} would be imported under the same name"
             raise PluginProblemError(message, "rename one of the files")
         code.files[name] = (file, hashlib.sha256(content).hexdigest())

@@ -115,7 +115,7 @@ def load_plugins(plugins: PluginsConfig) -> tuple[Plugin, ...]:
     if changed := [each for each in changes if not each.endswith(REMOVED)]:
         hint = "restore it, or run the command again, which checks the files as they are now"
         raise ProjectError(CHANGED, f"{changed[0]} since the run was checked", hint, "plugins.code")
-    digests = {str(path.resolve()): digest for path, digest in code.files.values()}
+    digests = {str(path): digest for path, digest in code.files.values()}
     folders = {each.place.folder.resolve() for each in code.located if each.place.folder is not None}
     sys.meta_path.insert(0, _Finder(folders, digests))
     found = []
@@ -156,8 +156,10 @@ def require_known_files(folders: set[Path], digests: Mapping[str, str]) -> None:
         origin = getattr(module, "__file__", None)
         if not isinstance(origin, str) or not os.path.isabs(origin) or not origin.endswith(".py"):
             continue  # torch has modules whose file is a bare name
+        if origin in digests:
+            continue
         file = Path(origin).resolve()
-        if str(file) not in digests and any(map(file.is_relative_to, folders)) and not is_installed(file):
+        if any(map(file.is_relative_to, folders)) and not is_installed(file):
             raise ProjectError(RAISED, *_unknown(file), str(file))
 
 

@@ -37,11 +37,14 @@ def read_source(file: Path) -> tuple[bytes, ast.Module]:
 def check_function(place: Place, kind: Kind, tree: ast.Module) -> None:
     """Raise `PluginProblemError` if the function does not exist or takes other arguments.
 
-    A name that the module imports or assigns is accepted: the test before the launch calls it.
+    A name that the module imports or assigns, and a decorated function, are accepted: the test before the
+    launch calls them.
     """
     found = next((each for each in tree.body if getattr(each, "name", None) == place.function), None)
     where = str(place.file)
-    if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(found, Function) and found.decorator_list:
+        return
+    if isinstance(found, Function):
         check_parameters(found, kind.parameters, f"{where}:{found.lineno}: {found.name}")
     elif isinstance(found, ast.ClassDef) and kind.makes_object:
         check_hook(found, where)
@@ -66,14 +69,14 @@ def _bound_names(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def imported_files(place: Place) -> dict[str, tuple[Path, bytes]]:
-    """Return the module's file and the files of the user's folder that it imports, directly or indirectly.
+def imported_files(place: Place) -> dict[str, bytes]:
+    """Return the content of the module's file, and of the files of the user's folder that it imports.
 
-    Keys are paths relative to the folder, with `/`. Raises `PluginProblemError` for a file that cannot be
-    parsed, or that an installed module of the same name hides.
+    Includes indirect imports. Keys are paths relative to the folder, with `/`. Raises `PluginProblemError`
+    for a file that cannot be parsed, or that an installed module of the same name hides.
     """
     assert place.folder is not None
-    found: dict[str, tuple[Path, bytes]] = {}
+    found: dict[str, bytes] = {}
     waiting = [place.file]
     while waiting:
         file = waiting.pop()
@@ -81,7 +84,7 @@ def imported_files(place: Place) -> dict[str, tuple[Path, bytes]]:
         if name in found:
             continue
         content, tree = read_source(file)
-        found[name] = (file, content)
+        found[name] = content
         for module in _imports_of(tree, file, place.folder):
             waiting += files_of_import(place.folder, module)
         waiting += files_of_import(place.folder, list(file.relative_to(place.folder).with_suffix("").parts))

@@ -223,7 +223,7 @@ def test_an_installed_package_is_identified_by_its_version(command: Callable[...
     assert line.lower().startswith("pyyaml ")
 
 
-def test_an_environment_below_the_folder_of_a_plugin_is_imported_as_ever(
+def test_an_environment_below_the_folder_and_a_link_to_a_file_are_imported_as_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The project's folder with `.venv` in it: none of its packages is a file of the user."""
@@ -233,7 +233,10 @@ def test_an_environment_below_the_folder_of_a_plugin_is_imported_as_ever(
         (inner / f"{name}.py").write_text("", encoding="utf-8")
     monkeypatch.syspath_prepend(str(inner.parent))
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
-    Path("rows.py").write_text("import inner.deep\n\n\ndef rows(split): ...\n", encoding="utf-8")
+    Path("elsewhere").mkdir()
+    text = "import inner.deep\n\n\ndef rows(split): ...\n"
+    Path("elsewhere/linked.py").write_text(text, encoding="utf-8")
+    Path("rows.py").symlink_to("elsewhere/linked.py")
     Path("run.yaml").write_text("profile: cpu-demo\nplugins: {dataset: rows.py:rows}\n", encoding="utf-8")
     config = resolve_run(None, ["run.yaml"]).config
     (plugin,) = load_plugins(config.plugins)
