@@ -113,6 +113,12 @@ def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch: pytest.
     assert "SFT006" in found_in(conversation.messages_of(parts, ""))
 
 
+@pytest.mark.parametrize(("key", "value"), [("sft.template_date", "soon"), ("dataset.streaming", "true")])
+def test_settings_that_exclude_each_other_are_found(key: str, value: str) -> None:
+    run = run_of("task=sft", f"{key}={value}")
+    assert [each.path for each in RULES["TSK005"].judge(run, plan_run(run), with_prepared())] == [key]
+
+
 def test_every_conversation_counts_once() -> None:
     encoded = encode(*TALKS, TALKS[0], template=own.REWRITTEN)
     assert encoded.counts.faults["rewritten"].count == 2

@@ -59,7 +59,13 @@ def text_split_from_label(run: ResolvedRun, plan: Plan, facts: Facts) -> Violati
         )
 
 
-@rule("TSK005", "contradictory-labels", severity=Severity.FAIL, level=Level.STATIC, tasks=labelled)
+@rule(
+    "TSK005",
+    "contradictory-labels",
+    severity=Severity.FAIL,
+    level=Level.STATIC,
+    tasks=lambda task: labelled(task) or of_conversations(task),
+)
 def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
     """Label settings that contradict each other.
 
@@ -67,7 +73,8 @@ def contradictory_labels(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     Rejects a single class, repeated names, and streaming of labelled data. For labels of texts also a number
     of `label_names` other than `num_labels` if that is set, names for a regression, and a column that is both
     text and label or both texts of a pair. For labels of words also names of which some mark entities (`B-`,
-    `I-`, `E-` or `S-` and a type) and others than `O` do not.
+    `I-`, `E-` or `S-` and a type) and others than `O` do not; for conversations streaming, and a
+    `template_date` that is not a date.
 
     ## Why is this bad?
     The head would have outputs that no label uses, or labels would be refused while the data is prepared. A

@@ -12,16 +12,13 @@ from neobert.tasks.spec import Contradiction, TaskSpec, next_token_head
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
-    """Yield a date that is none, and settings of texts that conversations do not have."""
+    """Yield a template_date that is not a date."""
     given = SFT.of(config).template_date
     try:
         date.fromisoformat(given or "2024-07-26")
     except ValueError:
         message = f"template_date {given!r} is not a date (YYYY-MM-DD)"
         yield Contradiction("sft.template_date", message, "set sft.template_date to YYYY-MM-DD")
-    if config.dataset.streaming:
-        message = "streaming is set, but the supervised text of conversations is prepared first"
-        yield Contradiction("dataset.streaming", message, "set dataset.streaming to false")
 
 
 def rows(config: RunConfig) -> RowFormat:
