@@ -83,7 +83,7 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         (None, "the conversation is null"),
         ([], "the conversation is an empty list"),
         ("[", "messages is a string that is not JSON"),
-        (["Hi"], "message 1 is str"),
+        (["Hi"], "message 1 is text"),
         ([{"role": "bot", "content": "Hi"}], "message 1 has role 'bot'"),
         ([{"from": "me", "value": "Hi"}], "message 1 has role 'me'"),
         ([{"role": "user", "content": None}], "message 1 has no content"),
@@ -91,7 +91,7 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         ([{"role": "user", "content": 3}], "the content of message 1 is a number"),
         ([{"role": "user", "content": [{"type": "image"}]}], "message 1 has a part that is not text"),
         ([{"from": "function_call", "value": "[1]"}], "message 1 calls no function"),
-        ([{"role": "assistant", "tool_calls": "now"}], "tool_calls of message 1 is str"),
+        ([{"role": "assistant", "tool_calls": "now"}], "tool_calls of message 1 is text"),
     ],
 )
 def test_a_malformed_conversation_is_refused_with_its_message(messages: object, problem: str) -> None:
