@@ -173,10 +173,10 @@ def test_a_kernel_that_lacks_what_the_attention_needs_is_not_taken(install, feat
 
 def test_a_named_kernel_that_lacks_what_the_attention_needs_is_an_error(install):
     install(4)
-    with pytest.raises(BackendError, match="flex does not compute sliding windows, which the model needs"):
-        choose_backend("flex", card()._replace(features=("sliding windows",)))
+    with pytest.raises(BackendError, match="torch_varlen does not compute a soft cap on scores, which"):
+        choose_backend("torch_varlen", card()._replace(features=("a soft cap on scores",)))
 
 
 def test_auto_is_an_error_where_no_kernel_computes_the_attention():
-    with pytest.raises(BackendError, match="sdpa does not compute a soft cap on scores"):
-        choose_backend("auto", Environment("cpu", FP32, features=("a soft cap on scores",)))
+    with pytest.raises(BackendError, match="sdpa does not compute attention sinks"):
+        choose_backend("auto", Environment("cpu", FP32, features=("attention sinks",)))

@@ -23,15 +23,16 @@ def attention(monkeypatch):
     return use
 
 
-@pytest.mark.parametrize("backend", ["flex", "flash_attn_varlen"])
+@pytest.mark.parametrize("backend", ["torch_varlen", "flash_attn_varlen"])
 def test_a_named_kernel_that_lacks_a_feature_is_refused(attention, backend):
     run = run_of(f"model.attn_backend={backend}")
     assert found("ATT003", run) == []
     attention(direction="causal", softcap=30.0)
     refused = found("ATT003", run)
-    messages = ["flex does not compute causal attention, which the model needs"]
-    assert [each.message for each in refused] == (messages if backend == "flex" else [])
-    assert [each.hint for each in refused] == ["set model.attn_backend to auto"] * (backend == "flex")
+    messages = ["torch_varlen does not compute a soft cap on scores, which the model needs"]
+    is_refused = backend == "torch_varlen"
+    assert [each.message for each in refused] == messages * is_refused
+    assert [each.hint for each in refused] == ["set model.attn_backend to auto"] * is_refused
 
 
 def test_the_plan_takes_kernels_that_compute_the_attention(attention):
