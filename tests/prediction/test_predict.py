@@ -237,6 +237,16 @@ def test_masked_words_are_those_of_the_pipeline(saved, tmp_path):
         predict(folder, [{"text": "the"}], tmp_path, "other.jsonl")
 
 
+def test_a_folder_that_lacks_its_head_is_refused(saved, tmp_path):
+    folder = saved(transformers.BertForMaskedLM(transformers.BertConfig(**SIZES)))
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(
+        json.dumps(settings | {"architectures": ["BertForSequenceClassification"]})
+    )
+    with pytest.raises(ProjectError, match=r"lacks weights of the model: .*classifier\.weight"):
+        predict(folder, [{"text": "the"}], tmp_path)
+
+
 @pytest.fixture
 def classifier(saved):
     return saved(FAMILIES["NeoBERT"]("Sequence", LABELS))
