@@ -15,14 +15,14 @@ from neobert.encoding import Encoder
 from neobert.encoding.request import Request
 from neobert.encoding.share import encode_share
 from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
-from neobert.evaluation.likelihood.scorer import Scorer
+from neobert.evaluation.likelihood.load import load_scorer
 from neobert.runfiles.checkpoint import model_files
 from neobert.runfiles.checkpoint.manifest import FILE_NAME, seal
 from neobert.runfiles.checkpoint.model_files import UNREADABLE_HINT, model_size_bytes, verify_model
 from neobert.runfiles.checkpoint.refusal import DAMAGED_HINT
 from neobert.runfiles.model_folder import model_folder as resolve
 
-READERS = {"folder": resolve, "encoder": Encoder.load, "scorer": Scorer.load}
+READERS = {"folder": resolve, "encoder": Encoder.load, "scorer": load_scorer}
 
 
 @pytest.fixture
