@@ -72,6 +72,7 @@ def test_hints_name_what_is_not_set_yet() -> None:
         found("SFT008", run_of(SFT, f"dataset.long_documents={kind}"), lost)[0].hint
         for kind in ("drop", "split")
     ]
+    assert "are lost: 9 of 9" in found("SFT008", run_of(SFT), lost)[0].message
     raised = "raise dataset.max_seq_length"
     assert hints == [f"{raised}, or set dataset.long_documents to split", raised]
     other = with_prepared(is_other_template=True)
