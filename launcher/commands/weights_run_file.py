@@ -47,6 +47,9 @@ CONTINUED_RATE, CONTINUED_TOKENS = 5e-4 * 768, 2048 * 512
 """Product for continued pretraining, and its tokens per step (arXiv:2004.10964): falls with their root."""
 CHAT_RATE, CHAT_FACTOR = 2e-5, 8
 """Learning rate of fine-tuning on conversations, and their length relative to that of texts."""
+COMPILED_FLOPS = 3e16
+"""Work that repays the compilation: on an H100, a ModernBERT of 149M parameters compiles in 62 s, trains 1.9
+times as fast, and saves them within 2e16. Measured for packed rows and masked words."""
 LONG_LINE = 50
 SMALL = 0.01
 
@@ -133,7 +136,13 @@ def _entries(request: Content) -> Iterator[Entry]:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
-    yield from _of_trainer(request, config, per_pass)
+    trainer = [*_of_trainer(request, config, per_pass)]
+    yield from trainer
+    steps = next(each.value for each in trainer if each.key == "trainer.max_steps")
+    work = 6 * shape.parameters.total * rows * length * steps
+    is_measured = is_packed and request.weights is not None and spec_of(config).predicts == "masked"
+    if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
+        yield Entry("trainer.torch_compile", True, "a minute before the first step, then about twice as fast")
     if request.table is not None and is_packed:
         yield Entry("trainer.per_device_train_batch_size", rows, f"about {texts_per_step} texts")
 

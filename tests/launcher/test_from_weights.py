@@ -330,6 +330,25 @@ def test_the_best_checkpoint_of_a_small_table_is_kept(command: Callable[..., Any
             assert trainer.max_steps >= 2 * trainer.eval_steps
 
 
+@pytest.mark.parametrize(
+    ("device", "repeats", "is_compiled"), [("gpu", 150, True), ("gpu", 1, False), ("cpu", 150, False)]
+)
+def test_a_run_that_repays_the_compilation_is_compiled(
+    device: str, repeats: int, is_compiled: bool, command: Callable[..., Any]
+) -> None:
+    write_model(
+        Path("model"),
+        "modernbert",
+        num_hidden_layers=22,
+        hidden_size=1536,
+        num_attention_heads=24,
+        intermediate_size=4608,
+    )
+    Path("notes", "a.txt").write_text("A document of some words.\n\n" * 6000 * repeats, encoding="utf-8")
+    assert command("init", "--from", "model", "--text", "notes", "--device", device).code == 0
+    assert resolve_run(None, ["run.yaml"]).config.trainer.torch_compile == is_compiled
+
+
 @pytest.mark.parametrize("other", [("-p", "cpu-demo"), ("run.yaml",)])
 def test_another_run_file_is_refused(other: tuple[str, ...], command: Callable[..., Any]) -> None:
     answer = command("train", "--from", "model", "--text", "notes", *other)
