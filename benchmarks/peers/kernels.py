@@ -23,7 +23,8 @@ FUSED = {
     "triton_packed": r"^attention_(forward|backward)",
 }
 """Attention kernels by what their names contain; the first that matches."""
-LOG_SOFTMAX = re.compile(r"log_?softmax", re.IGNORECASE)
+# The fifth argument of torch's kernel for short rows says whether it takes the logarithm.
+LOG_SOFTMAX = re.compile(r"log_?softmax|softmax_warp_\w+<(?:[^,<>]+, ){4}true", re.IGNORECASE)
 
 
 class Kernel(NamedTuple):

@@ -16,6 +16,7 @@ LOSS = [
     Kernel("triton_red_fused__log_softmax_nll_loss_forward_3", 1e-4, 1),
     Kernel("triton_red_fused__log_softmax__to_copy_prepare_softmax_online_5", 1e-4, 1),
     Kernel("void cunn_SoftMaxForward<4, float, float, float, LogSoftMaxForwardEpilogue>", 1e-4, 1),
+    Kernel("softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 1, true, false>", 1e-6, 1),
 ]
 FUSED = {
     "flash": ("void pytorch_flash::flash_fwd_kernel<...>", "pytorch_flash::flash_bwd_dq_dk_dv_loop<...>"),
@@ -44,7 +45,11 @@ def test_fused_attention_passes_and_is_named(kind):
 
 @pytest.mark.parametrize(
     "planted",
-    ["triton_red_fused__safe_softmax_mul_4", "triton_per_fused__softmax_add_7", "softmax_warp_forward<...>"],
+    [
+        "triton_red_fused__safe_softmax_mul_4",
+        "triton_per_fused__softmax_add_7",
+        "softmax_warp_forward<c10::BFloat16, c10::BFloat16, float, 9, false, false>",
+    ],
 )
 def test_a_softmax_of_attention_fails_even_next_to_flash(planted):
     fused = [Kernel(name, 1e-3, LAYERS) for name in FUSED["flash"]]
