@@ -173,7 +173,12 @@ def test_a_rate_of_continued_pretraining_grows_with_the_root_of_the_tokens(
 ) -> None:
     lowest, highest = LOWEST * factors[0], HIGHEST * factors[1]
     size = f"trainer.per_device_train_batch_size={rows}"
-    for rate, count in ((lowest * 1.001, 0), (lowest * 0.999, 1), (highest * 0.999, 0), (highest * 1.001, 1)):
+    for rate, count in (
+        (lowest * 1.0001, 0),
+        (lowest * 0.9999, 1),
+        (highest * 0.9999, 0),
+        (highest * 1.0001, 1),
+    ):
         run = run_of(*CONTINUED, size, f"optimizer.name={optimizer}", f"optimizer.lr={rate!r}")
         messages = [one.message for one in found("OPT006", run)]
         assert len(messages) == count
