@@ -18,12 +18,7 @@ from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
 
-DECLARATIONS = (
-    "launcher.cli.config_commands",
-    "launcher.cli.run_commands",
-    "launcher.cli.use_commands",
-    "launcher.cli.chat_commands",
-)
+DECLARATIONS = (".config_commands", ".run_commands", ".use_commands", ".chat_commands")
 """Modules that add their commands to the app, in the order of the help text."""
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"
@@ -69,7 +64,7 @@ def _root(version: Version = False, color: Color = "auto") -> None:
 def whole_app() -> typer.Typer:
     """Return the app with all commands."""
     for name in DECLARATIONS:
-        import_module(name)
+        import_module(name, __package__)
     return app
 
 
@@ -80,7 +75,7 @@ def parser_of(arguments: Sequence[str]) -> Any:
     file. Declarations of other commands are not imported.
     """
     for name in DECLARATIONS:
-        import_module(name)
+        import_module(name, __package__)
         if chosen := _only(arguments[:1]):
             return typer.main.get_command(chosen)
     return typer.main.get_command(app)

@@ -287,7 +287,7 @@ def test_a_pseudo_perplexity_that_is_not_finite_is_an_error_and_leaves_nothing(
     """It was a `-` with exit code 0. The scores may be those of an earlier version, which saved NaN."""
     (tmp_path / "t.txt").write_text("the model reads\n")
     monkeypatch.setattr(Scorer, "score", lambda *_: np.array([[loss, 3.0]]))
-    with pytest.raises(ProjectError, match="has no finite pseudo-perplexity") as caught:
+    with pytest.raises(ProjectError, match="has no finite perplexity") as caught:
         evaluate_texts(tmp_path / "t.txt", None, "train", settings)
     assert (caught.value.exit_code, caught.value.place) == (EXIT_TRAINING_FAILED, settings.folder)
     assert "pass another checkpoint" in caught.value.hint

@@ -248,7 +248,7 @@ NO_REHEARSED_PASS: dict[str, Callable[[Examination], Examination]] = {
     "not imported": lambda one: replace(one, facts=replace(one.facts, imports=None)),
     "reused": lambda one: replace(one, reused=("CKP006",)),
     "unguarded": lambda one: replace(one, unguarded="somebody was in a hurry"),
-    "unknown": lambda one: replace(one, report=replace(one.report, exit_code=3)),
+    "unknown": lambda one: replace(one, report=one.report._replace(exit_code=3)),
 }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
@@ -25,7 +24,7 @@ def test_a_recipe_converts_loaded_weights_before_anything_holds_them(make_run, m
 
         return call
 
-    world = World(replace(FP32, convert=noted("convert", FP32.convert)))
+    world = World(FP32._replace(convert=noted("convert", FP32.convert)))
     for name in STEPS:
         owner = World if name == "prepare" else module
         if name != "convert":
