@@ -42,7 +42,7 @@ from neobert.training.checkpoint.restore import (
 )
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop.signals import Signals
-from neobert.training.loop.source_text import source_evaluation
+from neobert.training.loop.source_text import has_source_text, source_evaluation
 from neobert.training.loop.task import Task
 from neobert.training.prepare_model import ReadyModel, prepare_model
 from neobert.training.state.train_state import LossWindow, Progress, TrainState
@@ -236,8 +236,12 @@ def assemble(
     ready = prepare_model(config, prepared, world, is_fresh=start is None, on_sign=phases.tick)
     trainer = build_trainer(config, run_dir, world, ready, signals, start)
     trainer.phases = phases
-    with signals.interrupting(), world.main_first(), reported_to(phases.describe):
-        trainer.source_evaluation = source_evaluation(config, trainer.source, prepared, world, phases.tick)
+    # Without a text, a stop request waits for the first step, which saves the weights.
+    if has_source_text(config, trainer.source):
+        with signals.interrupting(), world.main_first(), reported_to(phases.describe):
+            trainer.source_evaluation = source_evaluation(
+                config, trainer.source, prepared, world, phases.tick
+            )
     for name, clock in STOP_CLOCKS.items():
         if name in os.environ:
             signals.stop_by(float(os.environ[name]), phases.stopping_s, clock)

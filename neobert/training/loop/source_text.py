@@ -23,6 +23,13 @@ PATH = "trainer.eval_source_path"
 Evaluation = Callable[[], EvalStream]
 
 
+def has_source_text(config: RunConfig, source: Mapping[str, Any] | None) -> bool:
+    """Return whether a run evaluates on a source text."""
+    return config.trainer.eval_source_path is not None or (
+        source is not None and config.trainer.eval_source_text
+    )
+
+
 def source_evaluation(
     config: RunConfig,
     source: Mapping[str, Any] | None,
@@ -32,17 +39,16 @@ def source_evaluation(
 ) -> Evaluation | None:
     """Prepare the source text; return a function that yields its evaluation microbatches on this rank.
 
-    The text is that of `trainer.eval_source_path`, else the one of the run that this run continues. None
-    without either, or if that run has no evaluation split. Raises `ProjectError` if the text is missing or
-    has changed, or if its row length or tokenizer differ from this run's.
+    The text is that of `trainer.eval_source_path`, else the one of the run that this run continues; call
+    `has_source_text` first. None if that run has no evaluation split. Raises `ProjectError` if the text is
+    missing or has changed, or if its row length or tokenizer differ from this run's.
     """
     if config.trainer.eval_source_path is not None:
         reading, text = _given_text(config, prepared, on_progress)
-    elif source is not None and config.trainer.eval_source_text:
+    else:
+        assert source is not None
         reading = reading_source_text(config, source)
         text = _text_of_run(reading, config, prepared, on_progress)
-    else:
-        return None
     if text.eval is None:
         log.warning("no evaluation of the source text: the source run had no evaluation split")
         return None
