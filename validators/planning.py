@@ -45,9 +45,8 @@ def plan_run(
     """
     assumptions = assumptions_of(run, gpus)
     if prepared is not None and prepared.microbatches is not None:
-        assumptions = replace(
-            assumptions, epoch=EpochSize(prepared.microbatches, "counted in the prepared text")
-        )
+        counted = EpochSize(prepared.microbatches, "counted in the prepared text", prepared.num_eval_tokens)
+        assumptions = replace(assumptions, epoch=counted)
     try:
         return build_plan(run.config, assumptions, measured)
     except ProjectError as error:

@@ -38,10 +38,17 @@ class Measured:
 
 
 class EpochSize(NamedTuple):
-    """Number of microbatches of one epoch over all ranks; `source` explains how it was determined."""
+    """Size of one epoch, over all ranks.
+
+    Attributes:
+        num_microbatches: microbatches of training.
+        source: how the size was determined, for reports.
+        held_out_tokens: tokens of the text that are held out for evaluation; None: unknown.
+    """
 
     num_microbatches: int
     source: str
+    held_out_tokens: float | None = None
 
 
 class Start(NamedTuple):

@@ -58,14 +58,23 @@ def _size_of_text(config: RunConfig) -> EpochSize | None:
     num_bytes = _text_bytes(config) if _reads_whole_files(config.dataset) else 0
     if num_bytes < 1:
         return None
-    trained = 1 - (config.dataset.validation_split or 0.0)
+    held_out = _held_out_share(config.dataset)
+    trained = 1 - (held_out or 0.0)
     length = longest_row(config)
     row = length * microbatch_fill(config, length).value
-    tokens = num_bytes / BYTES_PER_TOKEN * trained
+    whole = num_bytes / BYTES_PER_TOKEN
+    tokens = whole * trained
     source = f"about {tokens:,.0f} tokens, from {num_bytes:,} bytes of text at {BYTES_PER_TOKEN} per token"
     if trained < 1:
         source += f", {percent(trained)} of them for training"
-    return EpochSize(max(1, math.ceil(tokens / (row * config.trainer.per_device_train_batch_size))), source)
+    num_microbatches = max(1, math.ceil(tokens / (row * config.trainer.per_device_train_batch_size)))
+    return EpochSize(num_microbatches, source, None if held_out is None else whole * held_out)
+
+
+def _held_out_share(dataset: DatasetConfig) -> float | None:
+    """Return the share of the text that is held out for evaluation; None if another key decides what is."""
+    is_share = dataset.eval_split is None and dataset.eval_samples is None
+    return dataset.validation_split if is_share else None
 
 
 def _reads_whole_files(dataset: DatasetConfig) -> bool:

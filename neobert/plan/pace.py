@@ -45,7 +45,8 @@ def plan_pace(
         tokens * batch["fill"].value / step.value,
         f"{tokens:,} tokens x fill {batch['fill'].value:.2f} / {took}",
     )
-    evaluations = plan_evaluations(config, batch, pace.value)
+    held_out = assumptions.epoch and assumptions.epoch.held_out_tokens
+    evaluations = plan_evaluations(config, batch, pace.value, held_out)
     microbatches = microbatches_before(config.trainer.max_steps, config.trainer)
     whole_steps = microbatches / config.trainer.gradient_accumulation_steps
     eta_s = step.value * whole_steps + evaluations.value
@@ -153,9 +154,14 @@ def _cost(price: float | None, hours: float, world: int) -> Derived[float | None
     return Derived(hours * world * price, f"{hours:,.1f} h x {gpus} x {price:g} per GPU-hour")
 
 
-def plan_evaluations(config: RunConfig, batch: Values, tokens_per_second: float) -> Derived[float]:
-    """Derive the seconds of all evaluations of the run; 0 if the size of an evaluation is unknown."""
-    tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value)
+def plan_evaluations(
+    config: RunConfig, batch: Values, tokens_per_second: float, held_out: float | None
+) -> Derived[float]:
+    """Derive the seconds of all evaluations of the run; 0 if the size of an evaluation is unknown.
+
+    `held_out`: tokens of the text that are held out for them; None if unknown.
+    """
+    tokens = evaluation_tokens(config, batch["max_length"].value, batch["fill"].value, held_out)
     if tokens is None:
         return Derived(0.0, "evaluations of unknown size (not included)")
     count, each_s = num_evaluations(config.trainer), evaluation_s(tokens, tokens_per_second)
@@ -180,7 +186,7 @@ def evaluation_s(tokens: float, tokens_per_second: float) -> float:
 
 
 def evaluation_tokens(
-    config: RunConfig, max_length: int, fill: float, prepared: int | None = None
+    config: RunConfig, max_length: int, fill: float, known: float | None = None
 ) -> float | None:
     """Return the number of tokens of an evaluation; None if unknown.
 
@@ -188,10 +194,10 @@ def evaluation_tokens(
 
     Args:
         fill: share of a microbatch that is not padding.
-        prepared: tokens of the prepared split; None if unknown.
+        known: tokens of the split, counted or estimated from its bytes; None if unknown.
     """
     trainer, split = config.trainer, _tokens_of_the_split(config, max_length)
-    bounds = [split if prepared is None else prepared]
+    bounds = [split if known is None else known]
     if trainer.eval_max_batches is not None:
         bounds.append(trainer.eval_max_batches * trainer.per_device_eval_batch_size * max_length * fill)
     return min((bound for bound in bounds if bound is not None), default=None)

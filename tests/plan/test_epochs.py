@@ -124,6 +124,15 @@ def test_the_passes_over_a_text_are_estimated_from_its_bytes(tmp_path):
     assert bound.eta_s.value < plan.eta_s.value / 30
 
 
+def test_an_evaluation_takes_no_longer_than_the_text_that_is_held_out(tmp_path):
+    path = sized(tmp_path / "text.txt", 40_000)
+    plan = planned(pretrain(path, dataset={"validation_split": 0.2}, eval_max_batches=100, eval_steps=500))
+    each_s = 2_000 / plan.tokens_per_second.value / 3
+    assert f"+ 3 evaluations x {each_s:.3g} s" in plan.eta_s.reason
+    other = {"validation_split": 0.2, "eval_split": "test"}
+    assert "of unknown size" in planned(pretrain(path, dataset=other)).eta_s.reason
+
+
 def test_of_a_folder_of_text_the_files_count_that_are_read(tmp_path):
     for name in ("a.txt", "below/b.jsonl", "train.txt"):
         sized(tmp_path / name, 2_000)
