@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.table import shape_of
+from neobert.plan.memory import scored_rows
+from neobert.plan.size import flops_per_token
+from neobert.tasks.sft.section import SftConfig
 from neobert.tasks.specs import spec_of
 
 SIZES = (
@@ -82,6 +86,15 @@ def test_parameters_and_work_are_counted_from_the_sizes(name, tmp_path):
     for length, expected in MFLOPS.get(name, {}).items():
         per_token = shape.block_flops([length]) / length + 6 * head.weights * head.scored_share
         assert per_token / 1e6 == pytest.approx(expected, abs=0.06)
+
+
+@pytest.mark.parametrize(("supervise", "share"), [("prefix", 0.5), ("everything", 1)])
+def test_only_supervised_tokens_of_conversations_are_decoded(supervise, share, tmp_path):
+    causal, shape = planned("SmolLM2-135M", tmp_path)
+    sft = replace(causal, task="sft", sft=SftConfig(supervise=supervise))
+    assert scored_rows(sft, shape, 1000) == share * scored_rows(causal, shape, 1000)
+    undecoded = (1 - share) * 6 * 576 * 49_152
+    assert flops_per_token(causal, shape, 128) - flops_per_token(sft, shape, 128) == undecoded
 
 
 @pytest.mark.parametrize(

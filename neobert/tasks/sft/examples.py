@@ -20,11 +20,10 @@ from neobert.plurals import counted
 from neobert.tasks.next_tokens import NextTokens
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
 from neobert.tasks.sft.rows import rows_of
-from neobert.tasks.sft.section import SFT
+from neobert.tasks.sft.section import SFT, TYPICAL_SHARE
 from neobert.tasks.sft.template import CODE, PLACE, ChatTemplate
 
 NOTHING = "SFT001"
-TYPICAL_SHARE = 0.5
 
 
 @dataclass(frozen=True)

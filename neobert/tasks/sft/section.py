@@ -9,6 +9,9 @@ from neobert.schema_fields import STRICT, NonEmpty, key
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.metric import ACCURACY, LOSS, PERPLEXITY
 
+TYPICAL_SHARE = 0.5
+"""Assumed share of supervised tokens before the conversations are rendered."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SftConfig:

@@ -7,8 +7,10 @@ from datetime import date
 
 from neobert.config.schema import RunConfig
 from neobert.data.sources.rows import RowFormat
-from neobert.tasks.sft.section import SFT
-from neobert.tasks.spec import Contradiction, TaskSpec, next_token_head
+from neobert.families.shape import ModelShape
+from neobert.plurals import percent
+from neobert.tasks.sft.section import SFT, TYPICAL_SHARE
+from neobert.tasks.spec import Contradiction, Head, TaskSpec, next_token_head
 
 
 def contradictions(config: RunConfig) -> Iterator[Contradiction]:
@@ -19,6 +21,14 @@ def contradictions(config: RunConfig) -> Iterator[Contradiction]:
     except ValueError:
         message = f"template_date {given!r} is not a date (YYYY-MM-DD)"
         yield Contradiction("sft.template_date", message, "set sft.template_date to YYYY-MM-DD")
+
+
+def supervised_head(config: RunConfig, shape: ModelShape) -> Head:
+    """Return the size of the head: vocabulary logits of the supervised tokens, whose share is assumed."""
+    share = 1.0 if SFT.of(config).supervise == "everything" else TYPICAL_SHARE
+    return next_token_head(config, shape)._replace(
+        scored_share=share, scored_positions=f"supervised tokens ({percent(share)})"
+    )
 
 
 def rows(config: RunConfig) -> RowFormat:
@@ -34,7 +44,7 @@ SPEC = TaskSpec(
     auto_class="AutoModelForCausalLM",
     predicts="next",
     stores_targets=True,
-    head=next_token_head,
+    head=supervised_head,
     rows=rows,
     contradictions=contradictions,
 )
