@@ -83,6 +83,7 @@ class ModelShape:
         position_products: products with relative positions, per token, over all blocks.
         adapter_parameters: weights of adapters next to the frozen encoder; 0: all weights are trained.
         trains_head: the head is trained; false next to adapters of a head of tokens.
+        has_fp32_stream: the residual stream is in fp32 under autocast; false: in the compute type.
     """
 
     architecture: str
@@ -104,6 +105,7 @@ class ModelShape:
     position_products: int = 0
     adapter_parameters: int = 0
     trains_head: bool = True
+    has_fp32_stream: bool = True
 
     @property
     def trained(self) -> ParameterCount:

@@ -120,8 +120,8 @@ def kept_share(config: RunConfig) -> float:
 def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     """Return the bytes of activations per token that the blocks keep for the backward pass.
 
-    With gradient checkpointing, a recomputed block keeps only its input, the residual stream in fp32; the
-    activations of one block are added for the recomputation.
+    With gradient checkpointing, a recomputed block keeps only its input, the residual stream; the activations
+    of one block are added for the recomputation.
     """
     layers = shape.num_layers
     value_bytes = recipe_of(config).activation_bytes
@@ -129,7 +129,8 @@ def activation_bytes(config: RunConfig, shape: ModelShape, kernels: str) -> int:
     if not config.trainer.gradient_checkpointing:
         return layers * whole
     recomputed = math.ceil(layers / config.trainer.gradient_checkpointing_every_n)
-    return recomputed * FP32_BYTES * shape.hidden_size + (layers - recomputed) * whole + whole
+    stream_bytes = FP32_BYTES if shape.has_fp32_stream else value_bytes
+    return recomputed * stream_bytes * shape.hidden_size + (layers - recomputed) * whole + whole
 
 
 def _kept_by(config: RunConfig, shape: ModelShape, kernels: str) -> str:

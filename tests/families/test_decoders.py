@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -16,6 +17,7 @@ from neobert.config import from_dict
 from neobert.export.folder import write_hf_folder
 from neobert.families.backbone import build_backbone
 from neobert.families.hf.attention import attending
+from neobert.families.table import shape_of
 from neobert.objectives import TokenObjective
 from neobert.plan import memory
 from neobert.plan.memory import WHOLE_VALUES
@@ -103,6 +105,18 @@ def test_embeddings_looked_up_for_a_compiled_step_are_the_model_s(backbone):
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-3)
     gradient = torch.autograd.grad(losses[0], backbone.model.get_input_embeddings().weight)[0]
     assert (gradient[backbone.model.config.pad_token_id] != 0).any()
+
+
+@torch.no_grad()
+def test_the_residual_stream_has_the_type_that_the_plan_assumes(backbone, tmp_path):
+    shape = shape_of(config_of(backbone.model.config.model_type, tmp_path), ROWS)
+    types = []
+    last = next(each for each in backbone.model.base_model.modules() if isinstance(each, nn.ModuleList))[-1]
+    hook = last.register_forward_pre_hook(lambda _, args: types.append(args[0].dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        backbone.hidden(packed())
+    hook.remove()
+    assert types == [torch.float32 if shape.has_fp32_stream else torch.bfloat16]
 
 
 def test_recomputed_blocks_give_the_same_gradients(backbone):

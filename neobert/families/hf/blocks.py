@@ -17,7 +17,7 @@ from neobert.families.shape import Kept, ModelShape, ParameterCount
 
 QUERIES_KEYS_VALUES = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
 ATTENTION = (*QUERIES_KEYS_VALUES, "self_attn.o_proj")
-COMPILED_REASON = "a compiled block keeps the inputs of its matrix products, and its residual stream in fp32"
+COMPILED_REASON = "a compiled block keeps the inputs of its matrix products, and its residual stream"
 GATED = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 
 
@@ -64,6 +64,7 @@ class Blocks(NamedTuple):
         is_tied: default of tie_word_embeddings.
         initial_rms, embedding_multiplier: as in `ModelShape`.
         stored: activations of a block, without torch.compile.
+        widens_stream: adds fp32 values to a causal model's residual stream, which becomes fp32.
         is_transposed: weights are [inputs, outputs], for which Muon and adapters have no layouts.
     """
 
@@ -80,6 +81,7 @@ class Blocks(NamedTuple):
     embedding_multiplier: float = 1.0
     # Of a Llama: keys and values are repeated for all heads, and norms and rotations are in fp32.
     stored: Stored = Stored()
+    widens_stream: bool = False
     is_transposed: bool = False
 
 
@@ -203,7 +205,12 @@ def described_shape(
         initial_rms=settings.number(names.get("initializer_range", "initializer_range"), blocks.initial_rms),
         embedding_multiplier=blocks.embedding_multiplier,
         kept=_kept(settings, sizes, blocks),
+        has_fp32_stream=_has_fp32_stream(blocks),
     )
+
+
+def _has_fp32_stream(blocks: Blocks) -> bool:
+    return blocks.widens_stream or not blocks.attention.is_causal
 
 
 def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
@@ -216,8 +223,9 @@ def _kept(settings: Settings, sizes: Sizes, blocks: Blocks) -> dict[str, Kept]:
         stored.wide_hidden * hidden + stored.wide_queries * queries + stored.wide_keys * keys,
     )
     if stored == Stored() and not settings.is_eager:
-        values = 3 * width + 4 * queries + 2 * keys + 2 * hidden
-        found["compiled"] = Kept(values, 2 * hidden + sizes.heads, COMPILED_REASON)
+        values, stream = 3 * width + 4 * queries + 2 * keys + 2 * hidden, 2 * hidden
+        wide = stream if _has_fp32_stream(blocks) else 0
+        found["compiled"] = Kept(values + stream - wide, wide + sizes.heads, COMPILED_REASON)
     return found
 
 

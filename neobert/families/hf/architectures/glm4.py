@@ -26,6 +26,7 @@ def describe(settings: Settings, sizes: Sizes) -> Blocks:
         biased,
         norms=4,
         stored=STORED,
+        widens_stream=True,  # the norms after attention and feed-forward
     )
 
 
