@@ -135,6 +135,8 @@ def decision_rows(plan: Plan, left: Remaining, predicted: Plan | None = None) ->
     yield _kernels(plan)
     reported = predicted or plan
     speed = f"{show_count(reported.tokens_per_second.value)} tokens/s, MFU {reported.mfu.value:.1%}"
+    if plan.shape.attention.is_causal:
+        speed += f" ({reported.mfu_whole_attention.value:.1%} with attention counted whole)"
     yield _row("predicted speed", speed, reported.tokens_per_second)
 
 

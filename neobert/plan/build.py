@@ -49,6 +49,7 @@ class Plan(NamedTuple):
     step_time_s: Derived[float]
     tokens_per_second: Derived[float]
     mfu: Derived[float]
+    mfu_whole_attention: Derived[float]
     eta_s: Derived[float]
     kernels: Derived[str]
     attention: Derived[str]

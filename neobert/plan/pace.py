@@ -53,12 +53,14 @@ def plan_pace(
     steps = f"{counted(config.trainer.max_steps, 'step')} x {took}"
     if whole_steps != config.trainer.max_steps:
         steps = f"{steps} x {whole_steps / config.trainer.max_steps:.1%} for the batch-size warm-up"
+    mfu = _mfu(config, shape, pace.value, batch, peak_at_precision(config, assumptions))
     return {
         "flops_per_token": per_token,
         "attainable_flops": attainable,
         "step_time_s": step,
         "tokens_per_second": pace,
-        "mfu": _mfu(config, shape, pace.value, batch, peak_at_precision(config, assumptions)),
+        "mfu": mfu,
+        "mfu_whole_attention": _mfu_of_whole_attention(config, shape, mfu.value, batch["max_length"].value),
         "eta_s": Derived(eta_s, f"{steps} ({step.reason}) + {evaluations.reason}"),
         "cost": _cost(config.guard.price_per_gpu_hour, eta_s / SECONDS_PER_HOUR, world),
     }
@@ -144,6 +146,19 @@ def _mfu(
     return Derived(
         tokens_per_second * useful / (world * peak),
         f"{tokens_per_second:,.0f} tokens/s of text x {useful:.3g} FLOP / {world} x {peak:.3g} FLOP/s",
+    )
+
+
+def _mfu_of_whole_attention(
+    config: RunConfig, shape: ModelShape, mfu: float, max_length: int
+) -> Derived[float]:
+    """Derive the MFU by the count of torchtitan: with every pair of tokens of a document."""
+    document = segment_tokens(config, max_length, is_packed=True)
+    useful = flops_per_token(config, shape, document)
+    whole = 12 * shape.attention_width * shape.num_layers * document
+    share = (useful - shape.attention_flops([document]) / document + whole) / useful
+    return Derived(
+        mfu * share, "mfu with all pairs of tokens of a document, also those that are not attended"
     )
 
 
