@@ -106,6 +106,7 @@ def _export(
     to: use_options.ExportFormats = "hf",
     average: use_options.Average = "",
     pooling: use_options.Pooling = None,
+    dtype: use_options.ExportDtype = "fp32",
     results: use_options.ExportResults = None,
     output_format: options.Format = "text",
 ) -> None:
@@ -124,6 +125,7 @@ def _export(
         average=average,
         pooling=pooling,
         results=tuple(results or ()),
+        dtype=dtype,
     )
     end(export.run(arguments, output_format))
 

@@ -39,6 +39,10 @@ Average = Annotated[
     ),
 ]
 
+ExportDtype = Annotated[
+    Literal["fp32", "bf16"],
+    Option("--dtype", help="Dtype of the weights. bf16 rounds them to half the size (format hf)."),
+]
 ExportResults = Annotated[
     list[Path] | None,
     Option("--results", metavar="FILE", help="JSON of `evaluate` for the model card. Repeatable."),

@@ -25,6 +25,7 @@ from neobert.runfiles.run_dir import CONFIG, RESOLVED
 MODULE = "neobert.export"
 HINT = "see the output above; if memory ran out, use a machine with more memory"
 MAX_DIGITS = 19
+DTYPES = {"fp32": "float32", "bf16": "bfloat16"}
 HEAD = ("format", "folder", "step", "largest difference", "read with")
 
 
@@ -36,6 +37,7 @@ class Arguments:
         source: run directory, checkpoint folder, or folder saved by transformers.
         average: number of newest checkpoints to average, or their steps; empty exports one checkpoint.
         results: reports of `evaluate` to include in the model card.
+        dtype: dtype of the exported weights, a key of `DTYPES`.
     """
 
     source: Path
@@ -44,11 +46,13 @@ class Arguments:
     average: str
     pooling: str | None
     results: tuple[Path, ...] = ()
+    dtype: str = "fp32"
 
 
 def run(arguments: Arguments, output_format: str) -> int:
     """Export the model, and print each folder's largest difference in outputs from the model."""
     require_formats(arguments.formats)
+    _require_formats_of(arguments.dtype, arguments.formats)
     folders = choose_folders(arguments.source, arguments.average)
     require_free(arguments.output, arguments.formats)
     require_packages(arguments.formats)
@@ -59,6 +63,7 @@ def run(arguments: Arguments, output_format: str) -> int:
         "output": str(arguments.output.absolute()),
         "pooling": arguments.pooling,
         "results": [str(file.absolute()) for file in arguments.results],
+        "dtype": DTYPES[arguments.dtype],
     }
     with results_folder(arguments.output):
         report = ask(MODULE, request, doing="loading the model", hint=HINT)
@@ -77,6 +82,14 @@ def require_formats(names: Sequence[str]) -> None:
             "--to",
             EXIT_USAGE,
         )
+
+
+def _require_formats_of(dtype: str, names: Sequence[str]) -> None:
+    """Raise `ProjectError` if a format is not written in this dtype."""
+    others = [name for name in names if name != "hf"]
+    if dtype != "fp32" and others:
+        message = f"{listed(others)} {'is' if len(others) == 1 else 'are'} written in fp32 only, not {dtype}"
+        raise ProjectError("export-dtype", message, "pass --to hf, or remove --dtype", "--dtype", EXIT_USAGE)
 
 
 def require_packages(names: Sequence[str]) -> None:

@@ -14,7 +14,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Run the requested export; return its report as `run.export` does."""
     folders = [Path(folder) for folder in request["folders"]]
     results = [Path(file) for file in request["results"]]
-    return export(folders, request["formats"], Path(request["output"]), request["pooling"], results)
+    output, dtype = Path(request["output"]), request["dtype"]
+    return export(folders, request["formats"], output, request["pooling"], results, dtype)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors.torch import save_file
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -35,18 +36,20 @@ def write_hf_folder(
     tokenizer_files: Mapping[str, bytes] | None,
     folder: Path,
     weights: Mapping[str, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> None:
     """Write weights, configs, tokenizer files, a model card and, for NeoBERT, modeling code to `folder`.
 
     Args:
         tokenizer_files: result of `read_tokenizer_files`; None to write no tokenizer.
         weights: tensors to write instead of the model's current weights (`own_weights`).
+        dtype: dtype of floating-point tensors in the files; None keeps the model's.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tensors = own_weights(model) if weights is None else weights
-    written = {name: each.detach().contiguous() for name, each in tensors.items()}
+    written = {name: in_dtype(each.detach(), dtype).contiguous() for name, each in tensors.items()}
     save_file(written, folder / WEIGHTS, METADATA)
-    (folder / "config.json").write_text(portable_config(model), encoding="utf-8")
+    (folder / "config.json").write_text(portable_config(model, dtype), encoding="utf-8")
     if model.can_generate():
         generation = copy.deepcopy(model.generation_config)
         generation._from_model_config = False  # else transformers replaces it by the values of config.json
@@ -60,11 +63,16 @@ def write_hf_folder(
     (folder / "README.md").write_text(model_card(model), encoding="utf-8")
 
 
-def portable_config(model: PreTrainedModel) -> str:
+def in_dtype(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Return a floating-point tensor in this dtype; others, and all for None, as they are."""
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+
+def portable_config(model: PreTrainedModel, dtype: torch.dtype | None = None) -> str:
     """Return the text of config.json without machine-specific settings; for NeoBERT, with auto_map."""
     portable = copy.deepcopy(model.config)
     portable.architectures = [type(model).__name__.removeprefix("FSDP")]  # fully_shard renames the class
-    portable.dtype = str(model.dtype).removeprefix("torch.")
+    portable.dtype = str(dtype or model.dtype).removeprefix("torch.")
     if portable.problem_type == "regression":
         portable.sentence_transformers = SCORES_AS_THEY_ARE
     if isinstance(model, NeoBERTPreTrainedModel):

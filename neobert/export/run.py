@@ -35,18 +35,20 @@ def export(
     output: Path,
     pooling: str | None,
     results: Sequence[Path] = (),
+    dtype: str = "float32",
 ) -> dict[str, Any]:
     """Export the mean of checkpoint folders in each format to OUTPUT/FORMAT; return a report by format.
 
     Args:
         pooling: "avg", "max" or "cls", which replaces the model's pooling; None keeps it.
         results: reports of `evaluate` on these weights, for the model cards.
+        dtype: name of the torch dtype of the weights to write, which format hf supports.
 
     Raises `ProjectError` EXP011, before anything is written, if a format does not support the model; EXP010
     if a written folder cannot be read, EXP006 if its outputs differ from the model's, and EXP012 if it cannot
     be written. A failed folder is removed.
     """
-    source = open_source(folders, pooling)
+    source = open_source(folders, pooling, getattr(torch, dtype))
     writers = {name: writer_of(name) for name in formats}
     refuse_unsuitable(source, writers)
     card = card_sections(source, results)
@@ -140,7 +142,7 @@ def describe(
         "format": name,
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "source": source.origin,
-        "weights": f"float32{mean}",
+        "weights": f"{str(source.dtype).removeprefix('torch.')}{mean}",
         **stated,
         "max_difference": gaps,
         "limit": LIMIT,

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 import transformers
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
@@ -16,7 +17,7 @@ from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerFast
 from neobert.config.schema import TokenizerConfig
 from neobert.data.tokenize.tokenizers import open_tokenizer
 from neobert.errors import ProjectError
-from neobert.export.folder import read_tokenizer_files
+from neobert.export.folder import in_dtype, read_tokenizer_files
 from neobert.export.saved_settings import refuse_other_settings
 from neobert.export.weights import load_weights, own_weights
 from neobert.families.hf.parts import first_position
@@ -51,12 +52,14 @@ class Source:
         tokenizer: tokenizer with all special tokens.
         tokenizer_files: content of the tokenizer files by name, written to each exported folder.
         origin: name, step and digests of each checkpoint (`origin_of`), for conversion.json.
+        dtype: dtype of the weights to write, to which the model's are rounded.
     """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerFast
     tokenizer_files: dict[str, bytes]
     origin: list[dict[str, Any]]
+    dtype: torch.dtype = torch.float32
 
     @property
     def is_neobert(self) -> bool:
@@ -75,11 +78,13 @@ class Source:
         return hasattr(self.model, "classifier")
 
 
-def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
+def open_source(folders: Sequence[Path], pooling: str | None, dtype: torch.dtype = torch.float32) -> Source:
     """Load the model and tokenizer of one checkpoint folder, or the mean of several checkpoints.
 
     Args:
         pooling: value that replaces `config.pooling`; None keeps it.
+        dtype: dtype of the weights to write. The model computes in fp32 with weights rounded to it, so that a
+            reader in fp32 must give the same outputs.
 
     Raises `ProjectError` EXP001 and TOK002 (tokenizer), EXP004 and EXP005 (weights), EXP007 (config), EXP008
     (checkpoints of different models) or EXP009 (pooling does not apply).
@@ -87,6 +92,7 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
     model = _build(folders[0])
     _check_same(folders)
     load_mean(model, folders)
+    round_weights(model, dtype)
     if pooling is not None:
         if not isinstance(model, NeoBERTPreTrainedModel) or hasattr(model, "classifier"):
             raise ProjectError(
@@ -102,7 +108,7 @@ def open_source(folders: Sequence[Path], pooling: str | None) -> Source:
         unused = 0 if isinstance(model, NeoBERTPreTrainedModel) else first_position(model)
         # Consumers truncate at this length, and the model refuses longer rows.
         tokenizer.model_max_length = min(int(limit) - unused, tokenizer.model_max_length)
-    return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders])
+    return Source(model, tokenizer, _files_of(tokenizer), [origin_of(folder) for folder in folders], dtype)
 
 
 def _tokenizer_of(folder: Path, model: PreTrainedModel) -> PreTrainedTokenizerFast:
@@ -141,6 +147,13 @@ def load_mean(model: PreTrainedModel, folders: Sequence[Path]) -> None:
             total[name] = total[name] + tensor.detach() if name in total else tensor.detach().clone()
     if len(folders) > 1:
         model.load_state_dict({name: tensor / len(folders) for name, tensor in total.items()}, strict=False)
+
+
+def round_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Round the weights of a model in fp32 to the values of a dtype."""
+    with torch.no_grad():
+        for tensor in own_weights(model).values():
+            tensor.copy_(in_dtype(tensor, dtype))
 
 
 def origin_of(folder: Path) -> dict[str, Any]:

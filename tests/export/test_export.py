@@ -234,7 +234,7 @@ def swap_gates(state):
 
 
 def test_a_full_disk_is_one_clear_error(checkpoint, monkeypatch):
-    def fail(*arguments):
+    def fail(*arguments, **options):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(hf_format, "write_hf_folder", fail)

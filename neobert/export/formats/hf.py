@@ -1,4 +1,4 @@
-"""Writer of a transformers folder: weights in fp32, config, modeling code, tokenizer, model card."""
+"""Writer of a transformers folder: weights in fp32 or bf16, config, modeling code, tokenizer, model card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from neobert.export.source import Source
 
 def write(source: Source, folder: Path) -> dict[str, Any]:
     """Write the files of a checkpoint without the trainer state."""
-    write_hf_folder(source.model, source.tokenizer_files, folder)
+    write_hf_folder(source.model, source.tokenizer_files, folder, dtype=source.dtype)
     return {}
 
 

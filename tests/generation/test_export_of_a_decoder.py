@@ -1,0 +1,60 @@
+"""`export` of a causal run: the mean of checkpoints in bf16, with what a library needs to chat with it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from neobert.errors import EXIT_OK, EXIT_USAGE
+from neobert.runfiles.checkpoint.manifest import seal
+
+WEIGHTS = "model.safetensors"
+
+
+def export(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "launcher", "export", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def causal_run(chatty: Path, tmp_path: Path) -> Path:
+    """Return a run of two checkpoints, the second with weights three times as large."""
+    from safetensors.torch import load_file, save_file
+
+    for step, factor in ((1, 1.0), (2, 3.0)):
+        folder = tmp_path / "run" / "checkpoints" / str(step)
+        shutil.copytree(chatty, folder)
+        state = {name: tensor * factor for name, tensor in load_file(chatty / WEIGHTS).items()}
+        save_file(state, folder / WEIGHTS, {"format": "pt"})
+        seal(folder, step, "digest", "2026-01-01T00:00:00+00:00")
+    return tmp_path / "run"
+
+
+def test_the_mean_of_a_causal_run_is_exported_in_bf16(causal_run: Path, chatty: Path, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    done = export(causal_run, "--average", "2", "--dtype", "bf16", "-o", tmp_path / "out")
+    assert done.returncode == EXIT_OK, done.stderr
+    folder = tmp_path / "out" / "hf"
+    written, first = load_file(folder / WEIGHTS), load_file(chatty / WEIGHTS)
+    assert written.keys() == first.keys()
+    assert all(torch.equal(written[name], (2 * first[name]).bfloat16()) for name in first)
+    assert json.loads((folder / "conversion.json").read_text())["weights"] == "bfloat16 mean of 2 checkpoints"
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    assert model.dtype == torch.bfloat16
+    assert model.generation_config.eos_token_id == 1
+    template = AutoTokenizer.from_pretrained(folder).chat_template
+    assert template == (chatty / "chat_template.jinja").read_text()
+
+
+def test_bf16_is_refused_for_a_format_in_fp32(causal_run: Path, tmp_path: Path) -> None:
+    done = export(causal_run, "--to", "hf,onnx", "--dtype", "bf16", "-o", tmp_path / "out")
+    assert done.returncode == EXIT_USAGE
+    assert "onnx is written in fp32 only, not bf16" in done.stderr
