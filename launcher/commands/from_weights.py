@@ -31,6 +31,7 @@ from neobert.tasks.specs import SPECS, spec_of, text_task
 from profiles.registry import resolve_run
 
 LONGEST_COMMAND = 2**16
+MALFORMED_ROW = "DAT020"
 NVIDIA_DEVICE = Path("/dev/nvidiactl")
 
 
@@ -180,12 +181,18 @@ def _read(request: Request, spec: TaskSpec) -> tuple[Preview | None, LabelledTab
 
 
 def _of_conversations(request: Request, spec: TaskSpec) -> TaskSpec | None:
-    """Return the task of conversations, if the model can learn them and the text has some."""
+    """Return the task of conversations, if the model can learn them and the text has some.
+
+    A malformed row in columns of conversations does not make them text: `_read` reports the row.
+    """
     for each in SPECS.values():
         if each.stores_targets and each.predicts == spec.predicts and request.text is not None:
-            with suppress(ProjectError):
+            try:
                 import_module(f"{each.keys.package}.inferred").infer(request.text)
-                return each
+            except ProjectError as error:
+                if error.code != MALFORMED_ROW:
+                    continue
+            return each
     return None
 
 

@@ -65,6 +65,17 @@ def test_text_of_a_causal_model_is_pretraining(command: Callable[..., Any]) -> N
     assert yaml.safe_load(Path("run.yaml").read_text("utf-8"))["task"] == "causal"
 
 
+def test_a_malformed_row_of_conversations_is_not_read_as_text(command: Callable[..., Any]) -> None:
+    write_rows({"messages": TALK})
+    with Path("talks.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"messages": [{"content": "What is it?"}]}) + "\n")
+    write_model(Path("base"), "llama")
+    done = command("train", "--from", "base", "--text", "talks.jsonl")
+    assert "talks.jsonl:301: message 1 has no role" in done.err
+    assert "= hint: correct the row, or remove it" in done.err
+    assert not Path("base-talks.yaml").exists()
+
+
 def test_supervised_text_is_marked_and_escaped() -> None:
     shown = conversation_text([("user\nHi \x1b[31m", False), ("Hello\nthere<end>", True), ("\n", False)])
     assert shown.splitlines() == [HEAD, "  user", "  Hi \ufffd[31m[[Hello", "  there<end>]]"]

@@ -86,6 +86,7 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         (["Hi"], "message 1 is text"),
         ([{"role": "bot", "content": "Hi"}], "message 1 has role 'bot'"),
         ([{"from": "me", "value": "Hi"}], "message 1 has role 'me'"),
+        ([{"content": "Hi"}], "message 1 has no role, expected one of system"),
         ([{"role": "user", "content": None}], "message 1 has no content"),
         ([{"role": "assistant"}], "message 1 has no content"),
         ([{"role": "user", "content": 3}], "the content of message 1 is a number"),

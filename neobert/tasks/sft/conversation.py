@@ -89,8 +89,10 @@ def _message(value: object, number: int, place: str) -> Message:
     is_sharegpt = "role" not in message and "from" in message
     if is_sharegpt:
         message = {"role": message.pop("from"), "content": message.pop("value", None), **message}
-    role = str(message.get("role"))
     known = _FROM if is_sharegpt else ROLES
+    if "role" not in message:
+        raise _unreadable(f"message {number} has no role", f"one of {', '.join(known)}", place)
+    role = str(message["role"])
     if role not in known:
         raise _unreadable(f"message {number} has role {role!r}", f"one of {', '.join(known)}", place)
     message["role"] = _FROM[role] if is_sharegpt else role
