@@ -200,3 +200,13 @@ def test_nothing_supervised_is_an_error_with_the_first_reason() -> None:
     ) as caught:
         Conversations(RunConfig()).check("t.jsonl", counts)
     assert caught.value.code == "SFT001"
+    assert "tokenizer.chat_template" in caught.value.hint
+
+
+def test_conversations_without_the_assistant_are_no_fault_of_the_template() -> None:
+    from neobert.config.schema import RunConfig
+    from neobert.tasks.sft.examples import Conversations
+
+    with pytest.raises(ProjectError) as caught:
+        Conversations(RunConfig()).check("t.jsonl", encode(talk("Hi")).counts)
+    assert caught.value.hint == "set dataset.path to conversations with messages of the assistant"

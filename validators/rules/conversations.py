@@ -60,7 +60,8 @@ def nothing_supervised(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations
     """
     inspection = needed(facts.inspection)
     if inspection.refusal.code == NOTHING_SUPERVISED:
-        yield Violation(TEMPLATE, inspection.refusal.message, inspection.refusal.hint)
+        hint = inspection.refusal.hint
+        yield Violation(TEMPLATE if TEMPLATE in hint else "dataset.path", inspection.refusal.message, hint)
         return
     prepared = prepared_of(facts)
     if without := prepared.conversations.get("without_target", 0):

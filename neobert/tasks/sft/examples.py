@@ -17,6 +17,7 @@ from neobert.data.tokenize.framing import Framing
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.errors import ProjectError
 from neobert.plurals import counted
+from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.next_tokens import NextTokens
 from neobert.tasks.sft.encoder import ConversationEncoder, control_pattern
 from neobert.tasks.sft.rows import rows_of
@@ -62,13 +63,14 @@ class Conversations:
         if counts.documents and not counts.conversations.get("supervised"):
             faults = sorted(counts.faults.values(), key=lambda each: each.first)
             reason = f": {faults[0].detail} (conversation {faults[0].first:,})" if faults else ""
-            raise ProjectError(
-                NOTHING,
-                f"no token of {counted(counts.documents, 'conversation')} is supervised{reason}",
-                "set tokenizer.chat_template to a template that renders the assistant's messages, or "
-                "dataset.max_seq_length to the length of the conversations",
-                label,
+            hint = (
+                "set dataset.path to conversations with messages of the assistant"
+                if set(counts.faults) == {Fault.NO_TURN.value}
+                else "set tokenizer.chat_template to a template that renders the assistant's messages, or "
+                "dataset.max_seq_length to the length of the conversations"
             )
+            message = f"no token of {counted(counts.documents, 'conversation')} is supervised{reason}"
+            raise ProjectError(NOTHING, message, hint, label)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and supervised text that affect the prepared data."""
