@@ -142,6 +142,15 @@ def test_transformers_loads_a_checkpoint_and_computes_the_same_loss(finished, me
     assert model.config.eos_token_id == prepared.tokenizer.end_id
 
 
+def test_a_prompt_for_the_saved_tokenizer_has_a_start_and_no_end(finished):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(finished / "checkpoints" / "12")
+    ids = tokenizer("some words")["input_ids"]
+    assert (ids[0], tokenizer.eos_token_id in ids) == (tokenizer.bos_token_id, False)
+    assert None not in (tokenizer.bos_token_id, tokenizer.eos_token_id)
+
+
 def test_a_causal_model_has_no_predictions_of_labels(finished):
     with pytest.raises(ProjectError, match="predicts next tokens, and no labels") as refused:
         task_of_model(finished / "checkpoints" / "12")

@@ -32,6 +32,7 @@ from neobert.errors import ProjectError
 from neobert.families.table import longest_row
 from neobert.plurals import counted
 from neobert.progress import Progress
+from neobert.tasks.specs import spec_of
 
 TOKENIZER_FOLDER = "tokenizer"
 SPLIT_NAMES = {"train": "training", "eval": "evaluation"}
@@ -112,7 +113,9 @@ def build(folder: Path, request: Request, key: str, report_progress: Callable[[]
     try:
         with writing(partial):
             _make_room(folder, partial, is_cache=folder.name == key)
-        tokenizer = request.tokenizer or load_tokenizer(request.config.tokenizer, request.corpus)
+        tokenizer = request.tokenizer or load_tokenizer(
+            request.config.tokenizer, request.corpus, spec_of(request.config).roles
+        )
         tokenizer.tokenizer.model_max_length = segment_length(request.config)
         with writing(partial):
             tokenizer.save(partial / TOKENIZER_FOLDER)

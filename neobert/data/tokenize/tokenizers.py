@@ -145,7 +145,7 @@ def open_tokenizer(
     elif config.name is not None:
         tokenizer = from_hub(config.name, config)
     else:
-        tokenizer = _trained(config, corpus)
+        tokenizer = _trained(config, corpus, is_causal="eos_token" in roles)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise ProjectError(
             "TOK003", "is not a fast tokenizer", "save the tokenizer with a tokenizer.json", place
@@ -251,7 +251,7 @@ def _inert_names(vocabulary: Mapping[str, int], size: int) -> list[str]:
     return [INERT_TOKEN.format(num_inert + number) for number in range(size - len(vocabulary))]
 
 
-def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokenizerFast:
+def _trained(config: TokenizerConfig, corpus: Corpus | None, *, is_causal: bool) -> PreTrainedTokenizerFast:
     if corpus is None:
         raise ProjectError(
             "TOK001",
@@ -259,7 +259,7 @@ def _trained(config: TokenizerConfig, corpus: Corpus | None) -> PreTrainedTokeni
             "set tokenizer.path",
             "tokenizer",
         )
-    tokenizer = train_tokenizer(corpus, config)
+    tokenizer = train_tokenizer(corpus, config, is_causal=is_causal)
     vocabulary = tokenizer.get_vocab()
     # A text may have fewer words than requested. Runs that start from this one's checkpoints read the number
     # of rows from its tokenizer, so it has the requested size.

@@ -26,9 +26,10 @@ from neobert.tasks.specs import spec_of
 
 def train_into(config: RunConfig, folder: Path) -> dict[str, Any]:
     """Train the tokenizer of the section `tokenizer` on a run's training text; return a report."""
-    rows = spec_of(config).rows(config)
+    spec = spec_of(config)
+    rows = spec.rows(config)
     corpus = open_corpus(config.dataset, rows, plugged=plugged_splits(config.plugins, rows))
-    tokenizer = load_tokenizer(replace(config.tokenizer, path=None, name=None), corpus)
+    tokenizer = load_tokenizer(replace(config.tokenizer, path=None, name=None), corpus, spec.roles)
     tokenizer.tokenizer.model_max_length = segment_length(config)
     with writing(folder, "choose a folder on another disk"):
         save_whole(tokenizer, folder)

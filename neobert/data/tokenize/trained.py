@@ -20,17 +20,22 @@ ALGORITHMS = {"wordpiece": train_wordpiece, "bpe": train_bpe}
 DIAERESIS = "\N{COMBINING DIAERESIS}"
 
 
-def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> PreTrainedTokenizerFast:
+def train_tokenizer(
+    texts: Iterable[str], config: TokenizerConfig, *, is_causal: bool = False
+) -> PreTrainedTokenizerFast:
     """Train the tokenizer of a config on texts: the same texts make the same tokenizer.
 
-    Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
+    That of a causal model names its first and last token bos and eos, and ends no text, which the model is
+    to continue. Raises TOK004 for a size that is too small for words, DAT004 if there is no text.
     """
     if iter(texts) is texts:
         texts = list(head(texts))
     backend = ALGORITHMS[config.algorithm](texts, config, trained_size(config))
     special = {token.content for token in backend.get_added_tokens_decoder().values()}
     roles = {role: names[0] for role, names in ROLE_SPELLINGS.items() if names[0] in special}
-    template = marker_template(roles["cls_token"], roles["sep_token"], backend)
+    template = marker_template(roles["cls_token"], "" if is_causal else roles["sep_token"], backend)
+    if is_causal:
+        roles |= {"bos_token": roles["cls_token"], "eos_token": roles["sep_token"]}
     steps = (backend.post_processor, template)
     backend.post_processor = template if steps[0] is None else processors.Sequence(list(steps))
     return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
@@ -65,9 +70,12 @@ def described(backend: Tokenizer) -> dict[str, str]:
 
 
 def marker_template(start: str, end: str, backend: Tokenizer) -> processors.TemplateProcessing:
-    """Build the post-processor for `start A end` and, for a pair of sequences, `start A end B end`."""
+    """Build the post-processor for `start A end` and, for a pair of sequences, `start A end B end`.
+
+    Without an end, for `start A` and `start A B`.
+    """
     return processors.TemplateProcessing(
-        single=f"{start} $A {end}",
-        pair=f"{start} $A {end} $B:1 {end}:1",
-        special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)],
+        single=f"{start} $A {end}".strip(),
+        pair=f"{start} $A {end} $B:1 {end}:1" if end else f"{start} $A $B:1",
+        special_tokens=[(token, backend.token_to_id(token)) for token in (start, end) if token],
     )
