@@ -30,7 +30,7 @@ class WholeDocuments(Documents):
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of documents with an end, which every task of such documents shares."""
-        return super().identity() | {"framing": "with an end"}
+        return super().identity() | {"framing": "with an end that the tokenizer names"}
 
 
 def build_examples(config: RunConfig) -> WholeDocuments:
