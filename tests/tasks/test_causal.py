@@ -24,7 +24,7 @@ from neobert.families.table import shape_of
 from neobert.plan.size import flops_per_token
 from neobert.prediction.kinds import task_of_model
 from neobert.tasks.next_tokens import NextTokens, check_targets
-from neobert.training.loop import steps
+from tests.killed_run import killed_before
 
 LLAMA = {"type": "hf", "architecture": "llama", "num_key_value_heads": 1}
 CAUSAL = {"task": "causal", "model": LLAMA, "trainer": {"metric_for_best_model": "eval/loss"}}
@@ -77,24 +77,6 @@ def test_flops_are_the_plans_and_a_frozen_head_has_no_weight_gradient():
     assert per_token[0] - per_token[1] == 2 * shapes[0].decoder_products
 
 
-class KilledError(BaseException):
-    """Stands for SIGKILL."""
-
-
-def killed_before(run, run_dir, step):
-    real, calls = steps.run_step, iter(range(10**6))
-
-    def struck(*arguments):
-        if next(calls) == step:
-            raise KilledError
-        return real(*arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "run_step", struck)
-        with pytest.raises(KilledError):
-            run(run_dir)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, corpus):
     """A run without a stop: its folder."""
@@ -111,7 +93,8 @@ def weights_of(folder):
 
 def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, finished):
     broken = make_run(**CAUSAL)
-    killed_before(run, broken, 7)
+    with killed_before(7):
+        run(broken)
     assert run(broken) == 0
     assert exact(broken) == exact(finished)
     ends = [weights_of(each / "checkpoints" / "12") for each in (broken, finished)]
@@ -172,7 +155,8 @@ def test_a_run_continues_weights_and_an_adapter_leaves_them_as_they_are(make_run
 
     pytest.importorskip("peft", reason="adapters need the extra lora")
     adapted = make_run("adapted", **CAUSAL | start, adapter={"type": "lora", "r": 4})
-    killed_before(run, adapted, 9)
+    with killed_before(9):
+        run(adapted)
     assert run(adapted) == 0
     losses = [line["eval/loss"] for line in metrics(adapted) if "eval/loss" in line]
     assert losses[0] == pytest.approx(last, rel=1e-5)
@@ -189,7 +173,8 @@ def test_a_stream_of_text_is_learned(make_run, run, exact):
     options = CAUSAL | {"dataset": {"streaming": True, "num_workers": 1}}
     whole, broken = make_run("whole", **options), make_run("broken", **options)
     assert run(whole) == 0
-    killed_before(run, broken, 6)
+    with killed_before(6):
+        run(broken)
     assert run(broken) == 0
     assert exact(broken) == exact(whole)
     assert os.listdir(whole / "checkpoints")
