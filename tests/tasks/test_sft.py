@@ -12,9 +12,9 @@ from neobert.config import from_dict
 from neobert.data.store.prepare import prepare
 from neobert.data.tokenize.encoding import SUPERVISED
 from neobert.errors import ProjectError
+from tests.killed_run import killed_before
 from tests.tasks import sft_templates as own
 from tests.tasks.sft_templates import bytes_tokenizer
-from tests.tasks.test_causal import killed_before
 
 TALKS = [
     [
@@ -69,7 +69,8 @@ def losses_of(lines):
 
 def test_a_killed_run_ends_as_the_unbroken_one(make_run, run, exact, metrics, finished, data):
     broken = make_run(**options(data))
-    killed_before(run, broken, 7)
+    with killed_before(7):
+        run(broken)
     assert run(broken) == 0
     assert exact(broken) == exact(finished)
     ends = [load_file(each / "checkpoints" / "12" / "model.safetensors") for each in (broken, finished)]
