@@ -10,23 +10,13 @@ import torch
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.probes.layout import Layout, texts_of_example
-from neobert.training.loop.task import TINY, Answer, Examiner
+from neobert.tasks.planted import learned
+from neobert.training.loop.task import Answer, Examiner
 
 
 def choice_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
     """Yield whether planted choices are learned and belong to their rows."""
-    yield planted_answer(examiner, batch)
-
-
-def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Train on rows of which one choice has a planted token, and compare its index with others in new rows.
-
-    The value is 1 - loss of correct indices / loss of others: 0 if nothing was learned, at most 1.
-    """
-    examiner.train(planted(batch, 0, torch.Generator().manual_seed(0)))
-    new = replace(batch, input_ids=batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape))
-    right, wrong = (examiner.loss(planted(new, shift, torch.Generator().manual_seed(1))) for shift in (0, 1))
-    return Answer("planted choices", "learned", 1 - right / max(wrong, TINY))
+    yield learned("planted choices", examiner, batch, planted)
 
 
 def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:

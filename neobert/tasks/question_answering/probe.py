@@ -10,24 +10,14 @@ import torch
 from neobert.data.batches.microbatch import Microbatch
 from neobert.data.batches.targets import IGNORED
 from neobert.probes.layout import Layout
+from neobert.tasks.planted import learned
 from neobert.tasks.question_answering.examples import label_of
-from neobert.training.loop.task import TINY, Answer, Examiner
+from neobert.training.loop.task import Answer, Examiner
 
 
 def span_answers(examiner: Examiner, batch: Microbatch) -> Iterator[Answer]:
     """Yield whether planted answers are learned and belong to their windows."""
-    yield planted_answer(examiner, batch)
-
-
-def planted_answer(examiner: Examiner, batch: Microbatch) -> Answer:
-    """Train on windows whose answer is one token, and compare its place with other places in new windows.
-
-    The value is 1 - loss of correct places / loss of others: 0 if nothing was learned, at most 1.
-    """
-    examiner.train(planted(batch, 0, torch.Generator().manual_seed(0)))
-    new = replace(batch, input_ids=batch.input_ids.flatten().flip(0).reshape(batch.input_ids.shape))
-    right, wrong = (examiner.loss(planted(new, shift, torch.Generator().manual_seed(1))) for shift in (0, 1))
-    return Answer("planted answers", "learned", 1 - right / max(wrong, TINY))
+    yield learned("planted answers", examiner, batch, planted)
 
 
 def planted(batch: Microbatch, shift: int, draw: torch.Generator) -> Microbatch:
