@@ -14,8 +14,8 @@ from typing import Any
 from launcher.process.json_child import started
 from launcher.terminal.activity import activity
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, read_error_file
-from neobert.generation.folder import chat_folder
 from neobert.generation.request import Ending, Message, Sampling
+from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.generation"
 HINT = "see the output above"
@@ -25,8 +25,8 @@ class FolderReplies:
     """A child process that has loaded the model, and replies until the `with` block ends."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        folder = chat_folder(folder).absolute()
-        self._request = {"folder": str(folder), "seed": seed, "device": None, "dtype": None}
+        require_model_folder(folder)
+        self._request = {"folder": str(folder.absolute()), "seed": seed, "device": None, "dtype": None}
         self._open = ExitStack()
 
     def __enter__(self) -> FolderReplies:

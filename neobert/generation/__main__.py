@@ -11,14 +11,15 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
-
-import torch
+from typing import IO, TYPE_CHECKING, Any
 
 from neobert.errors import ProjectError
-from neobert.generation.model import Generator, load_generator
+from neobert.generation.folder import chat_folder
 from neobert.generation.request import Ending, Sampling
 from neobert.json_program import serve
+
+if TYPE_CHECKING:
+    from neobert.generation.model import Generator
 
 
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
@@ -27,8 +28,10 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
     def tell(**content: Any) -> None:
         print(json.dumps(content), file=answers, flush=True)
 
-    generator = load_generator(Path(request["folder"]), request["device"], request["dtype"])
-    torch.manual_seed(request["seed"])
+    folder = chat_folder(Path(request["folder"]))
+    from neobert.generation.model import load_generator  # imports torch, which takes seconds
+
+    generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # between replies, Ctrl-C concerns the terminal only
     tell(ready=True)
     for line in sys.stdin:

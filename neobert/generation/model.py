@@ -13,7 +13,6 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.generation.folder import causal_folder
 from neobert.generation.request import Ending, Message, Sampling
 from neobert.printable import printable
 
@@ -97,12 +96,9 @@ def _drawing(sampling: Sampling) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def load_generator(folder: Path, device: str | None, dtype: str | None) -> Generator:
-    """Load a causal model from a folder, a checkpoint or a run directory.
-
-    Raises `ProjectError` for another kind of model, absent weights, or files that differ from the manifest.
-    """
-    folder = causal_folder(folder)
+def load_generator(folder: Path, device: str | None, dtype: str | None, seed: int = 0) -> Generator:
+    """Load the model of a `causal_folder`, and seed the draws. Raises `ProjectError` for absent weights."""
+    torch.manual_seed(seed)
     where, computed_in = placement(device, dtype)
     model, absent, _ = read_model("AutoModelForCausalLM", folder, "pass a folder with model.safetensors")
     refuse_absent(absent, folder, "pass a complete checkpoint")
