@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import typer
 
 from launcher.cli import config_options, options, run_options
@@ -142,23 +144,12 @@ def _train(
         extra=tuple(context.obj),
     )
     given = [*(overrides or ()), *run_file_options.of_sizes(batch_size, steps)]
-    if text is not None or (weights is not None and not (config or profile)):
-        from launcher.commands.from_weights import run_file_of
-
-        if config or profile:
-            message = "--text writes a run file, and another one or a profile is given"
-            hint = "keep one; to change keys of the new file: --section.key VALUE"
-            raise ProjectError("usage", message, hint, "", EXIT_USAGE)
-        given = [*run_file_options.of_only_task(str(context.info_name)), *given]
-        config = [run_file_of(weights, text, given)]
-    elif weights is not None:
-        given = [*run_file_options.of_weights(weights, profile, config or (), given), *given]
-    Selection.of(profile, config, given).check_named()  # --resume alone names no run
-    given += run_file_options.of_task(str(context.info_name), profile, config or (), given)
-    chosen = Selection.of(profile, config, [*given, *train.as_overrides(resume, nproc_per_node, nnodes)])
+    stated = Selection.of(profile, config, given)
+    chosen = run_file_options.chosen_run(str(context.info_name), stated, weights, text)
+    launched = (*chosen.overrides, *train.as_overrides(resume, nproc_per_node, nnodes))
     reason = require_reason(unguarded)
     request = train.Request(
-        chosen,
+        replace(chosen, overrides=launched),
         topology,
         dry_run,
         strict=strict,

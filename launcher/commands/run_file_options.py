@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
+from launcher.commands.selection import Selection
 from launcher.commands.starting_weights import about_option, find_weights
 from launcher.commands.weights_run_file import rate_from_weights, rows_per_step
 from launcher.terminal import console
@@ -26,9 +28,28 @@ def of_sizes(batch_size: int | None, steps: int | None) -> list[str]:
     return [f"{key}={value}" for key, value in given.items() if value is not None]
 
 
-def of_weights(
-    requested: str, profile: str | None, files: Sequence[Path], overrides: Sequence[str]
-) -> list[str]:
+def chosen_run(command: str, stated: Selection, weights: str | None, text: Path | None) -> Selection:
+    """Return the run to train: the stated one, or the file that --from and --text write.
+
+    The keys of weights, and the task of a short command, are overrides of it. Raises `ProjectError` if no run
+    is named, and for options that contradict each other.
+    """
+    if text is not None or (weights is not None and not (stated.files or stated.profile)):
+        from launcher.commands.from_weights import run_file_of
+
+        if stated.files or stated.profile:
+            message = "--text writes a run file, and another one or a profile is given"
+            hint = "keep one; to change keys of the new file: --section.key VALUE"
+            raise ProjectError("usage", message, hint, "", EXIT_USAGE)
+        given = (*_only_task(command), *stated.overrides)
+        stated = replace(stated, files=(run_file_of(weights, text, given),), overrides=given)
+    elif weights is not None:
+        stated = replace(stated, overrides=(*_of_weights(weights, stated), *stated.overrides))
+    stated.check_named()  # --resume alone names no run
+    return replace(stated, overrides=(*stated.overrides, *_of_task(command, stated)))
+
+
+def _of_weights(requested: str, stated: Selection) -> list[str]:
     """Return the keys of weights to start from, a folder or a name on the Hub, as overrides.
 
     The learning rate is one of them unless the run states one: that of a profile is for random weights.
@@ -39,7 +60,7 @@ def of_weights(
     except ProjectError as error:
         raise about_option(error) from None
     given = weights.overrides
-    run = _readable(profile, files, [*given, *overrides])
+    run = _readable(replace(stated, overrides=(*given, *stated.overrides)))
     if run is None or run.origin("optimizer.lr").kind in ("file", "override"):
         return given
     shape, has_labels = shape_of(run.config, 1), spec_of(run.config).labels is not None
@@ -50,32 +71,32 @@ def of_weights(
     return [*given, f"optimizer.lr={rate:g}"]
 
 
-def _readable(profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> ResolvedRun | None:
+def _readable(stated: Selection) -> ResolvedRun | None:
     """Return the run; None for a wrong file, which the command reads again, and reports what is wrong."""
     with suppress(ConfigError):
-        return resolve_run(profile, files, overrides)
+        return resolve_run(stated.profile, stated.files, stated.overrides)
     return None
 
 
-def of_task(command: str, profile: str | None, files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
+def _of_task(command: str, stated: Selection) -> list[str]:
     """Return the task of a short command as an override, unless the run states one.
 
     Raises `ProjectError` for a run of a task that the command does not train.
     """
     short = SHORT_COMMANDS.get(command)
-    run = _readable(profile, files, overrides) if short else None
+    run = _readable(stated) if short else None
     if short is None or run is None:
         return []
-    stated = run.config.task
+    task = run.config.task
     if run.origin("task").kind == "default":
         return [text_override("task", _fitting_task(run.config, short.tasks))]
-    if stated not in short.tasks:
-        message = f"task is {stated}, and `{command}` trains {listed(short.tasks)}"
+    if task not in short.tasks:
+        message = f"task is {task}, and `{command}` trains {listed(short.tasks)}"
         raise ProjectError("usage", message, "run the same command with `train`", "task", EXIT_USAGE)
     return []
 
 
-def of_only_task(command: str) -> list[str]:
+def _only_task(command: str) -> list[str]:
     """Return the task of a short command as an override if there is only one."""
     short = SHORT_COMMANDS.get(command)
     return [text_override("task", short.tasks[0])] if short and len(short.tasks) == 1 else []
