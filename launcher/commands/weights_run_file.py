@@ -136,11 +136,10 @@ def _entries(request: Content) -> Iterator[Entry]:
         rate = rate_from_weights(shape, rows * length, has_labels=request.table is not None)
         yield Entry("optimizer.lr", rate, f"for a width of {shape.hidden_size:,}")
     per_pass = _rows_of_text(request, length, is_packed=is_packed) * TRAINED_SHARE / rows
-    trainer = [*_of_trainer(request, config, per_pass)]
-    yield from trainer
-    steps = next(each.value for each in trainer if each.key == "trainer.max_steps")
-    work = 6 * shape.parameters.total * rows * length * steps
+    steps = _steps(request, config, per_pass)
+    yield from _of_trainer(request, config, steps, per_pass)
     is_measured = is_packed and request.weights is not None and spec_of(config).predicts == "masked"
+    work = 6 * shape.parameters.total * rows * length * steps
     if request.device == "gpu" and is_measured and work >= COMPILED_FLOPS:
         yield Entry("trainer.torch_compile", True, "a minute before the first step, then about twice as fast")
     if request.table is not None and is_packed:
@@ -213,14 +212,18 @@ def rows_per_step(trainer: TrainerConfig) -> int:
     return (trainer.per_device_train_batch_size or 1) * (trainer.gradient_accumulation_steps or 1)
 
 
-def _of_trainer(request: Content, config: RunConfig, per_pass: float) -> Iterator[Entry]:
+def _steps(request: Content, config: RunConfig, per_pass: float) -> int:
+    """Return the steps of `PASSES` over the text, within limits; those of the profile for an unknown size."""
+    if not per_pass:
+        return config.trainer.max_steps
+    return math.ceil(min(MOST_STEPS[request.device], max(LEAST_STEPS, PASSES * per_pass)))
+
+
+def _of_trainer(request: Content, config: RunConfig, steps: int, per_pass: float) -> Iterator[Entry]:
     runs = request.file.parent / "runs"
     yield Entry("trainer.output_dir", str(runs / request.file.stem), "checkpoints, metrics, logs")
-    steps, comment = config.trainer.max_steps, ""
-    if per_pass:
-        steps = math.ceil(min(MOST_STEPS[request.device], max(LEAST_STEPS, PASSES * per_pass)))
-        comment = f"{rounded(steps / per_pass)} passes by an estimate from the bytes of the text"
-    yield Entry("trainer.max_steps", steps, comment)
+    estimate = "passes by an estimate from the bytes of the text"
+    yield Entry("trainer.max_steps", steps, f"{rounded(steps / per_pass)} {estimate}" if per_pass else "")
     is_short = steps < 2 * config.trainer.eval_steps
     if is_short:
         yield Entry("trainer.eval_steps", math.ceil(steps / 4))
