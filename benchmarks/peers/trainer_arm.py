@@ -39,7 +39,7 @@ NEVER = 10**6
 
 
 class Form(NamedTuple):
-    """How the peer trains.
+    """Settings of the peer's training.
 
     Attributes:
         attention: name of transformers' attention function.

@@ -1,7 +1,7 @@
 """Training runs in child processes that take turns on one device: the same power limit applies to all.
 
 A child reads requests from standard input, a line of JSON each: {"steps": N, "is_profiled": bool}. It trains
-so many optimizer steps and answers with their seconds, useful tokens, peak memory and, if profiled, kernels.
+this number of steps and answers with their seconds, useful tokens, peak memory and, if profiled, kernels.
 Between turns it holds weights and optimizer state only.
 """
 
