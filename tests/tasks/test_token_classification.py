@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer
 from transformers import AutoModelForTokenClassification, pipeline
 
 from neobert.config import from_dict
@@ -244,13 +247,13 @@ def byte_level():
 
 @given(words=WORDS.map(lambda words: [word for text in words for word in text.split()]))
 @example(words=["New", "York", "\u0948", "."])
+@example(words=["[SEP]", "New", "[MASK]", "York[PAD].", "<mask>", "</s>"])
 def test_labels_of_a_byte_level_tokenizer_are_where_transformers_puts_words(byte_level, words):
     """As `word_ids` of a tokenizer that is given a list of words, the usual way to use the model."""
-    assume(not any(token in "".join(words) for token in byte_level.tokenizer.all_special_tokens))
     config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
     tags = tuple(at % 5 for at in range(len(words)))
     encoded = examples_of(config).encoder(byte_level).encode([{"text": "\n".join(words), "tags": tags}])
-    used = byte_level.tokenizer(words, is_split_into_words=True)
+    used = byte_level.tokenizer(words, is_split_into_words=True, split_special_tokens=True)
     if not words:
         assert encoded.counts.empty == 1
         return
@@ -258,6 +261,25 @@ def test_labels_of_a_byte_level_tokenizer_are_where_transformers_puts_words(byte
     first = [IGNORED if word in (None, before) else tags[word] for before, word in ends]
     assert encoded.tokens.tolist() == used.input_ids
     assert encoded.columns["tags"].tolist() == first
+
+
+@pytest.mark.parametrize("strips", [{}, {"lstrip": True}, {"rstrip": True}])
+def test_a_word_that_spells_a_special_token_is_plain_text(prepared, strips):
+    """A special token that takes the space after it would also take the label of the next word."""
+    config = from_dict(options({"path": "x", "long_documents": "truncate"}, trainer={}))
+    encoder = examples_of(config).encoder(prepared.tokenizer)
+    backend = Tokenizer.from_str(encoder.texts.backend.to_str())
+    backend.add_special_tokens([AddedToken("<end>", normalized=False, special=True, **strips)])
+    special = backend.token_to_id("<end>")
+    encoder = replace(encoder, texts=replace(encoder.texts, backend=backend))
+    encoder = pickle.loads(pickle.dumps(encoder))  # as tokenizing processes receive it
+    encoded = encoder.encode([{"text": "Mara\n<end>\nNorstad\na<end>", "tags": (1, 0, 3, 4)}])
+    labels = encoded.columns["tags"]
+    assert labels[labels != IGNORED].tolist() == [1, 0, 3, 4]
+    assert encoded.counts.words == {"total": 4, "without_token": 0, "cut": 0}
+    assert special not in encoded.tokens
+    ids = encoder.texts.backend.encode("<end>", add_special_tokens=False).ids
+    assert ids == [special], "the tokenizer is left as it was"
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.integers(1, 9))

@@ -60,6 +60,7 @@ class LabelledWords:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         names = list(TOKEN_CLASSIFICATION.of(self.config).label_names)
         described = rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
+        described["special_tokens"] = "plain text"  # earlier prepared data has them as special tokens
         if self.label.dtype == "int16":
             return described
         return described | {"label_type": self.label.dtype}  # earlier prepared data has truncated labels
@@ -69,7 +70,9 @@ class LabelledWords:
 class WordEncoder(LabelEncoder):
     """Encoder of rows as framed segments; the first token of each word has the word's label.
 
-    Words are joined by spaces and tokenized as one text, like the input of a transformers pipeline.
+    Words are joined by spaces and tokenized as one text, like the input of a transformers pipeline. A word
+    that spells a special token is plain text: as a token it may take the space after it, and with it the
+    label of the next word.
     """
 
     names: tuple[str, ...]
@@ -114,7 +117,8 @@ class WordEncoder(LabelEncoder):
     def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
         texts = (row[TEXT].replace(SEPARATOR, " ") for row in rows)
-        for row, (ids, offsets) in zip(rows, with_offsets(self.texts.backend, texts), strict=True):
+        tokenized = with_offsets(self.texts.backend, texts, reads_special=False)
+        for row, (ids, offsets) in zip(rows, tokenized, strict=True):
             yield row, ids, words_of(row[TEXT], offsets)
 
     def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:
