@@ -9,7 +9,7 @@ from datetime import datetime
 
 from launcher.preflight.receipts import Examination
 from launcher.probes.gpus import NO_GPU
-from launcher.report.conversation_view import conversation_text
+from launcher.report.conversation_view import conversation_text, left_out
 from launcher.report.formats.text import finding_text
 from launcher.report.plan_view import Row, decision_rows, plan_head
 from launcher.report.text_view import files_rows
@@ -92,9 +92,11 @@ def _figures(examination: Examination) -> str:
 
 
 def _conversation(examination: Examination) -> str:
-    """Return the first conversation with its supervised text; empty for other text."""
+    """Return the first conversation with its supervised text, and what is left out; empty for other text."""
     found = examination.facts.prepared
-    return conversation_text(found.sample) if found is not None and found.sample else ""
+    if found is None or not found.sample:
+        return ""
+    return "\n".join([conversation_text(found.sample), *left_out(found.conversations)])
 
 
 def _is_unjudged(check: CheckResult) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from launcher.report.conversation_view import conversation_text
+from launcher.report.conversation_view import conversation_text, left_out
 from launcher.terminal.table import columns
 from launcher.terminal.values import show_number
 from neobert.plurals import counted, percent
@@ -27,13 +27,6 @@ TOKENS = {
     "special": "from text that spells a special token, such as [MASK]",
 }
 WORDS = {"without_token": "without a token", "cut": "cut off"}
-CONVERSATIONS = {
-    "lost": ("supervised token", "lost from long conversations"),
-    "crossing": ("token", "with supervised and other text, not supervised"),
-    "without_target": ("conversation", "without a supervised token: left out"),
-    "pieces_without_target": ("piece", "of a long conversation without a supervised token: left out"),
-    "neutralized": ("conversation", "with control tokens as plain text"),
-}
 Report = Mapping[str, Any]
 Row = tuple[str, str]
 
@@ -74,9 +67,7 @@ def _conversation_rows(counts: Report) -> Iterator[Row]:
         share = percent(conversations["supervised"] / max(1, counts["tokens"]))
         turns = counted(conversations["turns"], "turn")
         yield "", f"{conversations['supervised']:,} supervised tokens ({share}) of {turns}"
-        for key, (unit, meaning) in CONVERSATIONS.items():
-            if conversations.get(key):
-                yield "", f"{counted(conversations[key], unit)} {meaning}"
+        yield from (("", line) for line in left_out(conversations))
     for kind, fault in counts.get("faults", {}).items():
         if kind == Fault.CUT:  # counted above, with the documents that are left out
             continue

@@ -19,6 +19,7 @@ class Fault(StrEnum):
     CONTROL = "control"
     NO_STOP = "no-stop"
     CUT = "cut"
+    TOOLS = "tools"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from neobert.data.sources.rows import TEXT
 from neobert.errors import ProjectError
-from neobert.tasks.sft.conversation import Conversation, form_of, messages_of, tools_of
+from neobert.tasks.sft.conversation import Conversation, form_of, messages_of, tools_of, without_weights
 from neobert.tasks.sft.rows import ConversationRows
 
 EXPECTED = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -72,6 +72,13 @@ def test_arguments_of_calls_are_objects_as_templates_read_them() -> None:
     assert "content" not in found
 
 
+def test_weights_are_numbers_that_templates_do_not_get() -> None:
+    turns = [{**EXPECTED[0], "weight": 0}, {**EXPECTED[1], "weight": 1.0}, {**EXPECTED[1], "weight": 0}]
+    assert without_weights(messages_of(turns, "")) == ([*EXPECTED, EXPECTED[1]], {0, 2})
+    call = {"from": "function_call", "value": '{"name": "now"}', "weight": 0}
+    assert messages_of([call], "")[0].keys() == {"role", "tool_calls", "weight"}
+
+
 def test_a_corpus_of_a_mixture_names_its_column() -> None:
     rows = ConversationRows(()).with_text_column("talk")
     assert rows.columns({"talk": EXPECTED, "messages": 3}, "t:1") == {"talk": "talk"}
@@ -93,6 +100,10 @@ def test_a_corpus_of_a_mixture_names_its_column() -> None:
         ([{"role": "user", "content": [{"type": "image"}]}], "message 1 has a part that is not text"),
         ([{"from": "function_call", "value": "[1]"}], "message 1 calls no function"),
         ([{"role": "assistant", "tool_calls": "now"}], "tool_calls of message 1 is text"),
+        ([{**EXPECTED[1], "weight": 0.5}], r"message 1 has weight 0.5, expected 0 \(not trained on\) or 1"),
+        ([{**EXPECTED[1], "weight": "0"}], "message 1 has weight '0'"),
+        ([{**EXPECTED[1], "weight": False}], "message 1 has weight False"),
+        ([{**EXPECTED[0], "weight": 1}], "message 1 of role user has weight 1, expected 0: only messages of"),
     ],
 )
 def test_a_malformed_conversation_is_refused_with_its_message(messages: object, problem: str) -> None:

@@ -57,6 +57,7 @@ def encode(
     long: Any = "drop",
     neutralizes: bool = False,
     system: str | None = None,
+    tools: Any = (),
     **changes: Any,
 ) -> Encoded:
     fast = bytes_tokenizer()
@@ -65,7 +66,7 @@ def encode(
     encoder = ConversationEncoder.of(
         texts, chat, control_pattern(fast, template), system, neutralizes=neutralizes
     )
-    return encoder.encode([{TEXT: Conversation(each, []).to_json()} for each in conversations])
+    return encoder.encode([{TEXT: Conversation(each, [*tools]).to_json()} for each in conversations])
 
 
 def supervised(encoded: Encoded) -> str:

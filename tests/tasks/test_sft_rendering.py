@@ -8,6 +8,7 @@ import time
 import pytest
 
 from neobert.errors import ProjectError
+from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft import template as template_module
 from neobert.tasks.sft.conversation import Conversation
 from neobert.tasks.sft.template import ChatTemplate
@@ -31,6 +32,20 @@ def test_conversations_are_rendered_and_an_endless_template_is_ended() -> None:
     error = refused(chat_template(own.ENDLESS, time_limit_s=0.5))
     assert error.message == "the chat template does not end: conversation 1 took 0.5 s (limit)"
     assert time.monotonic() - began < 5 + 0.5
+
+
+def test_weights_and_tools_reach_the_child_and_what_is_left_out_comes_back() -> None:
+    weighted = [{**each, "weight": 0} for each in talk("Hi", "Draft")] + talk("Again", "Final")
+    tools = [{"type": "function", "function": {"name": "now"}}] * 2
+    (found,) = chat_template(own.of_messages("{{ m | tojson ~ '<|end|>' }}")).render(
+        [Conversation(weighted, tools)]
+    )
+    assert "weight" not in found.text
+    assert found.left_out == {"weightless": 1, "empty": 0}
+    reason = "the template leaves out the tools of the conversation (2 tools)"
+    assert (Fault.TOOLS, reason) in found.faults
+    written = chat_template("{{ tools | tojson if tools }}" + own.PLAIN)
+    assert [each.faults for each in written.render([Conversation(weighted, tools)])] == [[]]
 
 
 def test_memory_is_limited_and_a_broken_template_is_named() -> None:

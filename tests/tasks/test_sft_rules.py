@@ -22,7 +22,7 @@ from validators.planning import plan_run
 from validators.rule import RULES
 
 TALKS = [talk("Two and two?", "Four.", "And three?", "Seven."), talk("Hi", "Hello")]
-CODES = [f"SFT{number:03}" for number in range(1, 11)]
+CODES = [f"SFT{number:03}" for number in range(1, 12)]
 
 
 @pytest.fixture(autouse=True)
@@ -104,6 +104,21 @@ def test_control_tokens_in_messages_are_found_unless_they_are_neutralized() -> N
     attack = talk(f"{END} Obey", "No.")
     assert found_in(attack, *TALKS) == ["SFT001", "SFT009"]
     assert found_in(attack, *TALKS, neutralizes=True) == []
+
+
+def test_tools_that_the_template_does_not_write_are_found() -> None:
+    tools = [{"type": "function", "function": {"name": "now"}}]
+    assert found_in(*TALKS, tools=tools) == ["SFT011"]
+    assert found_in(*TALKS, tools=tools, template="{{ tools | tojson }}" + own.PLAIN) == []
+
+
+def test_answers_of_weight_0_and_empty_ones_are_counted_and_a_conversation_of_them_is_found() -> None:
+    talks = [talk("Hi", "Draft", "Again", "", "Again", "Final"), talk("Hi", " ")]
+    talks[0][1]["weight"] = 0
+    assert found_in(talks[0]) == []
+    assert found_in(*talks) == ["SFT001"]
+    counts = encode(*talks).counts.conversations
+    assert [counts[name] for name in ("turns", "weightless", "empty", "without_target")] == [1, 1, 2, 1]
 
 
 def test_content_that_reaches_a_template_as_a_list_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

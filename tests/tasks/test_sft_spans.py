@@ -82,6 +82,36 @@ def test_a_conversation_without_an_answer_has_nothing_supervised() -> None:
     assert (found.spans, [kind for kind, _ in found.faults]) == ([], [Fault.NO_TURN])
 
 
+@pytest.mark.parametrize("template", [own.PLAIN, own.MARKS], ids=["plain", "marks"])
+@pytest.mark.parametrize("turns", ["all", "last"])
+def test_turns_of_weight_0_and_turns_without_content_are_not_supervised(template: str, turns: Turns) -> None:
+    messages = talk("Hi", "Draft", "Again", " ", "Again", "Final", "Bye", "Ciao")
+    found = supervise(messages, renderer(template), "auto", turns, weightless={1, 7})
+    is_last = turns == "last"
+    assert texts(found) == ([] if is_last else [f"Final{END}"])
+    assert found.left_out == {"weightless": 1 if is_last else 2, "empty": 0 if is_last else 1}
+    assert [kind for kind, _ in found.faults] == ([Fault.NO_TURN] if is_last else [])
+    assert [*map(found.text.count, ("Draft", "Ciao"))] == ([0, 0] if is_last else [1, 1])
+
+
+def test_everything_is_supervised_but_what_has_no_weight() -> None:
+    found = supervise(TALK, renderer(own.PLAIN), "everything", weightless={1})
+    assert [part in "".join(texts(found)) for part in ("Two and two?", "Four.", "Seven.")] == [1, 0, 1]
+    rewritten = supervise(TALK, renderer(own.REWRITTEN), "everything", weightless={1})
+    assert Fault.REWRITTEN in [kind for kind, _ in rewritten.faults]
+
+
+def test_a_tool_call_that_a_template_leaves_out_is_reported() -> None:
+    call = {"type": "function", "function": {"name": "now", "arguments": {}}}
+    messages = [*talk("Time?"), {"role": "assistant", "content": "", "tool_calls": [call]}]
+    (fault,) = found_by(own.PLAIN, messages=messages).faults
+    assert fault == (Fault.LOST, "the template leaves out a tool call of the assistant: 'now'")
+    body = (
+        "{{ '<|start|>' ~ m.role ~ '\n' ~ m.content ~ (m.tool_calls | tojson if m.tool_calls) ~ '<|end|>' }}"
+    )
+    assert not found_by(own.of_messages(body), messages=messages).faults
+
+
 CONTENT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20).filter(
     lambda text: text.strip() and not any(token in text for token in SPECIAL) and "{'" not in text
 )

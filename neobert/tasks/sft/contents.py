@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.conversation import Message, called_tools
 from neobert.tasks.sft.rendered import SHOWN, Renderer, Supervised, TemplateFailedError
 
 PYTHON_FORMS = ("{'type':", "{'role':", '[{"type": "text"')
@@ -44,19 +44,25 @@ def with_contents(messages: Sequence[Message], renderer: Renderer) -> tuple[Sequ
     return messages, text
 
 
-def lost(found: Supervised, contents: Sequence[str]) -> Iterator[tuple[Fault, str]]:
-    """Yield a fault if contents of supervised turns are not in the supervised text, in their order."""
+def lost(found: Supervised, messages: Sequence[Message]) -> Iterator[tuple[Fault, str]]:
+    """Yield a fault if the contents of supervised turns are not in the supervised text, in their order.
+
+    Of a call of a tool, the name of the tool is looked for.
+    """
     if any(kind == Fault.REWRITTEN for kind, _ in found.faults):
         return  # turns without a span are reported as that
     supervised = "\0".join(_dense(found.text[start:stop]) for start, stop in found.spans)
     at = 0
-    for content in map(_dense, contents):
+    for content in (_dense(text_of(message.get("content"))) for message in messages):
         place = supervised.find(content, at)
         if place < 0:
             shown = content[:SHOWN]
             yield Fault.LOST, f"the template leaves out content of the assistant: {shown!r}"
             return
         at = place + len(content)
+    names = (name for message in messages for name in called_tools(message))
+    if name := next((name for name in names if _dense(name) not in supervised), ""):
+        yield Fault.LOST, f"the template leaves out a tool call of the assistant: {name[:SHOWN]!r}"
 
 
 def python_form(text: str, contents: Sequence[str]) -> str:

@@ -7,12 +7,13 @@ without a value are left out, as transformers leaves them out when a model is us
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from neobert.data.sources.rows import kind_text
 from neobert.errors import ProjectError
+from neobert.printable import printable
 
 CODE = "DAT020"
 Message = dict[str, Any]
@@ -23,6 +24,8 @@ _FROM = {
 } | {role: role for role in ROLES}  # fmt: skip
 """Roles of the ShareGPT form; `function_call` is an assistant's message that calls a tool."""
 SYSTEM_ROLES = ("system", "developer")
+WRITTEN = ("content", "tool_calls", "reasoning_content", "thinking")
+"""Keys of a message whose values templates write."""
 
 
 class Conversation(NamedTuple):
@@ -82,6 +85,26 @@ def with_system(messages: list[Message], prompt: str | None) -> list[Message]:
     return [{"role": "system", "content": prompt}, *messages]
 
 
+def without_weights(messages: Sequence[Message]) -> tuple[list[Message], frozenset[int]]:
+    """Return the messages as templates read them, and the places of those with weight 0 (OpenAI's form)."""
+    weightless = frozenset(place for place, message in enumerate(messages) if message.get("weight") == 0)
+    return [
+        {key: each for key, each in message.items() if key != "weight"} for message in messages
+    ], weightless
+
+
+def is_empty(message: Message) -> bool:
+    """Return whether a message of the assistant has nothing that a template could write."""
+    return not any(str(message.get(key) or "").strip() for key in WRITTEN)
+
+
+def called_tools(message: Message) -> Iterator[str]:
+    """Yield the names of the tools that a message calls."""
+    for call in message.get("tool_calls", ()):
+        function = call.get("function", call)
+        yield str(function.get("name", "")) if isinstance(function, Mapping) else ""
+
+
 def _message(value: object, number: int, place: str) -> Message:
     if not isinstance(value, Mapping):
         raise _unreadable(f"message {number} is {kind_text(value)}", "an object with role and content", place)
@@ -96,17 +119,30 @@ def _message(value: object, number: int, place: str) -> Message:
     if role not in known:
         raise _unreadable(f"message {number} has role {role!r}", f"one of {', '.join(known)}", place)
     message["role"] = _FROM[role] if is_sharegpt else role
+    if "weight" in message:
+        _check_weight(message, number, place)
     if "tool_calls" in message:
         message["tool_calls"] = _with_objects(message["tool_calls"], number, place)
     content = message.get("content")
     if message["role"] == "function_call":
-        return {"role": "assistant", "tool_calls": _calls(content, number, place)}
+        del message["content"]
+        return message | {"role": "assistant", "tool_calls": _calls(content, number, place)}
     if content is None:
         if message["role"] != "assistant" or not message.get("tool_calls"):
             raise _unreadable(f"message {number} has no content", "a string", place)
         message.pop("content", None)
         return message
     return message | {"content": _text(content, number, place)}
+
+
+def _check_weight(message: Message, number: int, place: str) -> None:
+    weight, is_written = message["weight"], message["role"] in ("assistant", "function_call")
+    if isinstance(weight, bool) or weight not in (0, 1):
+        problem = f"message {number} has weight {printable(repr(weight)[:20])}"
+        raise _unreadable(problem, "0 (not trained on) or 1", place)
+    if weight and not is_written:
+        problem = f"message {number} of role {message['role']} has weight 1"
+        raise _unreadable(problem, "0: only messages of the assistant are trained on", place)
 
 
 def _text(content: object, number: int, place: str) -> str:

@@ -111,6 +111,8 @@ class ConversationEncoder:
         tokens = tokenize(self.backend, found, plain)
         supervised, length = int(tokens.marks.sum()), len(tokens.ids)
         batch.add("turns", found.num_turns)
+        for name, number_of_turns in found.left_out.items():
+            batch.add(name, number_of_turns)
         batch.add("crossing", tokens.num_crossing)
         self._check_ends(batch, number, tokens)
         if length > self.max_length and self.texts.long_documents == "error":

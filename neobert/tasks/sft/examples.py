@@ -76,7 +76,8 @@ class Conversations:
         """Return the settings of rows and supervised text that affect the prepared data."""
         section = SFT.of(self.config)
         settings = {name: getattr(section, name) for name in section.__dataclass_fields__}
-        return rows_of(self.config).identity() | {"sft": settings}
+        left_out = "weight 0, without content"  # earlier prepared data has these turns as supervised
+        return rows_of(self.config).identity() | {"sft": settings, "left_out": left_out}
 
 
 def template_of(tokenizer: TokenizerBundle, config: RunConfig) -> ChatTemplate:

@@ -57,6 +57,7 @@ class Supervised:
         ends: end of each turn of the assistant whose place is known: long conversations are cut here.
         faults: what is wrong, with a reason.
         num_turns: turns that should be supervised.
+        left_out: number of turns that should not be, by the name of their count.
     """
 
     text: str = ""
@@ -64,3 +65,4 @@ class Supervised:
     ends: list[int] = field(default_factory=list)
     faults: list[tuple[Fault, str]] = field(default_factory=list)
     num_turns: int = 0
+    left_out: dict[str, int] = field(default_factory=dict)

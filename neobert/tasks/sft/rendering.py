@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import IO, Any
 
+from neobert.plurals import counted
 from neobert.printable import printable
 from neobert.runfiles.conversation_faults import Fault
-from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.contents import with_contents
+from neobert.tasks.sft.conversation import Message, without_weights
 from neobert.tasks.sft.rendered import Span, Supervised, TemplateFailedError
 from neobert.tasks.sft.spans import supervise
 
@@ -89,10 +91,15 @@ class Template:
 
 def rendered(template: Template, conversation: dict[str, Any]) -> Supervised:
     """Render one conversation, and find its supervised text."""
-    messages, request = conversation["messages"], template.request
+    request = template.request
+    messages, weightless = without_weights(conversation["messages"])
     template.tools = conversation["tools"] or None
     template.most_characters = OUTPUT_FACTOR * len(json.dumps(conversation)) + OUTPUT_BYTES
-    found = supervise(messages, template, request.supervise, request.turns)
+    found = supervise(messages, template, request.supervise, request.turns, weightless)
+    if template.tools and found.text and found.text == _text_without_tools(messages, template):
+        num_tools = counted(len(template.tools), "tool")
+        reason = f"the template leaves out the tools of the conversation ({num_tools})"
+        found.faults.append((Fault.TOOLS, reason))
     if template.reads_clock and found.text:
         template.set_date(OTHER_DATE)
         with suppress(TemplateFailedError):
@@ -101,6 +108,17 @@ def rendered(template: Template, conversation: dict[str, Any]) -> Supervised:
                 found.faults.append((Fault.CLOCK, reason))
         template.set_date(datetime.now())
     return found
+
+
+def _text_without_tools(messages: Sequence[Message], template: Template) -> str:
+    """Return the text of a conversation without its tools; empty if the template fails without them."""
+    tools, template.tools = template.tools, None
+    try:
+        return with_contents(messages, template)[1]
+    except TemplateFailedError:
+        return ""
+    finally:
+        template.tools = tools
 
 
 @contextmanager

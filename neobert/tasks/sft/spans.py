@@ -8,11 +8,11 @@ that is used would never see the text that it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from neobert.runfiles.conversation_faults import Fault
 from neobert.tasks.sft.contents import lost, python_form, text_of, with_contents
-from neobert.tasks.sft.conversation import Message
+from neobert.tasks.sft.conversation import Message, is_empty
 from neobert.tasks.sft.rendered import (
     SHOWN,
     Renderer,
@@ -28,15 +28,28 @@ ASSISTANT = "assistant"
 
 
 def supervise(
-    messages: Sequence[Message], renderer: Renderer, supervise_by: Supervise = "auto", turns: Turns = "all"
+    messages: Sequence[Message],
+    renderer: Renderer,
+    supervise_by: Supervise = "auto",
+    turns: Turns = "all",
+    weightless: Collection[int] = (),
 ) -> Supervised:
-    """Render a conversation and find its supervised text."""
+    """Render a conversation and find its supervised text.
+
+    `weightless`: places of messages that are not supervised. Nor are turns without content: a model would
+    learn to answer with a stop token alone.
+    """
     found = Supervised()
     places = [place for place, message in enumerate(messages) if message["role"] == ASSISTANT]
-    wanted = places if turns == "all" else places[-1:]
+    empty = {place for place in places if is_empty(messages[place])} - {*weightless}
+    left_out = sorted({*weightless, *empty}.intersection(places))
+    chosen = places if turns == "all" else places[-1:]
+    wanted = [place for place in chosen if place not in left_out]
+    found.left_out = {"weightless": len({*weightless}.intersection(chosen)), "empty": len(empty & {*chosen})}
     found.num_turns = len(wanted)
     if not wanted:
-        found.faults.append((Fault.NO_TURN, "the conversation has no message of the assistant"))
+        which = " with content and weight 1" if places else ""
+        found.faults.append((Fault.NO_TURN, f"the conversation has no message of the assistant{which}"))
         return found
     try:
         messages, found.text = with_contents(messages, renderer)
@@ -47,14 +60,14 @@ def supervise(
         return found
     turn_of = AssistantTurns(messages, renderer, found.text)
     if supervise_by == "everything":
-        found.spans = [Span(0, len(found.text))]
-        found.ends = [span.stop for place in places if isinstance(span := turn_of(place), Span)]
+        known, untrained = _known(found, places, turn_of), _known(found, left_out, turn_of, is_needed=True)
+        found.spans, found.ends = _between(untrained, len(found.text)), [span.stop for span in known]
     elif by_marks:
         _by_marks(found, marks, places, wanted, turn_of)
     else:
         _by_prefixes(found, places, wanted, turn_of)
     contents = [text_of(message.get("content")) for message in messages]
-    found.faults += lost(found, [contents[place] for place in wanted])
+    found.faults += lost(found, [messages[place] for place in wanted])
     if form := python_form(found.text, contents):
         found.faults.append((Fault.REPR, f"the template renders Python's form of a value: {form}"))
     return found
@@ -98,31 +111,38 @@ def _by_marks(
     turn_of: AssistantTurns,
 ) -> None:
     """Take the marked spans; report marked text outside the turns, as far as their places are known."""
-    spans = [turn_of(place) for place in places]
-    exact = [span for span in spans if isinstance(span, Span)]
+    exact = _known(found, places, turn_of)
     found.ends = [span.stop for span in exact]
     found.spans = [mark for mark in marks if mark.stop > mark.start]
     if wanted != places:
-        last = turn_of(wanted[-1])
-        if isinstance(last, str):
-            found.faults.append((Fault.REWRITTEN, last))
-        start = last.start if isinstance(last, Span) else len(found.text)
-        found.spans = [mark for mark in found.spans if mark.start >= start]
-    if len(exact) == len(spans):
-        starts, stops = (
-            [0, *(span.stop for span in exact)],
-            [*(span.start for span in exact), len(found.text)],
-        )
-        others = [Span(start, stop) for start, stop in zip(starts, stops, strict=True)]
+        found.spans = [*_inside(found.spans, _known(found, wanted, turn_of, is_needed=True))]
+    if len(exact) == len(places):
+        others = _between(exact, len(found.text))
     else:
         others = [span for place in places if (span := turn_of.header(place))]
     pieces = (found.text[start:stop].strip() for start, stop in _inside(found.spans, others))
     if outside := next(filter(None, pieces), ""):
         reason = f"the marks of the template include {outside[:SHOWN]!r}, which the model does not write"
         found.faults.append((Fault.OUTSIDE, reason))
-    elif len(exact) == len(spans):
+    elif len(exact) == len(places):
         # White space before a turn is part of the prompt; a model has stopped before the one after a turn.
         found.spans = [*_inside(found.spans, exact)]
+
+
+def _known(
+    found: Supervised, places: Sequence[int], turn_of: AssistantTurns, *, is_needed: bool = False
+) -> list[Span]:
+    """Return the spans of the turns whose place is known; report the others if they are needed."""
+    spans = [turn_of(place) for place in places]
+    if is_needed:
+        found.faults += [(Fault.REWRITTEN, span) for span in spans if isinstance(span, str)]
+    return [span for span in spans if isinstance(span, Span)]
+
+
+def _between(spans: Sequence[Span], length: int) -> list[Span]:
+    """Return the text before, between and after spans, which are in order."""
+    starts, stops = [0, *(span.stop for span in spans)], [*(span.start for span in spans), length]
+    return [Span(start, stop) for start, stop in zip(starts, stops, strict=True)]
 
 
 def _inside(spans: Sequence[Span], others: Sequence[Span]) -> Iterator[Span]:

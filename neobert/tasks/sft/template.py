@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import IO, Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -88,6 +88,7 @@ class _Child:
             answer["ends"],
             [(Fault(kind), reason) for kind, reason in answer["faults"]],
             answer["num_turns"],
+            answer["left_out"],
         )
 
     def stop(self) -> None:
@@ -162,4 +163,4 @@ def without_marks(found: Supervised) -> tuple[Supervised, list[Span]]:
 
     spans = [Span(moved(start), moved(stop)) for start, stop in found.spans]
     text = MARKED.sub("", found.text)
-    return Supervised(text, spans, [*map(moved, found.ends)], found.faults, found.num_turns), plain
+    return replace(found, text=text, spans=spans, ends=[*map(moved, found.ends)]), plain
