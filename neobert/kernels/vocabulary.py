@@ -8,7 +8,8 @@ the lookup here is deterministic.
 The loss stores one chunk of logits at a time, and computes the gradients in the forward pass: the logits of a
 chunk are overwritten by their gradient and multiplied by hidden states and weights at once. The backward pass
 needs no logits and only scales the gradients. This works because the loss is a sum: its gradient with respect
-to the logits, softmax - onehot, does not depend on other chunks.
+to the logits, softmax - onehot, does not depend on other chunks. A frozen weight gets no gradient:
+that saves one of three products, and its result of V x D.
 """
 
 from collections.abc import Callable
@@ -120,14 +121,15 @@ def _linear_cross_entropy(
     program: str,
     z_loss: float,
     softcap: float | None,
+    is_trained: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    vocab, wide = weight.shape[0], _wide(hidden)
+    wide = _wide(hidden)
     # A copy, cast once for all chunks: the decoder's own weights stay in fp32.
     matrix = weight.to(hidden.dtype)
     losses = hidden.new_empty(hidden.shape[0], dtype=wide)
     grad_hidden = torch.empty_like(hidden)
-    grad_weight = torch.zeros_like(weight, dtype=wide)
-    grad_bias = torch.zeros(vocab if bias is not None else 0, dtype=wide, device=hidden.device)
+    grad_weight = torch.zeros_like(weight if is_trained else weight[:0], dtype=wide)
+    grad_bias = torch.zeros(0 if bias is None else len(bias), dtype=wide, device=hidden.device)
     for start in range(0, hidden.shape[0], rows_per_chunk):
         chunk = slice(start, start + rows_per_chunk)
         rows = hidden[chunk]
@@ -139,7 +141,8 @@ def _linear_cross_entropy(
             PROGRAMS[program](logits, None, labels[chunk], losses[chunk], z_loss)
             logits *= slope
         torch.mm(logits, matrix, out=grad_hidden[chunk])
-        _accumulate(grad_weight, logits, rows, is_first=start == 0)
+        if is_trained:
+            _accumulate(grad_weight, logits, rows, is_first=start == 0)
         if bias is not None:
             grad_bias += logits.sum(0, dtype=wide)
     return losses.sum(), grad_hidden, grad_weight, grad_bias
@@ -174,30 +177,29 @@ def _accumulate(grad_weight: Tensor, grad_logits: Tensor, rows: Tensor, *, is_fi
 
 
 @_linear_cross_entropy.register_fake
-def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide = _wide(hidden)
-    grad_bias = weight.new_empty(weight.shape[0] if bias is not None else 0, dtype=wide)
+def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: Any) -> tuple[Tensor, ...]:
+    wide, is_trained = _wide(hidden), rest[-1]
     return (
         hidden.new_empty((), dtype=wide),
         torch.empty_like(hidden),
-        torch.empty_like(weight, dtype=wide),
-        grad_bias,
+        torch.empty_like(weight if is_trained else weight[:0], dtype=wide),
+        weight.new_empty(0 if bias is None else len(bias), dtype=wide),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    _, weight, bias, *_ = inputs
+    _, weight, bias, *_, is_trained = inputs
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[1:])
-    ctx.weight_dtype, ctx.has_bias = weight.dtype, bias is not None
+    ctx.weight_dtype, ctx.has_bias, ctx.is_trained = weight.dtype, bias is not None, is_trained
     ctx.save_for_backward(*output[1:])
 
 
 def _differentiate(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     grad_hidden, grad_weight, grad_bias = ctx.saved_tensors
-    weight = (grad_weight * grad).to(ctx.weight_dtype)
+    weight = (grad_weight * grad).to(ctx.weight_dtype) if ctx.is_trained else None
     bias = (grad_bias * grad).to(ctx.weight_dtype) if ctx.has_bias else None
-    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, *[None] * 5
+    return (grad_hidden * grad).to(grad_hidden.dtype), weight, bias, *[None] * 6
 
 
 _linear_cross_entropy.register_autograd(_differentiate, setup_context=_save)
@@ -220,4 +222,5 @@ def linear_cross_entropy(
     hidden [M, D], weight [V, D], labels [M] int64. Products are computed in the dtype of hidden; the gradient
     of the weight accumulates in fp32. Program `triton` needs a GPU, `torch` runs on any device.
     """
-    return _linear_cross_entropy(hidden, weight, bias, labels, rows_per_chunk, program, z_loss, softcap)[0]
+    options = (rows_per_chunk, program, z_loss, softcap, weight.requires_grad)
+    return _linear_cross_entropy(hidden, weight, bias, labels, *options)[0]

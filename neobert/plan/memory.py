@@ -162,11 +162,11 @@ def logits_bytes(
     """Return the peak bytes of logits and their gradients while the loss of a microbatch is computed.
 
     The model's own modules hold logits in the compute dtype, in fp32, and their gradient. With chunks, and
-    with this project's kernels, the decoder's fp32 gradient is computed with the loss and held until the
-    backward pass.
+    with this project's kernels, the fp32 gradient of a trained decoder is computed with the loss and held
+    until the backward pass.
     """
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
-    decoder_gradient = width * shape.hidden_size * FP32_BYTES
+    decoder_gradient = width * shape.hidden_size * FP32_BYTES * shape.trains_head
     if kernels in OWN_KERNELS:
         # Logits are turned into their gradient in place.
         return width * min(rows, OWN_ROWS_PER_CHUNK) * BF16_BYTES + decoder_gradient
@@ -179,12 +179,13 @@ def logits_reason(config: RunConfig, shape: ModelShape, num_tokens: int, kernels
     """Return the text that explains `logits_bytes` in the plan."""
     width, rows = spec_of(config).head(config, shape).width, scored_rows(config, shape, num_tokens)
     positions = f"predicted positions of {num_tokens:,} tokens per microbatch x {width:,}"
+    gradient = ", and the decoder's gradient" if shape.trains_head else ""
     if kernels in OWN_KERNELS:
-        return f"{positions}, {OWN_ROWS_PER_CHUNK:,} at a time in bf16, and the decoder's gradient"
+        return f"{positions}, {OWN_ROWS_PER_CHUNK:,} at a time in bf16{gradient}"
     forms = "in the compute type, in fp32, and their gradient"
     at_once = rows_per_chunk(rows, width)
     if at_once < rows:
-        return f"{positions}, {at_once:,} at a time {forms}, and the decoder's gradient"
+        return f"{positions}, {at_once:,} at a time {forms}{gradient}"
     return f"{positions} {forms}"
 
 

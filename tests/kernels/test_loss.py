@@ -78,6 +78,20 @@ def test_no_target_and_a_single_one(is_target):
     assert weight.grad.any() == any(is_target)
 
 
+def test_a_frozen_weight_has_no_gradient_and_the_others_keep_theirs():
+    hidden, weight, shift, labels = draw(9, [True, False, True] * 3)
+    trained = linear_cross_entropy(hidden, weight, shift, labels, 4, "torch")
+    wanted = torch.autograd.grad(trained, (hidden, shift))
+    loss = linear_cross_entropy(hidden, weight.detach(), shift, labels, 4, "torch")
+    assert torch.equal(loss, trained)
+    computed = loss_module._linear_cross_entropy(
+        hidden, weight.detach(), shift, labels, 4, "torch", 0.0, None, False
+    )
+    assert computed[2].shape == (0, HIDDEN)
+    for one, other in zip(torch.autograd.grad(loss, (hidden, shift)), wanted, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_gradients_in_fp64():
     hidden, weight, shift, labels = draw(7, [True, False] * 3 + [True], dtype=torch.float64)
     function = lambda *inputs: linear_cross_entropy(*inputs, labels, 3, "torch")  # noqa: E731

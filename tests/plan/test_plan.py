@@ -18,7 +18,9 @@ from neobert.config.schema import (
     TokenizerConfig,
     TrainerConfig,
 )
+from neobert.families.table import shape_of
 from neobert.plan import Measured, assumptions_for, build_plan
+from neobert.plan.memory import logits_bytes
 
 A100 = assumptions_for("A100", 80, 0.35)
 RUN = RunConfig(
@@ -219,6 +221,13 @@ def test_many_logits_are_counted_in_chunks():
     large = plan_with(model=ModelConfig(kernel_backend="torch", vocab_size=151_936))
     assert large.logits_mib.value == 151_936 * (1024 * 10 + 768 * 4) / 2**20
     assert "1,024 at a time" in large.logits_mib.reason
+
+
+def test_the_gradient_of_a_frozen_head_is_not_counted():
+    shape = shape_of(RUN, 151_936)
+    shapes = (shape, replace(shape, trains_head=False))
+    trained, frozen = (logits_bytes(RUN, each, 16_384, "torch", 2) for each in shapes)
+    assert trained - frozen == 151_936 * 768 * 4
 
 
 @pytest.mark.parametrize(
