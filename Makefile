@@ -94,9 +94,8 @@ docs: setup-dev ## Regenerate the generated pages and the JSON Schema
 site: $(VENV)/.installed-docs ## Build the documentation into build/site, to be opened from the disk
 	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env docs build/site
 
-bench: setup-dev ## Start-up time, and useful tokens per second against transformers.Trainer on this CPU
+bench: setup-dev ## Start-up time
 	$(BIN)/python benchmarks/startup.py
-	$(BIN)/python benchmarks/against_transformers.py
 
 bench-gpu: setup-dev ## The figures of docs/performance.md on this GPU, into runs/bench-gpu (half an hour)
 	-$(BIN)/python benchmarks/trainer_throughput.py $(BENCH)/work --steps 120 --output $(BENCH)
