@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,5 +43,6 @@ def test_a_run_with_nothing_supervised_starts_once_its_hint_is_followed(
     trained = run_child("train", "run.yaml", "--set", "tokenizer.chat_template=turns")
     assert trained.code == 0, trained.out + trained.err
     assert "[[A lemon is yellow.[SEP]]]" in trained.out
+    assert re.search(r"next: neobert-launch chat \S+/run/checkpoints/\d+\n", trained.out)
     generation = json.loads(Path("run/checkpoints/4/generation_config.json").read_text("utf-8"))
     assert generation["eos_token_id"] == [2]
