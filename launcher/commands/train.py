@@ -39,6 +39,7 @@ from launcher.run.worker_nodes import (
     with_node_rank,
     withdraw_receipt,
 )
+from launcher.rundir.changed_text import changed_files
 from launcher.rundir.directory import (
     CreatedMeanwhileError,
     claimed,
@@ -58,6 +59,7 @@ from neobert.config.overrides import text_override
 from neobert.errors import EXIT_OK, EXIT_PREEMPTED, ProjectError
 from neobert.families.hf.initial_weights import describe_loading
 from neobert.families.table import initial_weights
+from neobert.plurals import listed
 from neobert.printable import printable
 from neobert.receipt import Receipt
 from neobert.runfiles.run_dir import CHECKPOINTS, LOGS, NEVER, RESOLVED
@@ -157,6 +159,10 @@ def _run(request: Request, output_format: str, begun_s: float, forwarder: Forwar
 def _already_finished(node: NodeLaunch) -> int:
     if node.output_format == "text":
         console.write("this run is already finished")
+    if changed := changed_files(node.resolved.config, node.folder):
+        names = printable(listed(changed))
+        way = "to train on it, set trainer.output_dir to another folder"
+        console.tell(f"note: the text has changed since this run was trained on it ({names}): {way}")
     return _deliver(already_finished(node.folder), node)
 
 

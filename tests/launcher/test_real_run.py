@@ -66,6 +66,12 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_never_stopped(
     assert again.code == 0, again.out + again.err
     assert [row["step"] for row in history(Path("run"))] == list(range(41))
     assert history(Path("run")) == history(Path("whole"))
+    note = "note: the text has changed since this run was trained on it (text.txt): to train on it, set"
+    finished = ("train", "@run.yaml", "--resume", "auto")
+    assert note not in command(*finished).err
+    with Path("text.txt").open("a", encoding="utf-8") as text:
+        text.write("\n\none more document")
+    assert note in command(*finished).err
     manifest = json.loads(Path("run/manifest.json").read_text(encoding="utf-8"))
     launches = [*manifest["earlier"], manifest]
     ended = [each["outcome"]["step"] for each in manifest["earlier"]]  # none if the signal came too late
