@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +19,20 @@ from neobert.runfiles.model_folder import CODE
 
 
 class TextTokenizer:
-    """Tokenizer of framed texts, truncated to `max_length` tokens."""
+    """Tokenizer of framed texts, truncated to `max_length` tokens.
+
+    Attributes:
+        texts: encoder of texts that are each a whole.
+        words: encoder of texts that are words.
+        pairs: encoder of the texts of pairs.
+    """
 
     def __init__(self, bundle: TokenizerBundle, max_length: int) -> None:
         self.bundle = bundle
         self.max_length = max_length
-        self._segments: SegmentEncoder = segment_encoder(bundle, max_length, 1, "truncate")
+        self.texts: SegmentEncoder = segment_encoder(bundle, max_length, 1, "truncate")
+        self.words = replace(self.texts, is_plain=True)
+        self.pairs = replace(self.words, framing=bundle.pair_framing)
 
     @classmethod
     def load(cls, folder: Path, max_length: int, num_rows: int, roles: Sequence[str] = ()) -> TextTokenizer:
@@ -46,7 +55,7 @@ class TextTokenizer:
         return sequences, counts
 
     def tokenize_items(self, items: Sequence[Sequence[str]]) -> tuple[list[Tokens], list[int], TextCounts]:
-        """Return the tokens of each text or pair, where its second text begins, and the counts.
+        """Return the tokens of each text, or of each pair, where its second text begins, and the counts.
 
         A single text ends there. The counts are of texts and truncated tokens.
 
@@ -55,10 +64,10 @@ class TextTokenizer:
         counts = TextCounts()
         sequences: list[Tokens] = []
         seconds: list[int] = []
-        ids = iter(self._segments.token_ids(text for item in items for text in item))
+        encoder = self.pairs if items and len(items[0]) > 1 else self.texts
+        framing, ids = encoder.framing, encoder.token_ids(text for item in items for text in item)
+        room = self.max_length - framing.size
         for item in items:
-            framing = self.bundle.framing if len(item) == 1 else self.bundle.pair_framing
-            room = self.max_length - framing.size
             parts = [list(next(ids)) for _ in item]
             length = sum(map(len, parts))
             if length > room:

@@ -10,12 +10,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import Targets
 from neobert.data.store.segments import Segments
-from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, SegmentEncoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.framing import Framing
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
 from neobert.plurals import counted
 
 log = logging.getLogger(__name__)
+PLAIN = {"special_tokens": "plain text"}
+"""Part of the identity of texts that are plain: earlier prepared data has special tokens in them."""
+OF_PAIRS = PLAIN | {"token_types": "stored"}
+
+
+def labelled_texts(
+    config: RunConfig, tokenizer: TokenizerBundle, framing: Framing, *, is_plain: bool = True
+) -> SegmentEncoder:
+    """Build the encoder of the texts of labelled rows."""
+    length, fate = segment_length(config), config.dataset.long_documents
+    return segment_encoder(tokenizer, length, 1, fate, framing, is_plain=is_plain)
+
+
+def refuse_split(config: RunConfig, reason: str) -> None:
+    """Raise DAT020 if long texts would be split."""
+    if config.dataset.long_documents == "split":
+        raise ProjectError(
+            "DAT020",
+            f"dataset.long_documents is split, but {reason}",
+            "set dataset.long_documents to truncate, drop or error",
+            "dataset.long_documents",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.framing import Framing
@@ -164,7 +164,13 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentEncoder:
-    """Encoder of texts as framed segments of at most `max_length` tokens."""
+    """Encoder of texts as framed segments of at most `max_length` tokens.
+
+    Attributes:
+        is_plain: a special token that a text spells, such as "[SEP]", is plain text. So it is where a row has
+            parts (pairs, words): fields separate them, and no part may look like two. A text by itself is
+            read as its tokenizer reads it, like in a pipeline: "title [SEP] body" has a separator.
+    """
 
     backend: Tokenizer
     framing: Framing
@@ -175,6 +181,7 @@ class SegmentEncoder:
     unknown_id: int | None
     is_maskable: NDArray[np.bool_]
     columns: tuple[Column, ...] = ()
+    is_plain: bool = False
 
     def encode(self, rows: Iterable[Row]) -> Encoded:
         """Encode one batch of rows."""
@@ -203,14 +210,19 @@ class SegmentEncoder:
         pieces = (piece for text in texts for piece in self._marked_pieces(text))
         ids = array("I")
         for batch in batched(pieces, BATCH_DOCUMENTS, TOKENISED_CHARACTERS, lambda piece: len(piece[0])):
-            encodings = self.backend.encode_batch_fast(
-                [piece for piece, _ in batch], add_special_tokens=False
-            )
+            encodings = self.encodings([piece for piece, _ in batch])
             for (_, is_last), encoding in zip(batch, encodings, strict=True):
                 ids.extend(encoding.ids)
                 if is_last:
                     yield ids
                     ids = array("I")
+
+    def encodings(self, texts: list[str], *, has_offsets: bool = False) -> list[Encoding]:
+        """Tokenize texts, without framing; the faster way has no offsets."""
+        # Set for each call: a pickle, which tokenizing processes receive, leaves it out.
+        self.backend.encode_special_tokens = self.is_plain
+        encode = self.backend.encode_batch if has_offsets else self.backend.encode_batch_fast
+        return encode(texts, add_special_tokens=False)
 
     def _marked_pieces(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield (piece, True for the last one) of a document."""
@@ -224,8 +236,7 @@ class SegmentEncoder:
 
         True if the tokenizer splits at the cut; False if, for example, it adds a prefix to each text.
         """
-        encoded = self.backend.encode_batch_fast([left, right, left + right], add_special_tokens=False)
-        before, after, whole = (encoding.ids for encoding in encoded)
+        before, after, whole = (encoding.ids for encoding in self.encodings([left, right, left + right]))
         return bool(before + after == whole)
 
     def _pieces(self, num_tokens: int, counts: Counts) -> Iterable[tuple[int, int]]:
@@ -261,6 +272,8 @@ def segment_encoder(
     min_length: int,
     long_documents: LongDocuments,
     framing: Framing | None = None,
+    *,
+    is_plain: bool = False,
 ) -> SegmentEncoder:
     """Build the encoder for a tokenizer. `framing` None: as the tokenizer frames a text.
 
@@ -287,6 +300,7 @@ def segment_encoder(
         token_dtype(bundle.vocab_size),
         None if unknown_id in framing.frame(()) else unknown_id,
         bundle.is_maskable,
+        is_plain=is_plain,
     )
 
 

@@ -10,16 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import segment_length
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.errors import ProjectError
 from neobert.tasks.classification.rows import LABEL, PAIR, is_regression, num_labels, rows_of
 from neobert.tasks.classification.section import CLASSIFICATION
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+from neobert.tasks.stored_labels import (
+    OF_PAIRS,
+    LabelEncoder,
+    StoredLabels,
+    labelled_texts,
+    refuse_split,
+    warn_of_empty,
+)
 
 
 @dataclass(frozen=True)
@@ -34,18 +39,11 @@ class LabelledTexts:
         return Column(LABEL, "float32" if is_regression(self.config) else "int64", is_per_token=False)
 
     def encoder(self, tokenizer: TokenizerBundle) -> LabelledEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split: a label belongs to a whole text."""
-        fate = self.config.dataset.long_documents
-        if fate == "split":
-            raise ProjectError(
-                "DAT020",
-                "dataset.long_documents is split, but a label belongs to a whole text",
-                "set dataset.long_documents to truncate, drop or error",
-                "dataset.long_documents",
-            )
+        """Build the encoder. Raises DAT020 if long texts would be split."""
+        refuse_split(self.config, "a label belongs to a whole text")
         has_pairs = CLASSIFICATION.of(self.config).pair_column is not None
         framing = tokenizer.pair_framing if has_pairs else tokenizer.framing
-        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate, framing=framing)
+        texts = labelled_texts(self.config, tokenizer, framing, is_plain=has_pairs)
         return LabelledEncoder(texts, self.label, has_pairs)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -70,7 +68,7 @@ class LabelledTexts:
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         section = CLASSIFICATION.of(self.config)
-        of_pairs = {"token_types": "stored"} if section.pair_column is not None else {}
+        of_pairs = OF_PAIRS if section.pair_column is not None else {}
         return (
             rows_of(self.config).identity()
             | of_pairs

@@ -10,18 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import GROUP, SECOND, Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import GROUP, SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.framing import shortened
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.errors import ProjectError
 from neobert.tasks.multiple_choice.labels import LABEL, choices_of, index_of
 from neobert.tasks.multiple_choice.rows import START, choice_fields, rows_of
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+from neobert.tasks.stored_labels import (
+    OF_PAIRS,
+    LabelEncoder,
+    StoredLabels,
+    labelled_texts,
+    refuse_split,
+    warn_of_empty,
+)
 
 RIGHT = Column(LABEL, "int64", is_per_token=False)
 """Index of the right choice, at the first choice of each row; -100 at the others."""
@@ -35,17 +40,9 @@ class ChoiceRows:
     config: RunConfig
 
     def encoder(self, tokenizer: TokenizerBundle) -> ChoiceEncoder:
-        """Build the encoder. Raises DAT020 if long texts would be split: a choice is scored as a whole."""
-        fate = self.config.dataset.long_documents
-        if fate == "split":
-            raise ProjectError(
-                "DAT020",
-                "dataset.long_documents is split, but a choice is scored as a whole",
-                "set dataset.long_documents to truncate, drop or error",
-                "dataset.long_documents",
-            )
-        length, framing = segment_length(self.config), tokenizer.pair_framing
-        texts = segment_encoder(tokenizer, length, 1, fate, framing=framing)
+        """Build the encoder. Raises DAT020 if long texts would be split."""
+        refuse_split(self.config, "a choice is scored as a whole")
+        texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
         return ChoiceEncoder(texts, RIGHT, choice_fields(self.config))
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -68,7 +65,7 @@ class ChoiceRows:
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows that affect the prepared data, JSON-serializable."""
-        return rows_of(self.config).identity() | {"task": "multiple_choice", "token_types": "stored"}
+        return rows_of(self.config).identity() | {"task": "multiple_choice"} | OF_PAIRS
 
 
 @dataclass(frozen=True, slots=True)

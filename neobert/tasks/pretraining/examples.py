@@ -26,7 +26,12 @@ from neobert.plugins.masking import PluggedMasking
 
 @dataclass(frozen=True)
 class Documents:
-    """Data layer of pretraining: rows are documents, and the targets are masked tokens."""
+    """Data layer of pretraining: rows are documents, and the targets are masked tokens.
+
+    A special token that a document spells, such as "[SEP]", is that token: corpora mark boundaries so, and
+    prepared text is what its tokenizer makes of it everywhere. It is counted and never masked. Text about
+    tokenizers, where it is a word, has to escape it.
+    """
 
     config: RunConfig
 

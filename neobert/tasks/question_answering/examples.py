@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import SECOND, Column, Counts, Encoded
 from neobert.data.tokenize.tokenizers import TokenizerBundle
 from neobert.tasks.question_answering.labels import answers_of
 from neobert.tasks.question_answering.rows import QUESTION, rows_of
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.question_answering.windows import Span, Window, Windowed, Windows
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, StoredLabels, labelled_texts, warn_of_empty
 
 SPAN = Column("span", "int64", is_per_token=False)
 BITS = 24
@@ -36,10 +35,9 @@ class Questions:
 
     def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
         """Build the encoder."""
-        length, section = segment_length(self.config), QUESTION_ANSWERING.of(self.config)
-        fate, framing = self.config.dataset.long_documents, tokenizer.pair_framing
-        texts = segment_encoder(tokenizer, length, 1, fate, framing=framing)
-        windows = Windows(texts.backend, framing, length, section.doc_stride)
+        section = QUESTION_ANSWERING.of(self.config)
+        texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
+        windows = Windows(texts, section.doc_stride)
         return QuestionEncoder(texts, SPAN, windows, section.windows_without_answer == "ignored")
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -64,7 +62,7 @@ class Questions:
         section = QUESTION_ANSWERING.of(self.config)
         return rows_of(self.config).identity() | {
             "task": "question_answering",
-            "token_types": "stored",
+            **OF_PAIRS,
             "doc_stride": section.doc_stride,
             "windows_without_answer": section.windows_without_answer,
         }

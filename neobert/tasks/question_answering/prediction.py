@@ -40,14 +40,8 @@ class AnswerPredictor(Predictor):
     def __init__(self, model: HeadModel, tokenizer: TextTokenizer, folder: Path) -> None:
         super().__init__(model, tokenizer, folder)
         self.model = model
-        bundle = tokenizer.bundle
         self.section = _section_of(getattr(model.settings, SETTINGS, {}), folder)
-        self.windows = Windows(
-            bundle.tokenizer.backend_tokenizer,
-            bundle.pair_framing,
-            tokenizer.max_length,
-            self.section.doc_stride,
-        )
+        self.windows = Windows(tokenizer.pairs, self.section.doc_stride)
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from tokenizers import Tokenizer
 
-from neobert.data.tokenize.framing import Framing
+from neobert.data.tokenize.encoding import SegmentEncoder
 from neobert.data.tokenize.offsets import Ids, with_offsets
 
 Span = tuple[int, int]
@@ -77,35 +76,34 @@ class Windows:
     """Tokenization of questions and contexts.
 
     Attributes:
-        framing: of pairs.
+        pairs: encoder of pairs.
         shared: tokens that two windows share, at most half of a window.
     """
 
-    backend: Tokenizer
-    framing: Framing
-    max_length: int
+    pairs: SegmentEncoder
     shared: int
 
     def of(self, pairs: Iterable[Sequence[str]]) -> Iterator[Windowed]:
         """Yield the windows of each pair of a question and its context."""
-        tokenized = with_offsets(self.backend, (text for pair in pairs for text in pair))
+        tokenized = with_offsets(self.pairs, (text for pair in pairs for text in pair))
         for (question, _), (context, offsets) in zip(tokenized, tokenized, strict=True):
             num_tokens = len(question) + len(context)
             found = tuple(self._windows(question.tolist(), context.tolist())) if num_tokens else ()
             is_one_sided = bool(num_tokens) and not (len(question) and len(context))
-            yield Windowed(offsets, found, num_tokens + self.framing.size, is_one_sided)
+            yield Windowed(offsets, found, num_tokens + self.pairs.framing.size, is_one_sided)
 
     def _windows(self, question: list[int], context: list[int]) -> Iterator[Window]:
         """Yield windows that cover the context; a question of more than half of a row is cut."""
-        room = self.max_length - self.framing.size
+        framing = self.pairs.framing
+        room = self.pairs.max_length - framing.size
         if len(question) + len(context) > room:
             question = question[: room // 2]
         room -= len(question)
-        first = len(self.framing.start) + len(question) + len(self.framing.between)
+        first = framing.second_start(question)
         start = 0
         while True:
             stop = min(start + room, len(context))
-            yield Window(self.framing.frame(question, context[start:stop]), first, start, stop)
+            yield Window(framing.frame(question, context[start:stop]), first, start, stop)
             if stop == len(context):
                 return
             start = stop - min(self.shared, room // 2)

@@ -10,14 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from neobert.config.schema import RunConfig
-from neobert.data.batches.shape import segment_length
 from neobert.data.batches.targets import IGNORED
 from neobert.data.examples import Examples
 from neobert.data.sources.rows import TEXT, Row
-from neobert.data.tokenize.encoding import Column, Counts, Encoded, segment_encoder
+from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.offsets import Ids, with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.stored_labels import LabelEncoder, StoredLabels, warn_of_empty
+from neobert.tasks.stored_labels import PLAIN, LabelEncoder, StoredLabels, labelled_texts, warn_of_empty
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import rows_of
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
@@ -39,8 +38,7 @@ class LabelledWords:
 
     def encoder(self, tokenizer: TokenizerBundle) -> WordEncoder:
         """Build the encoder."""
-        fate = self.config.dataset.long_documents
-        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
+        texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.of(self.config).label_names)
 
     def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
@@ -60,7 +58,7 @@ class LabelledWords:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
         names = list(TOKEN_CLASSIFICATION.of(self.config).label_names)
         described = rows_of(self.config).identity() | {"task": "token_classification", "labels": names}
-        described["special_tokens"] = "plain text"  # earlier prepared data has them as special tokens
+        described |= PLAIN
         if self.label.dtype == "int16":
             return described
         return described | {"label_type": self.label.dtype}  # earlier prepared data has truncated labels
@@ -117,8 +115,7 @@ class WordEncoder(LabelEncoder):
     def _tokenized(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Ids, Ids]]:
         """Yield each row with its token ids [T] and the word index of each token [T], -1 for empty tokens."""
         texts = (row[TEXT].replace(SEPARATOR, " ") for row in rows)
-        tokenized = with_offsets(self.texts.backend, texts, reads_special=False)
-        for row, (ids, offsets) in zip(rows, tokenized, strict=True):
+        for row, (ids, offsets) in zip(rows, with_offsets(self.texts, texts), strict=True):
             yield row, ids, words_of(row[TEXT], offsets)
 
     def _pieces(self, words: Ids, counts: Counts) -> list[tuple[int, int]]:

@@ -62,8 +62,7 @@ class WordPredictor(Predictor):
         """Return the token ids of each item, and the word of each token."""
         texts = [text for (text,) in items]
         joined = (text.replace(SEPARATOR, " ") for text in texts)
-        backend = self.tokenizer.bundle.tokenizer.backend_tokenizer
-        tokenized = with_offsets(backend, joined, reads_special=False)
+        tokenized = with_offsets(self.tokenizer.words, joined)
         return [
             (ids.tolist(), words_of(text, offsets))
             for text, (ids, offsets) in zip(texts, tokenized, strict=True)
