@@ -7,10 +7,10 @@ import sys
 def main() -> None:
     """Run the command line. Ctrl-C while its modules are imported ends it without a traceback."""
     try:
-        from neobert.gc_policy import collect_rarely, skip_last_collection
+        from neobert.gc_policy import collect_rarely, skip_collection_at_exit
 
         collect_rarely()
-        skip_last_collection()
+        skip_collection_at_exit()
         from launcher.cli.app import main as run_command_line
     except KeyboardInterrupt:
         print("error: Ctrl-C: stopped before there was a result [interrupted]", file=sys.stderr)

@@ -58,7 +58,7 @@ def key(default: Any, description: str, *, affects: Effect | None = None, **more
     Without `affects`, the section's effect applies. Further metadata: `is_path` for a path, relative to its
     run file; `words`: values of such a key that are not paths; `replaces`: keys of the same section that this
     key removes from lower layers; `by_content`: a data key that may change on resume, because the text, the
-    tokenizer or the code is compared instead of the key's value; `is_reference` for a function of the user,
+    tokenizer or the code is compared instead of the key's value; `is_reference` for a user-defined function,
     such as `file.py:function`, relative to its run file.
     """
     return field(default=default, metadata=metadata_of(description, affects) | more)

@@ -24,7 +24,7 @@ def measured_for(config: RunConfig) -> MeasuredFor:
     return MeasuredFor(config_digest=digest(config), keys=_shaping(config))
 
 
-def held_to(facts: Facts, config: RunConfig) -> Facts:
+def facts_for(facts: Facts, config: RunConfig) -> Facts:
     """Return the facts without measurements of a different config, which become missing groups.
 
     Facts that do not record their config are returned unchanged.

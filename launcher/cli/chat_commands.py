@@ -19,17 +19,21 @@ Source = Annotated[
 Folder = Annotated[Path, Argument(metavar="FOLDER", help="Exported folder, checkpoint, or run directory.")]
 System = Annotated[str, Option("--system", metavar="TEXT", help="System prompt. Default: none.")]
 Temperature = Annotated[
-    float, Option("--temperature", min=0, help="Divides the logits; 0 takes the most likely token.")
+    float, Option("--temperature", min=0, help="Sampling temperature; 0 takes the most likely token.")
 ]
 TopP = Annotated[
     float,
-    Option("--top-p", min=0.01, max=1, help="Draw from the likeliest tokens with this share of probability."),
+    Option("--top-p", min=0.01, max=1, help="Draw from the most likely tokens that sum to this probability."),
 ]
-MaxTokens = Annotated[int, Option("--max-tokens", metavar="N", min=1, help="Most new tokens of a reply.")]
-Seed = Annotated[int, Option("--seed", metavar="N", help="Seed of the draws.")]
+MaxTokens = Annotated[
+    int, Option("--max-tokens", metavar="N", min=1, help="Maximum number of new tokens per reply.")
+]
+Seed = Annotated[int, Option("--seed", metavar="N", help="Random seed of the sampling.")]
 Model = Annotated[
     str | None,
-    Option("--model", metavar="NAME", help="Model of the server. Default: the first one it lists."),
+    Option(
+        "--model", metavar="NAME", help="Model name on the server. Default: the first that the server lists."
+    ),
 ]
 ApiKeyVariable = Annotated[
     str | None,

@@ -94,7 +94,7 @@ MaxLength = Annotated[
         "--max-length",
         metavar="N",
         min=3,
-        help="Longest text in tokens; longer ones are truncated and counted.",
+        help="Maximum text length in tokens; longer texts are truncated and counted.",
     ),
 ]
 InferenceType = Annotated[
@@ -111,7 +111,7 @@ TextsPerShard = Annotated[
         "--texts-per-shard",
         metavar="N",
         min=1,
-        help="Texts between two saves; a killed job loses at most these.",
+        help="Texts between two saves: the most that a killed job loses.",
     ),
 ]
 
@@ -178,10 +178,12 @@ PairsPerParadigm = Annotated[
     Option("--pairs-per-paradigm", metavar="N", min=1, help="Score only the first pairs of each paradigm."),
 ]
 Prompts = Annotated[Path, Option("--prompts", metavar="FILE", help="Prompts, .txt or .jsonl.")]
-MaxTokens = Annotated[int, Option("--max-tokens", metavar="N", min=1, help="Most new tokens of a text.")]
-QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text before each query.")]
+MaxTokens = Annotated[
+    int, Option("--max-tokens", metavar="N", min=1, help="Maximum number of new tokens per prompt.")
+]
+QueryPrefix = Annotated[str, Option("--query-prefix", metavar="TEXT", help="Text to put before each query.")]
 DocumentPrefix = Annotated[
-    str, Option("--document-prefix", metavar="TEXT", help="Text before each document.")
+    str, Option("--document-prefix", metavar="TEXT", help="Text to put before each document.")
 ]
 Benchmark = Annotated[
     str | None, Option("--benchmark", metavar="NAME", help="MTEB benchmark, e.g. 'MTEB(eng, v2)'.")

@@ -14,21 +14,21 @@ from launcher.commands.chat_server import ServerReplies, is_url
 from launcher.io.files import expanded
 from launcher.terminal import console
 from neobert.errors import EXIT_OK, ProjectError
-from neobert.generation.request import Ending, Message, Sampling
+from neobert.generation.request import Message, ReplyEnd, Sampling
 
 CLEAR, EXIT = "/clear", "/exit"
 HELP = f"Ctrl-C ends a reply, {CLEAR} begins a new conversation, {EXIT} or Ctrl-D ends the chat"
 
 
 class Replies(Protocol):
-    """Source of replies; both passes of a reply's text and its ending come from `reply`."""
+    """Source of replies: a model's folder, or a server."""
 
     def __enter__(self) -> Replies: ...
 
     def __exit__(self, *error: object) -> object: ...
 
-    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | Ending]:
-        """Yield the text of a reply in pieces, then its ending; ends early after Ctrl-C."""
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
+        """Yield the text of a reply in pieces, then its end; ends early after Ctrl-C."""
 
 
 @dataclass(slots=True)
@@ -93,12 +93,12 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
     if line == CLEAR:
         conversation.clear()
         return
-    asked: list[Message] = [*conversation.messages, {"role": "user", "content": line}]
-    text, ending = "", None
+    messages: list[Message] = [*conversation.messages, {"role": "user", "content": line}]
+    text, end = "", None
     try:
-        for piece in replies.reply(asked, sampling):
-            if isinstance(piece, Ending):
-                ending = piece
+        for piece in replies.reply(messages, sampling):
+            if isinstance(piece, ReplyEnd):
+                end = piece
             else:
                 text += piece
                 console.write_part(piece)
@@ -108,7 +108,7 @@ def _answer(line: str, conversation: Conversation, replies: Replies, sampling: S
         console.tell(console.describe_error(error))
         return
     console.write("")
-    if ending is not None and ending.reason != "stop":
-        why = "interrupted" if ending.reason == "interrupted" else "the token limit; see --max-tokens"
+    if end is not None and end.reason != "stop":
+        why = "interrupted" if end.reason == "interrupted" else "the token limit; see --max-tokens"
         console.tell(f"[ended: {why}]")
-    conversation.messages = [*asked, {"role": "assistant", "content": text}]
+    conversation.messages = [*messages, {"role": "assistant", "content": text}]

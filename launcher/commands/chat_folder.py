@@ -14,7 +14,7 @@ from typing import Any
 from launcher.process.json_child import started
 from launcher.terminal.activity import activity
 from neobert.errors import EXIT_TRAINING_FAILED, ProjectError, read_error_file
-from neobert.generation.request import Ending, Message, Sampling
+from neobert.generation.request import Message, ReplyEnd, Sampling
 from neobert.runfiles.model_folder import require_model_folder
 
 MODULE = "neobert.generation"
@@ -45,11 +45,11 @@ class FolderReplies:
         self._child.wait()
         self._open.close()
 
-    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | Ending]:
-        """Yield the text of a reply in pieces, then its ending. Raises `ProjectError`."""
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
+        """Yield the text of a reply in pieces, then its end. Raises `ProjectError`."""
         assert self._child.stdin is not None
-        asked = {"messages": messages, "sampling": asdict(sampling)}
-        self._child.stdin.write(json.dumps(asked).encode() + b"\n")
+        request = {"messages": messages, "sampling": asdict(sampling)}
+        self._child.stdin.write(json.dumps(request).encode() + b"\n")
         self._child.stdin.flush()
         while True:
             try:
@@ -60,7 +60,7 @@ class FolderReplies:
             if "text" in answer:
                 yield answer["text"]
             elif "ending" in answer:
-                yield Ending(**answer["ending"])
+                yield ReplyEnd(**answer["ending"])
                 return
             else:
                 raise ProjectError("chat", answer["error"]["message"], answer["error"]["hint"])

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from neobert.errors import EXIT_USAGE, ProjectError
-from neobert.generation.request import Ending, Message, Reason, Sampling
+from neobert.generation.request import Message, Reason, ReplyEnd, Sampling
 from neobert.printable import printable
 
 TIMEOUT_S = 600.0
@@ -65,15 +65,15 @@ class ServerReplies:
 
     def __exit__(self, *error: object) -> None: ...
 
-    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | Ending]:
-        """Yield the text of a reply in pieces, then its ending. Raises `ProjectError`."""
-        asked = {
+    def reply(self, messages: list[Message], sampling: Sampling) -> Iterator[str | ReplyEnd]:
+        """Yield the text of a reply in pieces, then its end. Raises `ProjectError`."""
+        body = {
             "model": self._model, "messages": messages, "stream": True, "seed": self._seed,
             "temperature": sampling.temperature, "top_p": sampling.top_p, "max_tokens": sampling.max_tokens,
         }  # fmt: skip
         reason: Reason = "stop"
         try:
-            with self._open("/chat/completions", asked) as response:
+            with self._open("/chat/completions", body) as response:
                 for choice in _choices(response):
                     if text := (choice.get("delta") or {}).get("content"):
                         yield str(text)
@@ -82,11 +82,11 @@ class ServerReplies:
         except KeyboardInterrupt:
             reason = "interrupted"
         except HTTPError as error:
-            said = printable(error.read(LONGEST_ERROR).decode(errors="replace"))
-            raise self._failure(f"the server answered {error.code}: {said}", "") from error
+            content = printable(error.read(LONGEST_ERROR).decode(errors="replace"))
+            raise self._failure(f"the server returned HTTP {error.code}: {content}", "") from error
         except (OSError, HTTPException) as error:
             raise self._failure(printable(str(error))) from error
-        yield Ending(reason=reason)
+        yield ReplyEnd(reason=reason)
 
     def _open(self, path: str, content: dict[str, Any] | None = None) -> Any:
         body = None if content is None else json.dumps(content).encode()
@@ -97,7 +97,7 @@ class ServerReplies:
         except (OSError, HTTPException, ValueError) as error:  # of a URL without a host: ValueError
             raise self._failure(printable(str(getattr(error, "reason", error)))) from error
 
-    def _failure(self, message: str, hint: str = "see whether the server runs") -> ProjectError:
+    def _failure(self, message: str, hint: str = "check that the server is running") -> ProjectError:
         return ProjectError("chat", message, hint, printable(self._url), EXIT_USAGE)
 
 
@@ -115,5 +115,5 @@ def _json(content: bytes) -> dict[str, Any]:
     try:
         value = json.loads(content)
     except ValueError as error:
-        raise ProjectError("chat", "the server's answer is not JSON", exit_code=EXIT_USAGE) from error
+        raise ProjectError("chat", "the server's response is not JSON", exit_code=EXIT_USAGE) from error
     return value if isinstance(value, dict) else {}

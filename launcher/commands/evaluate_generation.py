@@ -37,8 +37,8 @@ def run(
 def _shown(report: Mapping[str, Any], file: Path) -> str:
     lines = []
     for sample in report["samples"][:SHOWN]:
-        asked = sample.get("prompt") or sample["messages"][-1]["content"]
-        lines += [f"> {printable(asked, keep=_BREAKS)}", printable(sample["continuation"], keep=_BREAKS), ""]
+        prompt = sample.get("prompt") or sample["messages"][-1]["content"]
+        lines += [f"> {printable(prompt, keep=_BREAKS)}", printable(sample["continuation"], keep=_BREAKS), ""]
     summary = report["summary"]
     lines.append(
         f"{counted(summary['prompts'], 'prompt')}, {summary['mean_tokens']:,.1f} tokens on average, "

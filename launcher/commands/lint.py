@@ -78,7 +78,7 @@ class Request(NamedTuple):
     overrides: tuple[str, ...] = ()
 
 
-class Judged(NamedTuple):
+class CheckedFile(NamedTuple):
     """Findings and checks of one file. `exit_code` is not 0 if the file could not be resolved.
 
     `note`: why its text was not checked.
@@ -124,7 +124,7 @@ def run(request: Request, output_format: str) -> int:
     return report.exit_code
 
 
-def _fixable(files: Sequence[Path], judged: Sequence[Judged], report: Report) -> list[Finding]:
+def _fixable(files: Sequence[Path], judged: Sequence[CheckedFile], report: Report) -> list[Finding]:
     """Return the findings that --fix would fix, in files that could not be resolved.
 
     Every fix is tried, so files with more than `MOST_TRIED` problems are skipped.
@@ -163,7 +163,7 @@ def judge_file(
     *,
     needs_data: bool = False,
     overrides: tuple[str, ...] = (),
-) -> Judged:
+) -> CheckedFile:
     """Resolve one file as `train` does, run the static rules, and check local text.
 
     Errors in resolving become findings. Text that is not on this machine is unknown, unless `needs_data`.
@@ -175,15 +175,15 @@ def judge_file(
     try:
         resolved = resolve_run(None, [path], overrides, loaded=profiles)
         if _is_parent(resolved):
-            return Judged((), (), EXIT_OK, "", resolved.digest)
+            return CheckedFile((), (), EXIT_OK, "", resolved.digest)
         checked = judge_with_text(resolved, plan_run(resolved), needs_data=needs_data)
     except ProjectError as error:
         judged = judged_as_read(error, None, [path], overrides) if isinstance(error, ConfigError) else error
-        return Judged(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
+        return CheckedFile(tuple(_placed(findings_of_error(judged), path, resolved)), (), error.exit_code)
     profile = resolved.profile.name if resolved.profile else ""
     placed = tuple(_in_own_file(finding, resolved, path) for finding in checked.findings)
     note = f"{path}: {checked.note}" if checked.note else ""
-    return Judged(placed, tuple(checked.checks), EXIT_OK, profile, resolved.digest, note)
+    return CheckedFile(placed, tuple(checked.checks), EXIT_OK, profile, resolved.digest, note)
 
 
 def _in_own_file(finding: Finding, resolved: ResolvedRun, path: Path) -> Finding:
@@ -237,7 +237,7 @@ def _placed(findings: Iterable[Finding], path: Path, resolved: ResolvedRun | Non
             yield _in_own_file(located, resolved, path)
 
 
-def _chosen(judged: Judged, choice: Choice) -> Judged:
+def _chosen(judged: CheckedFile, choice: Choice) -> CheckedFile:
     """Drop findings and checks of rules that were not selected; keep all errors of an unresolved file."""
     if judged.exit_code:
         return judged
@@ -246,7 +246,7 @@ def _chosen(judged: Judged, choice: Choice) -> Judged:
     return judged._replace(findings=findings, checks=checks)
 
 
-def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False) -> Report:
+def combine(judged: Sequence[CheckedFile], *, strict: bool, has_folder: bool = False) -> Report:
     """Combine the results of all files into one report.
 
     The exit code is the most severe of all files: usage error, failed check, unknown, success. With
@@ -260,7 +260,7 @@ def combine(judged: Sequence[Judged], *, strict: bool, has_folder: bool = False)
     exit_code = next(
         code for code in (EXIT_USAGE, EXIT_CHECK_FAILED, *sorted(codes, reverse=True)) if code in codes
     )
-    alone = judged[0] if len(judged) == 1 else Judged((), ())
+    alone = judged[0] if len(judged) == 1 else CheckedFile((), ())
     return Report(exit_code, alone.profile, alone.config_hash, tuple(findings), tuple(checks))
 
 
@@ -278,7 +278,7 @@ def _worst_of_each(checks: Iterable[CheckResult]) -> list[CheckResult]:
     return [worst[code] for code in sorted(worst)]
 
 
-def _repository_check(judged: Sequence[Judged], *, strict: bool) -> CheckResult:
+def _repository_check(judged: Sequence[CheckedFile], *, strict: bool) -> CheckResult:
     failed = sum(
         bool(one.exit_code or verdict_of(one.findings, one.checks, strict=strict).exit_code) for one in judged
     )

@@ -53,13 +53,13 @@ PACES: dict[tuple[Device, SizeName], Pace] = {
     ("gpu", "small"): Pace(5000, 64),
     ("gpu", "base"): Pace(20000, 32, 4),
 }
-LLAMA = [("  type: hf", "a model of transformers"), ("  architecture: llama", "")]
+LLAMA = [("  type: hf", "a transformers model"), ("  architecture: llama", "")]
 DEVICES: dict[Device, str] = {"cpu": "this machine's processor", "gpu": "one GPU"}
 
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Answers of the user that determine the content of the run file.
+    """The user's answers, which determine the content of the run file.
 
     Attributes:
         text: path as it is written to the file; empty for a dataset.

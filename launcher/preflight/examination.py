@@ -29,7 +29,7 @@ from neobert.receipt import Receipt, write_receipt
 from profiles.registry import ResolvedRun
 from validators.core import groups_needed, judge, judge_known
 from validators.facts import Facts
-from validators.facts_config import held_to
+from validators.facts_config import facts_for
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import CheckResult, Level
 from validators.planning import plan_run
@@ -82,7 +82,7 @@ def examine(
                 partial(_warm_up, trainer, run, warm_up_file),
             )
     else:
-        facts = held_to(facts, run.config)
+        facts = facts_for(facts, run.config)
     measured = measurement(facts) or earlier
     predicted = plan_run(run, None, facts.gpus, facts.prepared)
     plan = predicted if measured is None else plan_run(run, measured, facts.gpus, facts.prepared)

@@ -59,7 +59,7 @@ def download(name: str, revision: str | None) -> Snapshot:
         return _cached(name, revision, commit)
     commit, files = str(info.sha), _files_of(name, [str(each.rfilename) for each in info.siblings or ()])
     if not is_commit(commit):
-        raise ProjectError(CODE, "the Hub named no commit of the revision", "try again later", name)
+        raise ProjectError(CODE, "the Hub returned no commit for this revision", "try again later", name)
     folder = snapshot_folder(name, commit)
     if not _is_whole(folder):
         missing = [each for each in files if not (folder / each).is_file()]

@@ -80,7 +80,7 @@ OTHERS_S = 610.0
 
 
 @dataclass(frozen=True, slots=True)
-class EndOfFresh:
+class FreshResults:
     """Results of the uninterrupted run, and of the watchdog test at its end."""
 
     results: Ranks
@@ -143,17 +143,17 @@ def _rehearse(subject: Subject, gpus: Sequence[GpuFacts], started_s: float) -> R
     return facts_of(end.results, resumes, outside, end.watchdog, ranks, duration_s)
 
 
-def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> EndOfFresh:
+def _end(stage: Stage, fresh: subprocess.Popen[bytes]) -> FreshResults:
     """Wait for the end of the uninterrupted run, then test that the watchdog detects its deliberate hang.
 
     The test is skipped if a rank ran out of memory.
     """
     results = wait_for(stage, FRESH, fresh, is_announced=False)
-    end = EndOfFresh(results, None)
+    end = FreshResults(results, None)
     return end if end.is_out_of_memory else replace(end, watchdog=watch_stall(stage, fresh))
 
 
-def is_out_of_memory(rest: Future[EndOfFresh]) -> bool:
+def is_out_of_memory(rest: Future[FreshResults]) -> bool:
     """Return whether the uninterrupted run has already ended because it ran out of memory."""
     return rest.done() and rest.result().is_out_of_memory
 

@@ -82,16 +82,20 @@ def _all(
         }
         measured: dict[str, Any] = {}
         for writes in (False, True):
-            race = Race([probe for probe in light if probe.writes == writes], subject, announce)
-            for ended in race.run():
+            concurrent = ConcurrentProbes(
+                [probe for probe in light if probe.writes == writes], subject, announce
+            )
+            for ended in concurrent.run():
                 measured[ended[0].group] = ended[2]
                 yield ended
         if heavy:
             before_heavy()
-            yield from Race(heavy, replace(subject, gpus=measured.get("gpus")), announce, children).run()
+            yield from ConcurrentProbes(
+                heavy, replace(subject, gpus=measured.get("gpus")), announce, children
+            ).run()
 
 
-class Race:
+class ConcurrentProbes:
     """Probes that run at the same time, except that each waits for the end of those in its `after`."""
 
     def __init__(

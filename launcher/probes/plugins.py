@@ -1,4 +1,4 @@
-"""Tests of plug-ins in child processes, which import code of the user. The launcher never does."""
+"""Tests of plug-ins in child processes, which import the user's code. The launcher never does."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def probe_plugins(subject: Subject) -> PluginFacts:
 def _differing(first: dict[str, str], second: dict[str, str]) -> Iterator[dict[str, str]]:
     for key, digest in first.items():
         if second.get(key) != digest:
-            message = f"{key} returns other results in another process"
+            message = f"{key} returns different results in another process"
             hint = "sort sets: the order of their strings differs between processes"
             yield {"key": key, "message": message, "hint": hint}
 

@@ -58,7 +58,7 @@ def _refusal(message: str, hint: str) -> ProjectError:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StageData:
     """Data for the check of one stage.
 
     Attributes:
@@ -83,12 +83,12 @@ class Seen:
         return int(self.lines[-1]["step"] - self.lines[0]["step"])
 
 
-def problem_with(seen: Seen) -> str:
+def problem_with(seen: StageData) -> str:
     """Return the reason to stop the run, in one clause; empty if all checks of the stage pass."""
     return _loss_problem(seen) or _wear_problem(seen) or _pace_problem(seen)
 
 
-def _loss_problem(seen: Seen) -> str:
+def _loss_problem(seen: StageData) -> str:
     missing = next((line["step"] for line in seen.lines if not _has_finite_loss(line)), None)
     if missing is not None:
         return f"the loss of step {missing} is not a finite number"
@@ -112,7 +112,7 @@ def _has_finite_loss(line: Record) -> bool:
     return TRAIN_LOSS in line and isfinite(line[TRAIN_LOSS])
 
 
-def _wear_problem(seen: Seen) -> str:
+def _wear_problem(seen: StageData) -> str:
     warnings = seen.beat.get("warnings") or {}
     counted = [f"{name} {warnings[name]}" for name in WEARING if warnings.get(name)]
     if counted:
@@ -124,7 +124,7 @@ def _wear_problem(seen: Seen) -> str:
     return ""
 
 
-def _pace_problem(seen: Seen) -> str:
+def _pace_problem(seen: StageData) -> str:
     """Return the message for a large change in throughput; always empty on a CPU, where it is noisy."""
     pace = pace_of(seen.settled)
     if pace is None or seen.pace is None or seen.beat.get("gpu_mem_reserved_mib") is None:
@@ -182,7 +182,9 @@ class Stages:
 
     def _judge(self, stage: int) -> None:
         beat, settled = last_beat(self._folder, 0), self._lines[max(self._judged, SETTLING_LINES) :]
-        seen = Seen(self._lines, settled, beat, self._pace, self._recompiles_allowed(beat), self._must_fall)
+        seen = StageData(
+            self._lines, settled, beat, self._pace, self._recompiles_allowed(beat), self._must_fall
+        )
         problem = problem_with(seen)
         if problem:
             self.failure = f"stage {stage} failed: {problem}; {HOW_TO_CONTINUE}"

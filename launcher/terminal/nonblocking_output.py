@@ -22,11 +22,11 @@ PIECE_BYTES = 4096
 TIMEOUT_S = 2.0
 
 
-class Outlet:
-    """Replacement of a text stream whose writes return at once; a full queue drops its oldest texts.
+class NonblockingStream:
+    """Text stream whose writes return at once; a full queue drops its oldest texts.
 
     A thread writes to the descriptor itself: a stream's own buffer is locked during a write, and the
-    interpreter could then not end. An error of the thread is raised by the next `write`.
+    interpreter could then not exit. An error of the thread is raised by the next `write`.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -38,7 +38,7 @@ class Outlet:
         self._is_writing, self._is_over = False, False
         self._error: OSError | None = None
         self._changed = threading.Condition()
-        threading.Thread(target=self._run, name="outlet", daemon=True).start()
+        threading.Thread(target=self._run, name="output", daemon=True).start()
 
     def fileno(self) -> int:
         """Return the descriptor that the thread writes to."""
@@ -121,24 +121,24 @@ class Outlet:
 
 @contextmanager
 def never_blocking() -> Iterator[None]:
-    """Route stdout and stderr through non-blocking outlets inside the `with` block.
+    """Route stdout and stderr through non-blocking streams inside the `with` block.
 
     Raises ProjectError if stdout could not be written; a reader that closed its pipe is not an error.
     """
     before = sys.stdout, sys.stderr
-    outlets = [_outlet_of(stream) for stream in before]
-    sys.stdout, sys.stderr = (cast("TextIO", new or old) for new, old in zip(outlets, before, strict=True))
+    streams = [_nonblocking(stream) for stream in before]
+    sys.stdout, sys.stderr = (cast("TextIO", new or old) for new, old in zip(streams, before, strict=True))
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
-        errors = [outlet.finish() if outlet else None for outlet in outlets]
+        errors = [stream.finish() if stream else None for stream in streams]
     if errors[0] is not None and not isinstance(errors[0], BrokenPipeError):
         raise console.unwritten(errors[0])
 
 
-def _outlet_of(stream: TextIO) -> Outlet | None:
-    """Return an outlet; None for a stream without a descriptor, such as text in memory."""
+def _nonblocking(stream: TextIO) -> NonblockingStream | None:
+    """Return a non-blocking stream; None for a stream without a descriptor, such as text in memory."""
     with suppress(OSError):
-        return Outlet(stream)
+        return NonblockingStream(stream)
     return None

@@ -80,7 +80,7 @@ def _read_bytes(path: Path) -> bytes:
         raise UnreadableError(f"cannot be read: {reason}") from None
     if len(content) > MAX_BYTES:
         raise UnreadableError(
-            "is larger than 1 MiB (limit of a config)", "check the path: this may be another file"
+            "is larger than 1 MiB, the limit of a config file", "check the path: this may be another file"
         )
     return content
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
-from neobert.generation.request import Ending, Sampling
+from neobert.generation.request import ReplyEnd, Sampling
 from neobert.json_program import serve
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
     """Answer lines of standard input until it ends. Raises `ProjectError` if the model cannot chat."""
 
-    def tell(**content: Any) -> None:
+    def send(**content: Any) -> None:
         print(json.dumps(content), file=answers, flush=True)
 
     folder = chat_folder(Path(request["folder"]))
@@ -33,23 +33,23 @@ def chat(request: dict[str, Any], answers: IO[str]) -> dict[str, Any]:
 
     generator = load_generator(folder, request["device"], request["dtype"], request["seed"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # between replies, Ctrl-C concerns the terminal only
-    tell(ready=True)
+    send(ready=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        turn = json.loads(line)
         try:
-            tell(ending=asdict(reply(generator, asked["messages"], Sampling(**asked["sampling"]), tell)))
+            send(ending=asdict(reply(generator, turn["messages"], Sampling(**turn["sampling"]), send)))
         except ProjectError as error:
-            tell(error={"message": error.message, "hint": error.hint})
+            send(error={"message": error.message, "hint": error.hint})
     return {}
 
 
-def reply(generator: Generator, messages: list[dict[str, str]], sampling: Sampling, tell: Any) -> Ending:
+def reply(generator: Generator, messages: list[dict[str, str]], sampling: Sampling, send: Any) -> ReplyEnd:
     """Generate one reply, which SIGINT ends early."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return generator.generate(generator.chat_prompt(messages), sampling, lambda text: tell(text=text))
+        return generator.generate(generator.chat_prompt(messages), sampling, lambda text: send(text=text))
     except KeyboardInterrupt:
-        return Ending(reason="interrupted")
+        return ReplyEnd(reason="interrupted")
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from neobert.encoding.placement import placement
 from neobert.errors import EXIT_USAGE, ProjectError
 from neobert.families.hf.build import read_model, refuse_absent
-from neobert.generation.request import Ending, Message, Sampling
+from neobert.generation.request import Message, ReplyEnd, Sampling
 from neobert.printable import printable
 
 
@@ -61,7 +61,7 @@ class Generator:
         return ids[:-1] if ids and ids[-1] == self.tokenizer.eos_token_id else ids
 
     @torch.no_grad()
-    def generate(self, prompt: Sequence[int], sampling: Sampling, on_text: Callable[[str], None]) -> Ending:
+    def generate(self, prompt: Sequence[int], sampling: Sampling, on_text: Callable[[str], None]) -> ReplyEnd:
         """Generate a reply, passing its text on piece by piece.
 
         Raises `ProjectError` if no token fits behind the prompt.
@@ -81,7 +81,7 @@ class Generator:
         )
         new = made[0, len(prompt) :].tolist()
         is_stopped = bool(new) and new[-1] in self._ends()
-        return Ending(reason="stop" if is_stopped else "length", tokens=len(new))
+        return ReplyEnd(reason="stop" if is_stopped else "length", tokens=len(new))
 
     def _ends(self) -> set[int]:
         ends = self.model.generation_config.eos_token_id

@@ -12,12 +12,12 @@ Message = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """Settings of the draws of a reply.
+    """Sampling settings of a reply.
 
     Attributes:
         temperature: divides the logits; 0 takes the most likely token.
         top_p: tokens are drawn from the smallest set that has this share of the probability.
-        max_tokens: largest number of new tokens.
+        max_tokens: maximum number of new tokens.
     """
 
     temperature: float = 0.7
@@ -26,11 +26,11 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """End of a reply: by its own last token, by the largest number of tokens, or by Ctrl-C.
+class ReplyEnd:
+    """End of a reply: by a stop token, by the maximum number of tokens, or by Ctrl-C.
 
     Attributes:
-        tokens: number of new tokens, with the one that ends the reply; None if a server does not say.
+        tokens: number of new tokens, with the one that ends the reply; None if a server does not report it.
     """
 
     reason: Reason

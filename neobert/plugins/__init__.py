@@ -1,4 +1,4 @@
-"""Plug-ins: functions of the user that a run file names. The interfaces need no torch."""
+"""Plug-ins: user-defined functions that a run file names. The interfaces need no torch."""
 
 from neobert.plugins.interfaces import Dataset, Hook, HookFactory, Loss, Masking, MaskingContext, Metric
 

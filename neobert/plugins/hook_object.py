@@ -13,7 +13,7 @@ from neobert.plugins.loading import Plugin
 
 @dataclass(frozen=True, eq=False)
 class PluggedHook:
-    """A hook of the user: the plug-in, and the object that it returned."""
+    """A user-defined hook: the plug-in, and the object that it returned."""
 
     plugin: Plugin
     target: Any
@@ -23,7 +23,7 @@ class PluggedHook:
         """Build the object. Raises `PluginError` if it has no method of a hook."""
         target = plugin()
         if not any(callable(getattr(target, name, None)) for name in EVENTS):
-            raise plugin.invalid(f"made {type(target).__name__}, which has none of {', '.join(EVENTS)}")
+            raise plugin.invalid(f"returned {type(target).__name__}, which has none of {', '.join(EVENTS)}")
         if hasattr(target, "state_dict") != hasattr(target, "load_state_dict"):
             raise plugin.invalid("has only one of state_dict and load_state_dict")
         return cls(plugin, target)
@@ -47,7 +47,7 @@ class PluggedHook:
         try:
             text = json.dumps(state, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise self.plugin.invalid(f"has a state that JSON cannot hold: {error}") from None
+            raise self.plugin.invalid(f"has a state that is not JSON-serializable: {error}") from None
         return json.loads(text)
 
     def load(self, state: Any) -> None:

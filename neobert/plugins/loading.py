@@ -40,7 +40,7 @@ class PluginError(ProjectError):
 
 @dataclass(frozen=True, eq=False)
 class Plugin:
-    """A function of the user.
+    """A user-defined function.
 
     Attributes:
         key: its key in the run file, such as plugins.metrics.0.
@@ -174,7 +174,7 @@ class _Finder(MetaPathFinder):
     """Finds modules of the plug-ins' folders, and only those of files in `plugins.code`.
 
     Other files of these folders are not importable. Other modules are left to the finders after this one:
-    the folders never join `sys.path`, so a file of the user hides no installed module.
+    the folders never join `sys.path`, so a user's file hides no installed module.
     """
 
     def __init__(self, folders: set[Path], digests: Mapping[str, str]) -> None:

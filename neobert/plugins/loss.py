@@ -25,7 +25,7 @@ def with_loss(objective: Objective, plugin: Plugin) -> Objective:
 
 @dataclass(frozen=True)
 class PluggedLoss:
-    """Sums the losses that a function of the user returns for the labels of a microbatch."""
+    """Sums the losses that a user-defined function returns for the labels of a microbatch."""
 
     plugin: Plugin
 

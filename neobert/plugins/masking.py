@@ -24,7 +24,7 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class PluggedMasking:
-    """Masks each document by a function of the user.
+    """Masks each document by a user-defined function.
 
     The random numbers of a document depend on the seed, the epoch and its sample id: its targets are the same
     in any microbatch, rank and session.

@@ -75,7 +75,7 @@ def same_global_state(plugin: Plugin) -> Iterator[None]:
     drawn = [name for name, state in _global_state().items() if before.get(name, state) != state]
     if drawn:
         message = f"{plugin.key} ({plugin.name}) draws from the global generator of {drawn[0]}"
-        raise plugin.refusal(f"{message}: a resumed run would draw other numbers", REPEAT[plugin.kind])
+        raise plugin.refusal(f"{message}: a resumed run would draw different numbers", REPEAT[plugin.kind])
 
 
 def _global_state() -> dict[str, str]:
@@ -120,9 +120,9 @@ def test_masking(plugin: Plugin, config: RunConfig, report: Found) -> None:
     with same_global_state(plugin):
         first = masked(segments)
     if masked(segments) != first:
-        raise not_repeated(plugin, "masks other tokens when it is called again with the same generator")
+        raise not_repeated(plugin, "masks different tokens when called again with the same generator")
     if masked(store.gather(examples[::-1].copy())) != first:
-        raise not_repeated(plugin, "masks other tokens when documents come in another order")
+        raise not_repeated(plugin, "masks different tokens when documents come in another order")
     labels = rule.targets(segments, epoch=0, seed=config.seed).labels
     is_target, is_maskable = labels >= 0, prepared.tokenizer.is_maskable[segments.ids]
     if (is_target & ~is_maskable).any():
@@ -139,7 +139,7 @@ def test_dataset(plugin: Plugin, config: RunConfig, report: Found) -> None:
     for split in SPLITS:
         first, second = (PluggedRows(plugin, split, plugin(split), rows) for _ in range(2))
         if (first.data is None) != (second.data is None):
-            raise not_repeated(plugin, f"has the split {split} at one call only")
+            raise not_repeated(plugin, f"returned the split {split} in only one of two calls")
         if first.data is None:
             continue
         if first.length != second.length:
@@ -149,7 +149,7 @@ def test_dataset(plugin: Plugin, config: RunConfig, report: Found) -> None:
         for index, row in reversed(kept.items()):
             if described(second.row(index)) != row:
                 raise not_repeated(
-                    plugin, f"returns another row {index + 1:,} when it is called again ({split})"
+                    plugin, f"returns a different row {index + 1:,} when called again ({split})"
                 )
         digests.append(first.identity)
     report["digests"][plugin.key] = repr(digests)
@@ -169,10 +169,10 @@ def test_metrics(plugin: Plugin, config: RunConfig, report: Found) -> None:
     with same_global_state(plugin):
         first = scores(forward)
     if not _close(scores(forward), first, 0.0):
-        raise not_repeated(plugin, "returns other values when it is called again")
+        raise not_repeated(plugin, "returns different values when called again")
     if not _close(scores(forward[::-1]), first, TOLERANCE):
         raise not_repeated(
-            plugin, "returns other values in another order, which depends on the number of ranks"
+            plugin, "returns different values in another order, which depends on the number of ranks"
         )
     report["metrics"] += list(first)
 
@@ -201,7 +201,7 @@ def test_loss(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noqa
     if not bool(torch.isfinite(first)):
         raise not_repeated(plugin, f"is not finite: {float(first)}")
     if not torch.equal(summed(len(labels)), first):
-        raise not_repeated(plugin, "returns other losses when it is called again")
+        raise not_repeated(plugin, "returns different losses when called again")
     inputs = logits.clone().requires_grad_()
     total = loss(inputs, labels, len(labels))
     if not total.requires_grad:
@@ -221,7 +221,7 @@ def test_hooks(plugin: Plugin, config: RunConfig, report: Found) -> None:  # noq
     again = PluggedHook.made_by(plugin)
     again.load(state)
     if again.state() != state:
-        raise not_repeated(plugin, "has another state after load_state_dict")
+        raise not_repeated(plugin, "has a different state after load_state_dict")
     try:
         kind = type(hook.target)
         lines, first_line = inspect.getsourcelines(kind)

@@ -28,10 +28,10 @@ from neobert.rehearsal.script import (
     FOLDER,
     RESUMED_FOLDER,
     copy_as_it_is,
-    lay_out,
+    create_run_directory,
+    rehearsal_values,
     rehearsed,
     script_for,
-    stand_ins,
 )
 from neobert.train import configure_logging, leave, read_config, report, unexpected
 from neobert.training.loop.signals import Signals
@@ -86,17 +86,17 @@ def rehearse(name: str, requested: RunConfig, folder: Path, signals: Signals) ->
     script = script_for(plan_steps(requested, epoch_size(requested)).value)
     is_resumed, is_last = name != FRESH, name == RESUMED_AGAIN
     target = folder / (RESUMED_FOLDER if is_resumed else FOLDER)
-    replaced = stand_ins(requested, target, script, is_resumed=is_resumed, is_last=is_last)
+    replaced = rehearsal_values(requested, target, script, is_resumed=is_resumed, is_last=is_last)
     config = rehearsed(requested, replaced)
     rank = int(os.environ.get("RANK", "0"))
     if name == RESUMED and rank == 0:
         copy_as_it_is(folder / FOLDER, target)
-    run_dir = lay_out(config) if rank == 0 else target
+    run_dir = create_run_directory(config) if rank == 0 else target
     parent = Parent(folder, name, rank)
     observer: Fresh | Resumed = (
         Resumed(script, parent, is_last=is_last) if is_resumed else Fresh(script, parent)
     )
-    parent.say("preparing the text, building the model")
+    parent.report_stage("preparing the text, building the model")
     with recording_reads() as keys:
         observer.seen |= {
             "planned_steps": script.planned,

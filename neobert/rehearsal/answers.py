@@ -13,7 +13,7 @@ from neobert.probes.attention import attention_answers, draw_weights
 from neobert.probes.loss import loss_answers
 from neobert.probes.probed_model import probed_model
 from neobert.probes.target_rule import target_answers
-from neobert.rehearsal.trials import aside, first_batches, score, train_on
+from neobert.rehearsal.trials import first_batches, score, train_on, without_effect
 from neobert.tasks.specs import spec_of
 from neobert.training.guards.loss_guard import FiniteGuard
 from neobert.training.loop import steps
@@ -32,7 +32,7 @@ class Examined:
 
     def loss(self, batch: Any) -> float:
         """Return the loss of a microbatch over all ranks, with the same dropout in every call."""
-        with aside(self._trainer):
+        with without_effect(self._trainer):
             step = self._trainer.task.step or steps.accumulate
             return float(step(self._trainer, [batch], max(1, batch.num_targets)))
 

@@ -55,7 +55,7 @@ class Fresh:
         """Run the worst-case microbatch (with the largest memory need); return the hook for every step."""
         device = trainer.world.device
         self.seen |= {"device": device.type, "device_name": device_name(device)}
-        self.parent.say("running the worst-case microbatch")
+        self.parent.report_stage("running the worst-case microbatch")
         self.worst = WorstCase(trainer)
         self.seen["worst_case"] = describe(self.worst)
         self.worst.step(trainer)
@@ -70,13 +70,13 @@ class Fresh:
         if trainer.world.is_on_gpu:
             self.context_mib, self.seen["is_own_context"] = context_of(device)
         self.trace = Trace(trainer)
-        return [Hook(name="rehearsal", act=self.look, every=1)]
+        return [Hook(name="rehearsal", act=self.observe, every=1)]
 
-    def look(self, trainer: Trainer, _report: StepReport) -> None:
+    def observe(self, trainer: Trainer, _report: StepReport) -> None:
         """Record a step; after the last step, call `conclude`."""
         step, script = trainer.progress.step, self.script
         if step % script.compared == 0:
-            self.parent.say(f"step {step} of {script.total}")
+            self.parent.report_stage(f"step {step} of {script.total}")
         self.trace.note(trainer)
         if trainer.world.is_on_gpu:
             self.allocated.append(torch.cuda.memory_allocated(trainer.world.device))
@@ -102,20 +102,20 @@ class Fresh:
         }
         stats = torch.cuda.memory_stats(trainer.world.device) if trainer.world.is_on_gpu else {}
         retries = int(stats.get("num_alloc_retries", 0))
-        self.parent.say("running the worst-case microbatch with the optimizer state in memory")
+        self.parent.report_stage("running the worst-case microbatch with the optimizer state in memory")
         self.worst.run(trainer)
         self.seen["memory"] = self._memory(trainer, retries)
         self.seen |= self._own_memory(trainer)
         self.parent.pause(trainer, self.seen)
         if trainer.world.is_main:
             self.seen["overlap"] = train_eval_overlap(prepare(trainer.config))
-        self.parent.say("comparing accumulated gradients")
+        self.parent.report_stage("comparing accumulated gradients")
         self.seen["accumulation"] = accumulation_error(trainer)
-        self.parent.say("overfitting one microbatch")
+        self.parent.report_stage("overfitting one microbatch")
         losses, num_classes = overfit(trainer), trainer.task.num_classes
         initial = self.seen["trace"][0]["loss"]
         self.seen["learning"] = {"vocab_size": num_classes, "initial_loss": initial, "overfit": losses}
-        self.parent.say("testing predictions with known answers")
+        self.parent.report_stage("testing predictions with known answers")
         answers = all_answers(trainer, self.worst.train)
         self.seen["answers"] = [answer._asdict() for answer in answers]
         self.parent.finish(trainer, self.seen)
@@ -164,16 +164,16 @@ class Resumed:
     def attach(self, trainer: Trainer) -> Sequence[Hook]:
         """Record digests of the restored state; return the hook for every step."""
         self.start = trainer.progress.step
-        self.parent.say(f"resumed at step {self.start}")
+        self.parent.report_stage(f"resumed at step {self.start}")
         self.seen |= {"start": self.start, "state": state_digests(trainer)}
         draw_from_generators()  # as the uninterrupted run did between its save and its next step
         if trainer.config.trainer.torch_compile:
             WorstCase(trainer).step(trainer)  # compilers draw numbers too; it ends before an evaluation
         self.trace = Trace(trainer)
         self.trace.start()
-        return [Hook(name="rehearsal", act=self.look, every=1)]
+        return [Hook(name="rehearsal", act=self.observe, every=1)]
 
-    def look(self, trainer: Trainer, _report: StepReport) -> None:
+    def observe(self, trainer: Trainer, _report: StepReport) -> None:
         """Record a step; after the last compared step, wait for its checkpoint (if any) and report."""
         step = trainer.progress.step
         if step == self.start:

@@ -48,7 +48,7 @@ class Parent:
         self._measured, self._compiled = (folder / f"{name}_rank{rank}.json" for name in (MEASURED, COMPILED))
         self._others, self._helper = folder / OTHERS, folder / HELPER
 
-    def say(self, stage: str) -> None:
+    def report_stage(self, stage: str) -> None:
         """Write the name of the current stage for the parent."""
         self._stage.write_text(stage, encoding="utf-8")
 
@@ -63,7 +63,7 @@ class Parent:
 
     def _wait_while(self, file: Path, stage: str, trainer: Trainer) -> None:
         if file.exists():
-            self.say(stage)
+            self.report_stage(stage)
         while file.exists():
             trainer.signals.raise_if_requested()
             time.sleep(POLL_S)

@@ -61,7 +61,7 @@ def script_for(max_steps: int) -> Script:
     return Script(compared, PARTS_BEFORE_SAVE * compared, PARTS * compared, max_steps)
 
 
-def stand_ins(
+def rehearsal_values(
     config: RunConfig, folder: Path, script: Script, *, is_resumed: bool, is_last: bool = False
 ) -> dict[str, Any]:
     """Return the config keys that a rehearsal changes (output folder, intervals and more) and their values.
@@ -106,7 +106,7 @@ def rehearsed(config: RunConfig, replaced: Mapping[str, Any]) -> RunConfig:
     return from_dict(values)
 
 
-def lay_out(config: RunConfig) -> Path:
+def create_run_directory(config: RunConfig) -> Path:
     """Create the run directory with the resolved config and a receipt, and return its path."""
     folder = Path(config.trainer.output_dir)
     folder.mkdir(parents=True, exist_ok=True)

@@ -33,7 +33,7 @@ POLL_S = 0.05
 
 
 @contextmanager
-def aside(trainer: Trainer) -> Iterator[None]:
+def without_effect(trainer: Trainer) -> Iterator[None]:
     """Run the `with` block without effect on the run: restore RNG state, stopwatch, FLOPs and gradients."""
     generators, stopwatch, flops = random_state(), trainer.stopwatch, trainer.state.flops
     trainer.stopwatch = Stopwatch(trainer.world.device, ())
@@ -67,17 +67,17 @@ class WorstCase:
 
     def step(self, trainer: Trainer) -> None:
         """Run forward and backward on the training microbatch. Raises `torch.OutOfMemoryError`."""
-        with aside(trainer):
+        with without_effect(trainer):
             self._train(trainer)
 
     def evaluate(self, trainer: Trainer) -> None:
         """Run the evaluation microbatch, if there is one. Raises `torch.OutOfMemoryError`."""
-        with aside(trainer):
+        with without_effect(trainer):
             self._evaluate(trainer)
 
     def run(self, trainer: Trainer) -> None:
         """Run forward and backward, then the evaluation, and wait. Raises `torch.OutOfMemoryError`."""
-        with aside(trainer):
+        with without_effect(trainer):
             self._train(trainer)
             self._evaluate(trainer)
             if trainer.world.is_on_gpu:
@@ -109,8 +109,8 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     of means changes the gradient. Returns the relative difference and the numbers of targets.
     """
     first, second = first_batches(trainer, 2)
-    second = thinned(second, 4 + trainer.world.dp_rank)
-    with aside(trainer):
+    second = with_fewer_targets(second, 4 + trainer.world.dp_rank)
+    with without_effect(trainer):
         generators = random_state()
         together, total = _gradient(trainer, [first, second])
         restore_random_state(generators)  # the same dropout again
@@ -129,7 +129,7 @@ def accumulation_error(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def thinned(batch: Microbatch, keep_every: int) -> Microbatch:
+def with_fewer_targets(batch: Microbatch, keep_every: int) -> Microbatch:
     """Return the microbatch with only every `keep_every`-th of its targets."""
     labels = batch.labels.numpy().copy()
     places = np.flatnonzero(is_target(labels))

@@ -35,7 +35,7 @@ class Occurrence:
     first: int
     detail: str
 
-    def again(self) -> Occurrence:
+    def with_another(self) -> Occurrence:
         """Return the same fault with one more document."""
         return replace(self, count=self.count + 1)
 

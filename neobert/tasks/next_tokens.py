@@ -60,7 +60,7 @@ def check_targets(label: str, counts: Counts) -> None:
     if counts.segments and counts.tokens <= counts.segments:
         raise ProjectError(
             "DAT004",
-            f"none of {counts.tokens:,} tokens has a token before it in its document",
+            f"no next token to predict: no document has two tokens ({counts.tokens:,} in all)",
             "check the text and dataset.text_column",
             label,
         )

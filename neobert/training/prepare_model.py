@@ -1,4 +1,4 @@
-"""A run's model, ready to train."""
+"""Preparation of a model for training: build, load, convert, compile, shard."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from profiles.registry import ResolvedRun, resolve_run
 from tests.facts import record
 from tests.facts.record import without_names
 from validators.core import judge
-from validators.facts_config import held_to
+from validators.facts_config import facts_for
 from validators.facts_io import facts_from_json, facts_to_json
 from validators.finding import CheckResult, Level, Status, verdict_of
 from validators.planning import plan_run
@@ -38,7 +38,7 @@ def planned(profile: str, *overrides: str) -> tuple[ResolvedRun, Plan]:
 def judged(recorded: dict[str, Any]) -> tuple[str, Checks]:
     """Judge recorded facts for the run that they were recorded for."""
     run, plan = planned(recorded["profile"], *recorded["overrides"])
-    facts = held_to(facts_from_json(json.dumps(recorded["facts"])), run.config)
+    facts = facts_for(facts_from_json(json.dumps(recorded["facts"])), run.config)
     levels = tuple(Level(name) for name in recorded["levels"])
     findings, checks = judge(run, plan, facts, levels)
     return verdict_of(findings, checks).name, {check.id: check for check in checks}

@@ -23,7 +23,7 @@ import pytest
 from launcher.commands.chat_server import ServerReplies
 from neobert.errors import ProjectError
 from neobert.generation.folder import chat_folder
-from neobert.generation.request import Ending, Sampling
+from neobert.generation.request import ReplyEnd, Sampling
 from neobert.runfiles.checkpoint.manifest import seal
 
 CHAT = [sys.executable, "-m", "launcher", "chat"]
@@ -184,7 +184,7 @@ def test_a_key_is_sent_only_if_its_variable_is_named(server: str, monkeypatch: p
     monkeypatch.setenv("KEY", "secret")
     with ServerReplies(server, "two", "KEY", 0) as replies:
         *_, end = replies.reply([{"role": "user", "content": "hi"}], Sampling())
-        assert end == Ending(reason="length")
+        assert end == ReplyEnd(reason="length")
         assert (Stub.seen[0]["key"], Stub.seen[0]["model"]) == ("Bearer secret", "two")
         with pytest.raises(ProjectError, match="the server answered 307"):
             list(replies.reply([{"role": "user", "content": "leave"}], Sampling()))

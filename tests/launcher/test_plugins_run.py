@@ -266,7 +266,7 @@ def raising(predictions, labels):
 RAISING = 1 + PLANTED["planted.py"].splitlines().index("def raising(predictions, labels):") + 1
 PRETRAINING = {
     "masking=planted.py:from_numpy": "draws from the global generator of numpy.random",
-    "masking=planted.py:in_order": "masks other tokens when",
+    "masking=planted.py:in_order": "masks different tokens when",
     "masking=planted.py:too_much": "of the tokens, but datacollator.mlm_probability is 20.0%",
     "masking=planted.py:of_special_tokens": "makes targets of special tokens",
     "masking=planted.py:of_other_tokens": "returned labels that are not the tokens of the text",
@@ -274,9 +274,9 @@ PRETRAINING = {
     "masking=planted.py:by_import": "unseen.py is imported by a plug-in, but not by an import statement",
     "hooks=[planted.py:factory, planted.py:Forgetful]": (
         "Made.on_step changes self.step",
-        "has another state after load_state_dict",
+        "has a different state after load_state_dict",
     ),
-    "dataset=planted.py:shuffled": "when it is called again (train)",
+    "dataset=planted.py:shuffled": "when called again (train)",
     "dataset=planted.py:generated": "returned generator as the split train, not a sequence",
 }
 LABELLED = {
@@ -286,7 +286,7 @@ LABELLED = {
     "loss=planted.py:infinite": "is not finite",
     "loss=planted.py:detached": "has no gradient",
     "metrics=[planted.py:first, planted.py:accuracy, planted.py:words, planted.py:raising]": (
-        "(first) returns other values in another order",
+        "(first) returns different values in another order",
         "(accuracy) returned 'accuracy', which the run reports already",
         "(words) returned str as 'words', not a number",
         "(raising) raised TypeError: 'int' object is not subscriptable",
@@ -317,4 +317,4 @@ def test_rows_in_the_order_of_a_set_differ_in_another_process(run: Callable[...,
     Path("planted.py").write_text(PLANTED["planted.py"], encoding="utf-8")
     refused = run("preflight", "pretrain.yaml", "--level", "host", plugins__dataset="planted.py:in_a_set")
     assert refused.code == 1
-    assert "plugins.dataset returns other results in another process" in " ".join(refused.out.split())
+    assert "plugins.dataset returns different results in another process" in " ".join(refused.out.split())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from launcher.run.stages import Seen, Stages, parse_stages, problem_with, require_stages
+from launcher.run.stages import StageData, Stages, parse_stages, problem_with, require_stages
 from neobert.errors import ProjectError
 
 TRAIN = ("train", "-p", "cpu-demo", "--set", "trainer.output_dir=run")
@@ -30,7 +30,7 @@ def trend(*losses: float, every: int = 40) -> list[dict[str, Any]]:
     return lines_of(*losses, every=every)
 
 
-SOUND = Seen(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0, must_fall=True)
+SOUND = StageData(trend(9.0, 8.0, 7.0, 6.0), lines_of(7.0, 6.5, 6.0), GPU, 1000.0, 0, must_fall=True)
 
 
 @pytest.mark.parametrize(

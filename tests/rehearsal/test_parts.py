@@ -21,8 +21,8 @@ from neobert.data.store.token_store import LengthStatistics, TokenStore
 from neobert.errors import ProjectError
 from neobert.objectives.objective import most_targets
 from neobert.rehearsal.measurements import recording_products, recording_reads, train_eval_overlap
-from neobert.rehearsal.script import script_for, stand_ins
-from neobert.rehearsal.trials import adversarial_lengths, full_of_text, thinned
+from neobert.rehearsal.script import rehearsal_values, script_for
+from neobert.rehearsal.trials import adversarial_lengths, full_of_text, with_fewer_targets
 from neobert.tasks.token_task import with_most_targets
 
 CONFIG = RunConfig()
@@ -45,8 +45,8 @@ def test_a_run_of_a_few_steps_is_not_rehearsed():
 
 def test_only_the_run_that_is_killed_first_starts_afresh(tmp_path):
     script = script_for(1000)
-    fresh = stand_ins(CONFIG, tmp_path, script, is_resumed=False)
-    resumed = stand_ins(CONFIG, tmp_path, script, is_resumed=True)
+    fresh = rehearsal_values(CONFIG, tmp_path, script, is_resumed=False)
+    resumed = rehearsal_values(CONFIG, tmp_path, script, is_resumed=True)
     assert (fresh["trainer.resume_from_checkpoint"], fresh["trainer.save_steps"]) == ("never", 20)
     assert (resumed["trainer.resume_from_checkpoint"], resumed["trainer.save_steps"]) == ("auto", 4)
 
@@ -129,7 +129,7 @@ def test_the_worst_padded_batch_has_every_row_full():
 @pytest.mark.parametrize("is_score", [True, False])
 def test_labels_of_rows_are_thinned_out_as_those_of_tokens(is_score):
     labels = torch.tensor([0.0, 1, 2, 3, torch.nan]) if is_score else torch.tensor([0, 1, 2, 3, -100])
-    found = thinned(replaced(packed(64, 5, 16), labels=labels, num_targets=4), 3)
+    found = with_fewer_targets(replaced(packed(64, 5, 16), labels=labels, num_targets=4), 3)
     kept = ~found.labels.isnan() if is_score else found.labels >= 0
     assert kept.tolist() == [True, False, False, True, False]
     assert (found.num_targets, found.labels.dtype) == (2, labels.dtype)

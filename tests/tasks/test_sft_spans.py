@@ -53,7 +53,7 @@ def test_the_last_turn_alone_can_be_supervised(template: str) -> None:
         (own.NO_PROMPT, Fault.OUTSIDE, "the template has no generation prompt, so that '<.start.>assistant'"),
         (own.MARKED_HEADER, Fault.OUTSIDE, "the marks of the template include '<.start.>assistant'"),
         ("{{ raise_exception('no system') }}", Fault.FAILED, "the template fails: TemplateError: no system"),
-        ("{{ 'x' * 10 ** 6 }}", Fault.FAILED, "the template fails: it renders 1,000,000 characters"),
+        ("{{ 'x' * 10 ** 6 }}", Fault.FAILED, "the template fails: its output has 1,000,000 characters"),
     ],
 )
 def test_a_template_that_trains_something_else_is_reported(template: str, kind: Fault, reason: str) -> None:

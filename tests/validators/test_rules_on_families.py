@@ -1,4 +1,4 @@
-"""No rule raises on a model of transformers, whose section lacks the keys of a NeoBERT."""
+"""No rule raises on a transformers model, whose section lacks the keys of a NeoBERT."""
 
 from __future__ import annotations
 

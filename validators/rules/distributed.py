@@ -148,7 +148,9 @@ def wrong_collective(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             else "the error cannot be attributed to one rank"
         )
         message = f"{'; '.join(map(_case, wrong[:3]))}; {culprit}"
-        yield Violation(PATH, message, "exclude the device with CUDA_VISIBLE_DEVICES and have it checked")
+        yield Violation(
+            PATH, message, "exclude the device with CUDA_VISIBLE_DEVICES, and have the device checked"
+        )
 
 
 def _case(case: CollectiveFacts) -> str:

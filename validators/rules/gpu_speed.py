@@ -116,7 +116,7 @@ def slow_gpu_memory(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
             copied = f"{device.copy_bytes_per_s / TERA:.2f} of {spec / TERA:.2f} TB/s"
             yield Violation(PATH, f"{label}: a copy within the device reaches {copied}", SLOW)
         for fault in _link_faults(device, health.get(device.index)):
-            yield Violation(PATH, f"{label}: {fault}", "reseat the GPU, or have it and its slot checked")
+            yield Violation(PATH, f"{label}: {fault}", "reseat the GPU, or have the GPU and its slot checked")
 
 
 def _label(device: DeviceFacts, facts: Facts) -> str:

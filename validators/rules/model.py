@@ -253,7 +253,7 @@ def unsupported_by_model(run: ResolvedRun, plan: Plan, facts: Facts) -> Violatio
     """A key that the model family does not support.
 
     ## What it does
-    Compares the run with what the family of `model.type` supports. A model of transformers (`type: hf`)
+    Compares the run with what the family of `model.type` supports. A transformers model (`type: hf`)
     packs with `attention: sdpa` only, pools as the classifier of its architecture does, and has no QK-clip.
     An MPNet and a DeBERTa-v2 compute attention by themselves and are not packed; an MPNet has no gradient
     checkpointing, a ModernBERT in padded rows no `torch_compile`.

@@ -1,4 +1,4 @@
-"""Plug-in rules: functions of the user that a run file names."""
+"""Plug-in rules: user-defined functions that a run file names."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class RunConfig:
     adapter: AdapterConfig = section(
         AdapterConfig, "Adapter (LoRA) trained with a frozen encoder, for tasks with labels.", affects=PER_KEY
     )
-    plugins: PluginsConfig = section(PluginsConfig, "Functions of the user.", affects="data")
+    plugins: PluginsConfig = section(PluginsConfig, "User-defined functions.", affects="data")
     optimizer: OptimizerConfig = section(OptimizerConfig, "Optimizer.", affects="numerics")
     scheduler: SchedulerConfig = section(SchedulerConfig, "Learning rate schedule.", affects="numerics")
     trainer: TrainerConfig = section(TrainerConfig, "Training loop.", affects=PER_KEY)

@@ -51,7 +51,7 @@ class ModelConfig:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a model of transformers.")
+    type: Literal["neobert"] = key("neobert", "Model family: neobert, or hf for a transformers model.")
     hidden_size: PositiveInt = key(768, "Width of the residual stream.")
     num_hidden_layers: PositiveInt = key(28, "Number of encoder blocks.")
     num_attention_heads: PositiveInt = key(12, "Number of attention heads; must divide hidden_size.")
@@ -134,14 +134,14 @@ SIZES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfModelConfig:
-    """A model of transformers, an encoder or a causal decoder, from a config.json or by architecture.
+    """A transformers model, an encoder or a causal decoder, from a config.json or by architecture.
 
     Null keys default to the value of the config.json, or else to the transformers default.
     """
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    type: Literal["hf"] = key("hf", "Model family: a model of transformers.")
+    type: Literal["hf"] = key("hf", "Model family: a transformers model.")
     config: NonEmpty | None = key(
         None,
         "A transformers config.json, or a folder that contains one; null: architecture decides.",
@@ -169,7 +169,7 @@ class HfModelConfig:
     )
     max_position_embeddings: SequenceLength | None = key(
         None,
-        "Longest sequence that the model accepts, in tokens; null: that of the config.json, else "
+        "Maximum sequence length of the model in tokens; null: that of the config.json, else "
         "dataset.max_seq_length.",
     )
     attention_dropout: Beta | None = key(

@@ -1,4 +1,4 @@
-"""Config section of plug-ins: functions of the user that a run calls."""
+"""Config section of plug-ins: user-defined functions that a run calls."""
 
 # ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
 
@@ -15,7 +15,7 @@ of_data = partial(reference, by_content=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginsConfig:
-    """Functions of the user: path/to/file.py:function, package.module:function, or an entry point's name."""
+    """User-defined functions: path/to/file.py:function, package.module:function, or an entry point's name."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 

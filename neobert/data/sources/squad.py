@@ -48,4 +48,4 @@ def squad_rows(texts: Iterable[str], path: Path) -> Iterator[tuple[str, Mapping[
     except (ValueError, RecursionError) as error:
         raise unreadable(path, f"is not JSON: {error}", _SHAPE) from error
     except (KeyError, TypeError, AttributeError) as error:
-        raise unreadable(path, f"is not a file as of SQuAD, after question {number}", _SHAPE) from error
+        raise unreadable(path, f"is not a SQuAD file: error after question {number}", _SHAPE) from error

@@ -259,7 +259,7 @@ def _value(cell: Any, path: Path, row: int) -> object:
         return cell.as_py()
     except UnicodeDecodeError as error:
         raise unreadable(
-            f"{path}, row {row}", f"is not UTF-8: {error}", "write the column again as UTF-8"
+            f"{path}, row {row}", f"is not UTF-8: {error}", "save the column as UTF-8"
         ) from error
 
 
@@ -275,4 +275,6 @@ def _parquet(handle: IO[bytes], path: Path) -> Iterator[Any]:
     except (pa.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # an error of the disk, not of the content
-        raise unreadable(path, f"is not a readable parquet file: {error}", "write the file again") from error
+        raise unreadable(
+            path, f"is not a readable parquet file: {error}", "save the file as parquet again"
+        ) from error

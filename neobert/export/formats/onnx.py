@@ -48,7 +48,7 @@ def refusal(source: Source) -> str:
     """Return the reason for which a model has no graph: it has other inputs or outputs; empty if it has."""
     name = type(source.model).__name__
     if name.endswith((OF_SPANS, OF_CHOICES)):
-        return f"the graph has rows of texts and one output, which a {name} has not: pass --to hf"
+        return f"the ONNX graph supports rows of texts and one output, unlike {name}: pass --to hf"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Construction of models of transformers. Imports torch.
+"""Construction of transformers models. Imports torch.
 
 Only classes of the installed transformers package are used.
 """
@@ -94,7 +94,7 @@ def backbone_of(
     shape: ModelShape,
     kernel: Backend | None = None,
 ) -> Backbone:
-    """Return the backbone of a model of transformers with the head of an auto class, or with none.
+    """Return the backbone of a transformers model with the head of an auto class, or with none.
 
     Args:
         kernel: of attention over packed rows; None: rows are padded.

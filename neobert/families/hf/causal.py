@@ -1,4 +1,4 @@
-"""Preparation of causal models of transformers for training. Imports torch."""
+"""Preparation of causal transformers models for training. Imports torch."""
 
 from __future__ import annotations
 

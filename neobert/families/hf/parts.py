@@ -1,4 +1,4 @@
-"""Blocks and heads of models of transformers, by the table of architectures. Imports torch."""
+"""Blocks and heads of transformers models, by the table of architectures. Imports torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of transformers as a model family: settings, shape and limits. Imports no torch."""
+"""Transformers models as a model family: settings, shape and limits. Imports no torch."""
 
 from __future__ import annotations
 

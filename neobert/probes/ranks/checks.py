@@ -70,10 +70,10 @@ def main(arguments: Sequence[str]) -> None:
     report = Report(Path(arguments[1]), int(os.environ["RANK"]))
     report.reach("start")
     config = read_config(Path(arguments[0]))
-    report.finish(meet(config, report))
+    report.finish(check_ranks(config, report))
 
 
-def meet(config: RunConfig, report: Report) -> dict[str, Any]:
+def check_ranks(config: RunConfig, report: Report) -> dict[str, Any]:
     """Wait for all ranks; if none is absent, test the barrier, collectives and a small model.
 
     Returns this rank's results. If ranks are absent, only `identity` and `absent` are set.
@@ -91,7 +91,7 @@ def meet(config: RunConfig, report: Report) -> dict[str, Any]:
     if absent:
         return found
     report.reach("drill")
-    found["drill_absent"], found["drill_s"] = barrier.drill()
+    found["drill_absent"], found["drill_s"] = barrier.self_test()
     return found | measure(config, report, store, rank, world_size)
 
 

@@ -49,7 +49,7 @@ class MonitoredBarrier:
             return False
         return True
 
-    def drill(self) -> tuple[tuple[int, ...], float]:
+    def self_test(self) -> tuple[tuple[int, ...], float]:
         """Test the barrier: the last rank does not enter it, and the others must report that rank as absent.
 
         Returns the absent ranks and the seconds until they were reported. The last rank returns `((), 0.0)`

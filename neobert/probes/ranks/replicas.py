@@ -40,12 +40,12 @@ def try_out(config: RunConfig, world: World, saved: Path) -> dict[str, Any]:
     torch.manual_seed(config.seed)
     section = config.model if isinstance(config.model, ModelConfig) else ModelConfig()
     model = small_model(section)
-    single = alone(deepcopy(model), world)
+    single = on_one_rank(deepcopy(model), world)
     digests = {"start": digest_of(model)}
     module = world.prepare(TokenObjective(backbone_of(model), targets_only=True))
     digests["after preparation"] = digest_of(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE)
-    loss, grad_norm = together(module, world)
+    loss, grad_norm = over_all_ranks(module, world)
     optimizer.step()
     digests["after a step"] = digest_of(model)
     digests["after a resume"] = resumed_digest(model, world, saved)
@@ -120,7 +120,7 @@ def _packed(lengths: tuple[int, ...], generator: torch.Generator, device: torch.
     }
 
 
-def together(module: nn.Module, world: World) -> tuple[float, float]:
+def over_all_ranks(module: nn.Module, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, distributed over the ranks."""
     own = list(microbatches(world))[world.dp_rank :: world.dp_size]
     (num_targets,) = world.sum_over_ranks([sum(batch["num_targets"] for batch in own)])
@@ -133,7 +133,7 @@ def together(module: nn.Module, world: World) -> tuple[float, float]:
     return float(world.add_up(total)) / num_targets, float(world.gradient_norm(module))
 
 
-def alone(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
+def on_one_rank(model: NeoBERTLMHead, world: World) -> tuple[float, float]:
     """Return mean loss and gradient norm of the global batch, computed by this process alone."""
     module = TokenObjective(backbone_of(model), targets_only=True).to(world.device)
     batches = list(microbatches(world))

@@ -34,7 +34,7 @@ class MultipleChoiceConfig:
         "label", "Column with the index of the right choice, from 0, or its name.", affects="data"
     )
     max_choices: Annotated[int, ge(2), le(MOST_CHOICES)] = key(
-        4, "Most choices of a row; rows may have fewer.", affects="data"
+        4, "Maximum number of choices in a row; rows may have fewer.", affects="data"
     )
     pooling: Literal["avg", "cls", "max"] | None = key(
         None,

@@ -36,7 +36,9 @@ class QuestionAnsweringConfig:
         "Target of windows that lack the answer: no answer, which is the first token, or none.",
         affects="data",
     )
-    max_answer_length: PositiveInt = key(30, "Most tokens of a predicted answer.", affects="model")
+    max_answer_length: PositiveInt = key(
+        30, "Maximum length of a predicted answer in tokens.", affects="model"
+    )
     null_threshold: float | None = key(
         None,
         "No answer is predicted if its score exceeds that of the best answer by more; null: each question "

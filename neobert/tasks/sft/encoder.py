@@ -189,7 +189,7 @@ class _Batch:
         """Count a fault of a conversation, which is the `number`th of the batch."""
         faults = self.counts.faults
         before = faults.get(kind.value)
-        faults[kind.value] = Occurrence(1, number, reason) if before is None else before.again()
+        faults[kind.value] = Occurrence(1, number, reason) if before is None else before.with_another()
 
     def encoded(self, dtype: np.dtype[np.unsignedinteger]) -> Encoded:
         """Return the segments, with the marks as a side column."""

@@ -84,8 +84,8 @@ class Template:
         except Exception as error:  # whatever a template raises is a fault of the template
             raise TemplateFailedError(printable(f"{type(error).__name__}: {error}"[:300])) from error
         if len(texts[0]) > self.most_characters:
-            sizes = f"{len(texts[0]):,} characters (limit {self.most_characters:,})"
-            raise TemplateFailedError(f"it renders {sizes}: 8 times the content and 64 KiB")
+            limit = f"limit {self.most_characters:,}: 8 times the content and 64 KiB"
+            raise TemplateFailedError(f"its output has {len(texts[0]):,} characters ({limit})")
         return texts[0], [Span(*each) for each in (spans[0] if marks else ())]
 
 

@@ -78,7 +78,7 @@ class ShardReader(dcp.FileSystemReader):
             raise broken(folder, f"{FILE_NAME} cannot be used: {printable(str(error))}") from error
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Return the checked metadata."""
+        """Return the metadata, read and checked without unpickling."""
         return self._metadata
 
     def shapes(self) -> dict[str, tuple[torch.Size, torch.dtype]]:

@@ -12,7 +12,7 @@ from typing import TextIO
 import pytest
 
 from launcher.terminal import console, nonblocking_output
-from launcher.terminal.nonblocking_output import LIMIT_BYTES, Outlet, never_blocking
+from launcher.terminal.nonblocking_output import LIMIT_BYTES, NonblockingStream, never_blocking
 from neobert.errors import ProjectError
 
 LINE = "x" * 99 + "\n"
@@ -45,7 +45,7 @@ def test_a_reader_that_stopped_gets_the_newest_lines_and_the_number_of_the_other
     pipe: tuple[int, TextIO],
 ) -> None:
     read, stream = pipe
-    unread = Outlet(stream)
+    unread = NonblockingStream(stream)
     for number in range(4 * LIMIT_BYTES // len(LINE)):
         unread.write(f"{number:8}{LINE}")
         unread.flush()
@@ -75,7 +75,7 @@ def test_the_end_waits_a_bounded_time_and_loses_nothing_else(
 def test_another_s_non_blocking_pipe_gets_everything(pipe: tuple[int, TextIO]) -> None:
     read, stream = pipe
     os.set_blocking(stream.fileno(), False)
-    busy = Outlet(stream)
+    busy = NonblockingStream(stream)
     busy.write(LINE * 1000)
     busy.flush()
     thread, pieces = collect(read)
