@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,6 +44,34 @@ def refuse_split(config: RunConfig, reason: str) -> None:
             "set dataset.long_documents to truncate, drop or error",
             "dataset.long_documents",
         )
+
+
+@dataclass(frozen=True)
+class LabelledRows(ABC):
+    """Base of the data layers of labelled rows. Subclasses define the encoder and the identity."""
+
+    config: RunConfig
+
+    @property
+    @abstractmethod
+    def label(self) -> Column:
+        """Side column of the labels."""
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
+        """Return the target rule that reads the labels from the token store."""
+        return StoredLabels(self.label)
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Warn about rows without text, and about pairs with one text.
+
+        Labels are validated when rows are read; rules check the classes.
+        """
+        if counts.empty:
+            verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
+            log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)
+        if counts.one_sided:
+            verbs = "has" if counts.one_sided == 1 else "have"
+            log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +138,3 @@ class StoredLabels:
         """Return the unchanged tokens, and their labels in int64 or float32."""
         labels: NDArray[Any] = segments.columns[self.label.name]
         return Targets(segments.ids, labels.astype(np.int64 if labels.dtype.kind == "i" else np.float32))
-
-
-def warn_of_empty(label: str, counts: Counts) -> None:
-    """Log a warning for rows of a split that have no text, which are left out, or one of two texts."""
-    if counts.empty:
-        verbs = "has no text and is left out" if counts.empty == 1 else "have no text and are left out"
-        log.warning("%s: %s %s", label, counted(counts.empty, "row"), verbs)
-    if counts.one_sided:
-        verbs = "has" if counts.one_sided == 1 else "have"
-        log.warning("%s: %s %s only one of two texts", label, counted(counts.one_sided, "row"), verbs)

@@ -20,18 +20,14 @@ from neobert.tasks.classification.section import CLASSIFICATION
 from neobert.tasks.stored_labels import (
     OF_PAIRS,
     LabelEncoder,
-    StoredLabels,
+    LabelledRows,
     labelled_texts,
     refuse_split,
-    warn_of_empty,
 )
 
 
-@dataclass(frozen=True)
-class LabelledTexts:
+class LabelledTexts(LabelledRows):
     """Data layer of classification: a row is a text or a pair with its label, and becomes one segment."""
-
-    config: RunConfig
 
     @property
     def label(self) -> Column:
@@ -46,10 +42,6 @@ class LabelledTexts:
         texts = labelled_texts(self.config, tokenizer, framing, is_plain=has_pairs)
         return LabelledEncoder(texts, self.label, has_pairs)
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Return the target rule that reads each segment's label from the token store."""
-        return StoredLabels(self.label)
-
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
     ) -> Mapping[str, NDArray[Any]]:
@@ -57,13 +49,6 @@ class LabelledTexts:
         if is_regression(self.config):
             return {LABEL: generator.random(len(lengths), dtype=np.float32)}
         return {LABEL: generator.integers(num_labels(self.config), size=len(lengths))}
-
-    def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text, and about pairs with one text.
-
-        Labels are validated when rows are read; rules check the classes.
-        """
-        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""

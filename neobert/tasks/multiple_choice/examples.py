@@ -22,10 +22,9 @@ from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.stored_labels import (
     OF_PAIRS,
     LabelEncoder,
-    StoredLabels,
+    LabelledRows,
     labelled_texts,
     refuse_split,
-    warn_of_empty,
 )
 
 RIGHT = Column(LABEL, "int64", is_per_token=False)
@@ -33,21 +32,16 @@ RIGHT = Column(LABEL, "int64", is_per_token=False)
 PLACE = Column(GROUP, "uint8", is_per_token=False)
 
 
-@dataclass(frozen=True)
-class ChoiceRows:
+class ChoiceRows(LabelledRows):
     """Data layer of multiple choice: a row is a prompt with choices, of which one is right."""
 
-    config: RunConfig
+    label = RIGHT
 
     def encoder(self, tokenizer: TokenizerBundle) -> ChoiceEncoder:
         """Build the encoder. Raises DAT020 if long texts would be split."""
         refuse_split(self.config, "a choice is scored as a whole")
         texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
         return ChoiceEncoder(texts, RIGHT, choice_fields(self.config))
-
-    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Return the target rule that reads the labels from the token store."""
-        return StoredLabels(RIGHT)
 
     def synthetic_columns(
         self, lengths: NDArray[np.int64], generator: np.random.Generator
@@ -58,10 +52,6 @@ class ChoiceRows:
         last = len(lengths) - len(lengths) % most
         right = generator.integers(np.where(np.arange(len(lengths)) < last, most, len(lengths) - last))
         return {GROUP: place.astype(PLACE.dtype), LABEL: np.where(place == 0, right, IGNORED)}
-
-    def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text. Labels are validated when rows are read."""
-        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows that affect the prepared data, JSON-serializable."""

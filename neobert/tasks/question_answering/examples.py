@@ -19,7 +19,7 @@ from neobert.tasks.question_answering.labels import answers_of
 from neobert.tasks.question_answering.rows import QUESTION, rows_of
 from neobert.tasks.question_answering.section import QUESTION_ANSWERING
 from neobert.tasks.question_answering.windows import Span, Window, Windowed, Windows
-from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, StoredLabels, labelled_texts, warn_of_empty
+from neobert.tasks.stored_labels import OF_PAIRS, LabelEncoder, LabelledRows, labelled_texts
 
 SPAN = Column("span", "int64", is_per_token=False)
 BITS = 24
@@ -27,11 +27,10 @@ BITS = 24
 NO_ANSWER: Span = (0, 0)
 
 
-@dataclass(frozen=True)
-class Questions:
+class Questions(LabelledRows):
     """Data layer of question answering: a row is a question, its context and the answers."""
 
-    config: RunConfig
+    label = SPAN
 
     def encoder(self, tokenizer: TokenizerBundle) -> QuestionEncoder:
         """Build the encoder."""
@@ -39,10 +38,6 @@ class Questions:
         texts = labelled_texts(self.config, tokenizer, tokenizer.pair_framing)
         windows = Windows(texts, section.doc_stride)
         return QuestionEncoder(texts, SPAN, windows, section.windows_without_answer == "ignored")
-
-    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Return the target rule that reads each window's label from the token store."""
-        return StoredLabels(SPAN)
 
     def synthetic_columns(
         self,
@@ -52,10 +47,6 @@ class Questions:
         """Return a random token of each window as the answer."""
         places = generator.integers(lengths)
         return {SPAN.name: label_of(places, places)}
-
-    def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text. Answers are validated when rows are read."""
-        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and windows that affect the prepared data, JSON-serializable."""

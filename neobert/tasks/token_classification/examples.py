@@ -16,7 +16,7 @@ from neobert.data.sources.rows import TEXT, Row
 from neobert.data.tokenize.encoding import Column, Counts, Encoded
 from neobert.data.tokenize.offsets import Ids, with_offsets
 from neobert.data.tokenize.tokenizers import TokenizerBundle
-from neobert.tasks.stored_labels import PLAIN, LabelEncoder, StoredLabels, labelled_texts, warn_of_empty
+from neobert.tasks.stored_labels import PLAIN, LabelEncoder, LabelledRows, labelled_texts
 from neobert.tasks.token_classification.labels import SEPARATOR, TAGS
 from neobert.tasks.token_classification.rows import rows_of
 from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
@@ -24,11 +24,8 @@ from neobert.tasks.token_classification.section import TOKEN_CLASSIFICATION
 MOST_IN_INT16 = 2**15
 
 
-@dataclass(frozen=True)
-class LabelledWords:
+class LabelledWords(LabelledRows):
     """Data layer of token classification: a row is a list of words with a label each."""
-
-    config: RunConfig
 
     @property
     def label(self) -> Column:
@@ -41,18 +38,10 @@ class LabelledWords:
         texts = labelled_texts(self.config, tokenizer, tokenizer.framing)
         return WordEncoder(texts, self.label, TOKEN_CLASSIFICATION.of(self.config).label_names)
 
-    def target_rule(self, tokenizer: TokenizerBundle) -> StoredLabels:  # noqa: ARG002  (labels are in the store)
-        """Return the target rule that reads each token's label from the token store."""
-        return StoredLabels(self.label)
-
     def synthetic_columns(self, lengths: Ids, generator: np.random.Generator) -> Mapping[str, NDArray[Any]]:
         """Return a random label for each token."""
         labels = len(TOKEN_CLASSIFICATION.of(self.config).label_names)
         return {TAGS: generator.integers(labels, size=int(lengths.sum())).astype(self.label.dtype)}
-
-    def check(self, label: str, counts: Counts) -> None:
-        """Warn about rows without text. Labels are validated when rows are read, and rules check them."""
-        warn_of_empty(label, counts)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings of rows and labels that affect the prepared data, JSON-serializable."""
