@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 
 from neobert.errors import ProjectError
+from neobert.export.embedding_files import write_json
 from neobert.export.folder import METADATA
-from neobert.export.formats.sentence_transformers import write_json
 from neobert.export.formats.writer import ROWS, Writer, departures, outputs
 from neobert.export.layouts import DECODER, EMBEDDING, hub_to_fork
 from neobert.export.source import Source

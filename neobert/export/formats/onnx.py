@@ -18,8 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from neobert.export.card import graph_card
+from neobert.export.embedding_files import write_json
 from neobert.export.folder import portable_config
-from neobert.export.formats.sentence_transformers import write_json, write_pooling
+from neobert.export.formats.sentence_transformers import files_of
 from neobert.export.formats.writer import ROWS, Writer
 from neobert.export.modeling_code import CONFIGURATION, modeling_code
 from neobert.export.reference import OF_CHOICES, OF_SPANS, Arrays, Reference
@@ -86,7 +87,7 @@ def write(source: Source, folder: Path) -> dict[str, Any]:
     for name, content in source.tokenizer_files.items():
         (folder / name).write_bytes(content)
     if source.is_neobert and not source.is_classifier:
-        write_pooling(source, folder)
+        files_of(source).write_pooling(folder)
     return {
         "opset": OPSET,
         "inputs": {name: ["batch", "sequence"] for name in INPUTS},
