@@ -160,6 +160,23 @@ class World:
             dist.all_reduce(tensor)
         return tensor
 
+    def rows_of_ranks(self, rows: Tensor) -> list[Tensor]:
+        """Gather the rows [n, ...] of each rank, in rank order; n may differ, and rows carry no gradient.
+
+        This rank's rows are the argument itself, with its graph.
+        """
+        if self.size == 1:
+            return [rows]
+        counts = self.sum_over_ranks([len(rows) if rank == self.rank else 0 for rank in range(self.size)])
+        padded = rows.new_zeros(max(counts), *rows.shape[1:])
+        padded[: len(rows)] = rows.detach()
+        found = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(found, padded)
+        return [
+            rows if rank == self.rank else each[:count]
+            for rank, (each, count) in enumerate(zip(found, counts, strict=True))
+        ]
+
     def gather(self, payload: bytes) -> list[bytes]:
         """Gather the payloads of all ranks, in rank order, on rank 0; other ranks get an empty list."""
         if self.size == 1:

@@ -24,6 +24,7 @@ from neobert.probes.layout import grouped, texts_of_example, with_lengths
 from neobert.runfiles.checkpoint.manifest import FILE_NAME as MANIFEST
 from neobert.training.checkpoint.tensors import random_state, restore_random_state
 from neobert.training.loop import steps
+from neobert.training.loop.task import Step
 from neobert.training.state.trainer import Trainer
 from neobert.training.telemetry.stopwatch import Stopwatch
 
@@ -103,22 +104,27 @@ def score(trainer: Trainer, batch: Any) -> Any:
 
 
 def accumulation_error(trainer: Trainer) -> dict[str, Any]:
-    """Compare the accumulated gradient of two microbatches with the target-weighted mean of both gradients.
+    """Compare the gradient of a step of two microbatches with the target-weighted mean of both gradients.
 
-    The second microbatch has fewer targets, a different number on every rank, so that an error such as a mean
-    of means changes the gradient. Returns the relative difference and the numbers of targets.
+    A task whose loss compares the texts of a step has a reference instead (`Task.reference_step`). The second
+    microbatch has fewer targets, a different number on every rank, so that an error such as a mean of means
+    changes the gradient. Returns the relative difference and the numbers of targets.
     """
     first, second = first_batches(trainer, 2)
     second = with_fewer_targets(second, 4 + trainer.world.dp_rank)
     with without_effect(trainer):
         generators = random_state()
-        together, total = _gradient(trainer, [first, second])
+        together, total = _gradient(trainer, [first, second], trainer.task.step or steps.accumulate)
         restore_random_state(generators)  # the same dropout again
-        alone, num_first = _gradient(trainer, [first])
-        other, num_second = _gradient(trainer, [second])
+        (num_first, _), (num_second, _) = (steps.agree(trainer, [each]) for each in (first, second))
+        if reference := trainer.task.reference_step:
+            wanted, _ = _gradient(trainer, [first, second], reference)
+        else:
+            alone, other = (_gradient(trainer, [each], steps.accumulate)[0] for each in (first, second))
+            pairs = zip(alone, other, strict=True)
+            wanted = [(one * num_first + two * num_second) / total for one, two in pairs]
     squares = torch.zeros(2, dtype=torch.float64)
-    for whole, one, two in zip(together, alone, other, strict=True):
-        expected = (one * num_first + two * num_second) / total
+    for whole, expected in zip(together, wanted, strict=True):
         squares += torch.stack([(whole - expected).square().sum(), expected.square().sum()]).double()
     if trainer.world.is_sharded:  # each replica has the sum of all parts already
         squares = trainer.world.add_up(squares.to(trainer.world.device))
@@ -138,13 +144,13 @@ def with_fewer_targets(batch: Microbatch, keep_every: int) -> Microbatch:
     return replace(batch, labels=torch.from_numpy(labels), num_targets=len(kept))
 
 
-def _gradient(trainer: Trainer, batches: Sequence[Microbatch]) -> tuple[list[Tensor], int]:
+def _gradient(trainer: Trainer, batches: Sequence[Microbatch], step: Step) -> tuple[list[Tensor], int]:
     """Return the gradients of a step, of this rank's shards, and the number of targets of all ranks.
 
     The gradients are copied to the host, because a nearly full device has no room for three copies.
     """
     num_targets, _ = steps.agree(trainer, batches)
-    steps.accumulate(trainer, batches, num_targets)
+    step(trainer, batches, num_targets)
     gradients = [
         own_part(each.grad).float().cpu().clone()
         for each in trainer.task.model.parameters()

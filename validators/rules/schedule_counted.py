@@ -9,6 +9,7 @@ from neobert.config.optimizers import OPTIMIZERS
 from neobert.config.schedules import learning_rate_at, schedule_of
 from neobert.plan import Plan
 from neobert.plurals import listed
+from neobert.tasks.specs import spec_of
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
@@ -68,8 +69,9 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
 
     ## What it does
     Takes two microbatches with unequal numbers of targets, different ones on every rank, and compares the
-    gradient of both in one step with the weighted mean of their separate gradients. A difference above 5 %
-    is not rounding.
+    gradient of both in one step with the weighted mean of their separate gradients. A contrastive loss
+    compares all texts of a step: its reference is one graph over both microbatches, with the same dropout. A
+    difference above 5 % is not rounding.
 
     ## Why is this bad?
     A mean of means gives more weight to targets of short microbatches and makes the loss depend on how
@@ -91,11 +93,16 @@ def loss_divided_by_the_wrong_count(run: ResolvedRun, plan: Plan, facts: Facts) 
         raise CannotTellError("there was no finite gradient to compare")
     if difference > MOST_DIFFERENCE:
         first, second = accumulation.num_targets
+        compares = spec_of(run.config).predicts == "pairs"
+        reference = "that of one graph over both" if compares else "their weighted mean"
         yield Violation(
             "trainer.gradient_accumulation_steps",
-            f"the joint gradient of {first:,} and {second:,} targets differs by {difference:.1%} from their "
-            f"weighted mean (limit {MOST_DIFFERENCE:.0%})",
-            "divide the summed loss by the targets of the whole step, over microbatches and ranks",
+            f"the joint gradient of {first:,} and {second:,} targets differs by {difference:.1%} from "
+            f"{reference} (limit {MOST_DIFFERENCE:.0%})",
+            "repeat the forward pass of every microbatch with its random numbers, and add the documents of "
+            "other ranks to the targets"
+            if compares
+            else "divide the summed loss by the targets of the whole step, over microbatches and ranks",
         )
 
 

@@ -162,6 +162,9 @@ class Task:
         targets_per_token: expected share of tokens that are targets; a long text without any fails the run.
         step: runs forward and backward over a step's microbatches; returns the loss of all ranks, summed over
             their targets. None: `loop.accumulate`, one microbatch after the other.
+        reference_step: the same as one graph over all microbatches, by which the rehearsal tests `step`.
+            None: the gradient of a step is the mean over the targets of its microbatches.
+        logged: returns metrics of its own over all ranks, for a line of training metrics.
         read_retries: returns the retried reads of the text so far; None if nothing is streamed.
         guesser: masked texts at which the model guesses after each evaluation; None without any.
     """
@@ -183,6 +186,8 @@ class Task:
     targets_per_token: float
     probe: Callable[[Examiner, Any], Iterator[Answer]] = no_answers
     step: Step | None = None
+    reference_step: Step | None = None
+    logged: Callable[[World], Mapping[str, float]] = lambda _world: {}
     read_retries: Callable[[], int | None] = lambda: None
     guesser: Guesser | None = None
 

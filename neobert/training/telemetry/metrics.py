@@ -80,6 +80,7 @@ class TrainingLog:
         self._note(trainer)
         return (
             fields(trainer, float(weight_norm))
+            | dict(trainer.task.logged(trainer.world))
             | self._times(times, trainer.state.last_metrics)
             | allocator_fields(trainer.world.device)
         )
