@@ -42,7 +42,15 @@ UNREAD: Mapping[str, Mapping[str, str]] = {
         "dataset.min_length": "labelled texts of any length are kept",
         "dataset.document_per_line": "labelled texts are rows of a table",
     },
-    "pairs": {**NO_CHAT, **NO_MASKS, **NO_LOGITS, **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut")},
+    "pairs": {
+        **NO_CHAT,
+        **NO_MASKS,
+        **NO_LOGITS,
+        **dict.fromkeys(PIECE_KEYS, "texts of pairs are not cut"),
+        "trainer.cuda_graphs": "the shapes of its rows vary",
+        "dataset.min_length": "texts of pairs of any length are kept",
+        "dataset.document_per_line": "texts of pairs are rows of a table",
+    },
 }
 """Keys of shared sections that a task does not read, with the reason, by what it predicts."""
 ADAPTER = frozenset({"adapter"})

@@ -6,6 +6,7 @@ from typing import Any
 
 from neobert.tasks.causal.section import CAUSAL
 from neobert.tasks.classification.section import CLASSIFICATION
+from neobert.tasks.contrastive.section import CONTRASTIVE
 from neobert.tasks.keys import TaskKeys
 from neobert.tasks.multiple_choice.section import MULTIPLE_CHOICE
 from neobert.tasks.pretraining.section import PRETRAINING
@@ -23,5 +24,6 @@ TASKS: dict[str, TaskKeys[Any]] = {
         MULTIPLE_CHOICE,
         CAUSAL,
         SFT,
+        CONTRASTIVE,
     )
 }

@@ -78,11 +78,7 @@ def test_a_hint_names_the_value(advice: str, value: object, hint: str) -> None:
     ("key", "value", "advice"),
     [
         ("task", "glue", "evaluate glue"),
-        (
-            "task",
-            "contrastive",
-            "not supported yet: train a checkpoint of task: pretrain with sentence-transfo",
-        ),
+        ("task", "embedding", "write contrastive"),
         ("task", "causal_lm", "write causal"),
         ("optimizer.name", "decoupled_adamw", "divide optimizer.weight_decay by optimizer.lr"),
         ("trainer.max_steps", -1, "optimizer steps"),

@@ -1,0 +1,170 @@
+"""Data layer of contrastive training: a query, its document and hard negatives as segments of an example."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from neobert.config.schema import RunConfig
+from neobert.data.batches.shape import segment_length
+from neobert.data.batches.targets import IGNORED, Targets
+from neobert.data.examples import Examples
+from neobert.data.sources.rows import TEXT, Row
+from neobert.data.store.segments import Segments
+from neobert.data.tokenize.encoding import GROUP, Column, Counts, Encoded, SegmentEncoder, segment_encoder
+from neobert.data.tokenize.tokenizers import TokenizerBundle
+from neobert.errors import ProjectError
+from neobert.plurals import counted
+from neobert.tasks.contrastive.rows import POSITIVE, negatives_of, rows_of
+from neobert.tasks.contrastive.section import CONTRASTIVE
+
+log = logging.getLogger(__name__)
+
+PLACE = Column(GROUP, "uint8", is_per_token=False)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Data layer of pairs: a row becomes an example of two texts or more."""
+
+    config: RunConfig
+
+    def encoder(self, tokenizer: TokenizerBundle) -> PairEncoder:
+        """Build the encoder. Raises DAT020 if long texts would be split: a text has one vector."""
+        fate = self.config.dataset.long_documents
+        if fate == "split":
+            raise ProjectError(
+                "DAT020",
+                "dataset.long_documents is split, but each text has one vector",
+                "set dataset.long_documents to truncate, drop or error",
+                "dataset.long_documents",
+            )
+        section = CONTRASTIVE.of(self.config)
+        texts = segment_encoder(tokenizer, segment_length(self.config), 1, fate)
+        return PairEncoder(texts, section.query_prompt or "", section.document_prompt or "")
+
+    def target_rule(self, tokenizer: TokenizerBundle) -> Queries:  # noqa: ARG002  (the store has the pairs)
+        """Return the target rule that marks the queries."""
+        return Queries()
+
+    def synthetic_columns(
+        self,
+        lengths: NDArray[np.int64],
+        generator: np.random.Generator,  # noqa: ARG002
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return examples of two texts."""
+        return {GROUP: (np.arange(len(lengths)) % 2).astype(PLACE.dtype)}
+
+    def check(self, label: str, counts: Counts) -> None:
+        """Warn about rows that lack a query or a document."""
+        for number, lacks in ((counts.empty, "has no text"), (counts.one_sided, "has only one of two texts")):
+            if number:
+                log.warning("%s: %s left out: each %s", label, counted(number, "row"), lacks)
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings of the texts that affect the prepared data, JSON-serializable."""
+        section = CONTRASTIVE.of(self.config)
+        prompts = [section.query_prompt, section.document_prompt]
+        return rows_of(self.config).identity() | {"task": "pairs", "prompts": prompts}
+
+
+@dataclass(frozen=True, slots=True)
+class PairEncoder:
+    """Encoder of rows as a segment for the query, and one for each document, the positive one first.
+
+    Attributes:
+        texts: tokenizes and frames the texts, with their length limit.
+    """
+
+    texts: SegmentEncoder
+    query_prompt: str
+    document_prompt: str
+
+    @property
+    def max_length(self) -> int:
+        """Longest segment in tokens."""
+        return self.texts.max_length
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """Type of the stored tokens."""
+        return self.texts.dtype
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Side column: the place of a text in its example."""
+        return (PLACE,)
+
+    def encode(self, rows: Iterable[Row]) -> Encoded:
+        """Encode one batch of rows. A row without query or positive is left out, and so is a long one, or
+        its negative, with `dataset.long_documents: drop`.
+        """
+        counts, too_long = Counts(), None
+        segments: list[list[int]] = []
+        places: list[int] = []
+        examples = [self._texts_of(row, counts) for row in rows]
+        ids = iter(list(each) for each in self.texts.token_ids(text for texts in examples for text in texts))
+        for number, texts in enumerate(examples):
+            tokens = [next(ids) for _ in texts]
+            longest = max(map(len, tokens), default=0) + self.texts.framing.size
+            if longest > self.max_length and self.texts.long_documents == "error":
+                too_long = too_long or (number, longest)
+            kept = self._fitted(tokens, counts)
+            segments += [self.texts.framing.frame(each) for each in kept]
+            places += range(len(kept))
+        lengths = [len(each) for each in segments]
+        flat = np.fromiter((token for each in segments for token in each), self.dtype, sum(lengths))
+        counts.segments, counts.tokens = len(lengths), len(flat)
+        counts.framing = self.texts.framing.size * len(lengths)
+        unknown = self.texts.unknown_id
+        counts.unknown = int((flat == unknown).sum()) if unknown is not None else 0
+        columns = {GROUP: np.array(places, PLACE.dtype)}
+        return Encoded(flat, np.array(lengths, np.int64), counts, too_long, columns)
+
+    def _texts_of(self, row: Row, counts: Counts) -> list[str]:
+        """Return the texts of a row with their prompts; none if a text of the pair is empty."""
+        counts.documents += 1
+        query, positive = row[TEXT], row[POSITIVE]
+        if not query.strip() or not positive.strip():
+            counts.one_sided += bool(query.strip() or positive.strip())
+            counts.empty += not (query.strip() or positive.strip())
+            return []
+        documents = [positive, *negatives_of(row)]
+        return [self.query_prompt + query, *(self.document_prompt + each for each in documents)]
+
+    def _fitted(self, texts: Sequence[list[int]], counts: Counts) -> list[list[int]]:
+        """Return the texts of an example, truncated to the maximum length; none if it is dropped."""
+        room = self.max_length - self.texts.framing.size
+        is_long = [len(each) > room for each in texts]
+        if texts:
+            counts.histogram[(max(map(len, texts)) + self.texts.framing.size - 1).bit_length()] += 1
+        if self.texts.long_documents == "truncate":
+            counts.truncated += any(is_long)
+            counts.tokens_lost += sum(max(0, len(each) - room) for each in texts)
+            return [each[:room] for each in texts]
+        if any(is_long[:2]):
+            counts.dropped += 1
+            counts.tokens_lost += sum(map(len, texts))
+            return []
+        counts.tokens_lost += sum(len(each) for each in texts if len(each) > room)
+        return [each for each in texts if len(each) <= room]
+
+
+class Queries:
+    """Target rule: the first text of each example, which is a query, has the label 0; others are ignored."""
+
+    labels_tokens = False
+
+    def targets(self, segments: Segments, *, epoch: int, seed: int) -> Targets:  # noqa: ARG002
+        """Return the unchanged tokens, and a label for each text."""
+        return Targets(segments.ids, np.where(segments.columns[GROUP] == 0, 0, IGNORED))
+
+
+def build_examples(config: RunConfig) -> Examples:
+    """Build the examples of a contrastive run."""
+    return Pairs(config)

@@ -1,0 +1,100 @@
+"""InfoNCE: cross-entropy of each query's document among the documents of a step.
+
+Shapes: Q queries, M documents of all microbatches and ranks, D width of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neobert.parallel import World
+from neobert.tasks.contrastive.texts import Texts
+
+CHUNK = 4096
+"""Queries whose similarities are in memory at once."""
+
+
+class Candidates(NamedTuple):
+    """Documents that queries are compared with.
+
+    Attributes:
+        vectors: normalized vectors [M, D].
+        digests: digest of each text, int64 [M].
+        owners: digest of the query that a positive document answers, int64 [M].
+    """
+
+    vectors: Tensor
+    digests: Tensor
+    owners: Tensor
+
+
+class Queries(NamedTuple):
+    """Queries, with the index of the document that answers each of them among the candidates.
+
+    Attributes:
+        vectors: normalized vectors [Q, D].
+        digests: digest of each text, int64 [Q].
+        targets: int64 [Q].
+    """
+
+    vectors: Tensor
+    digests: Tensor
+    targets: Tensor
+
+    def chunks(self) -> Iterator[Queries]:
+        """Yield the queries in chunks of at most `CHUNK`."""
+        for each in zip(*(values.split(CHUNK) for values in self), strict=True):
+            yield Queries(*each)
+
+
+class Similarities(NamedTuple):
+    """Similarities of queries and candidates.
+
+    Attributes:
+        logits: cosine similarities by temperature, fp32 [Q, M]; false negatives have -inf.
+        num_false: number of false negatives of all queries.
+    """
+
+    logits: Tensor
+    num_false: Tensor
+
+
+def gathered(world: World, vectors: Tensor, texts: Texts) -> tuple[Queries, Candidates, slice]:
+    """Return this rank's queries, the documents of all ranks, and which of these are its own.
+
+    `vectors` [K, D] are those of this rank's texts; the results carry no gradient.
+    """
+    rows = world.rows_of_ranks(vectors.detach()[texts.documents])
+    first = sum(map(len, rows[: world.rank]))
+    candidates = Candidates(
+        torch.cat(rows),
+        torch.cat(world.rows_of_ranks(texts.digests)),
+        torch.cat(world.rows_of_ranks(texts.owners)),
+    )
+    queries = Queries(vectors.detach()[texts.queries], texts.query_digests, texts.targets + first)
+    return queries, candidates, slice(first, first + len(texts.documents))
+
+
+def similarities(queries: Queries, candidates: Candidates, temperature: float) -> Similarities:
+    """Compare queries with candidates.
+
+    A false negative is a document with the text of the query or of its answer, or that answers another query
+    of the same text.
+    """
+    logits = queries.vectors @ candidates.vectors.T / temperature
+    answers = candidates.digests[queries.targets]
+    is_false = candidates.digests == answers[:, None]
+    is_false |= candidates.digests == queries.digests[:, None]
+    is_false |= candidates.owners == queries.digests[:, None]
+    is_false.scatter_(1, queries.targets[:, None], False)
+    return Similarities(logits.masked_fill(is_false, -torch.inf), is_false.sum())
+
+
+def info_nce(found: Similarities, targets: Tensor) -> Tensor:
+    """Sum the cross-entropy of each query's target over the candidates."""
+    return F.cross_entropy(found.logits, targets, reduction="sum")

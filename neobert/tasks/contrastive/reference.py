@@ -1,0 +1,75 @@
+"""The step of contrastive training as one graph over all microbatches, by which the rehearsal tests it.
+
+It shares the vectors and the rule of false negatives with the step, and nothing else: torch recomputes the
+activations, and an answer is found by the number of its example, not by an offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.tasks.contrastive.texts import Texts
+from neobert.training.loop.task import StepServices
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceStep:
+    """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
+
+    temperature: float
+
+    def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
+        """Add the gradients of the mean loss of `num_targets` queries to the weights."""
+        world, module = trainer.world, trainer.module
+        run: Any = partial(checkpoint, trainer.task.objective, use_reentrant=False)
+        vectors = []
+        with world.holding_gradients(module, is_last=world.is_sharded), world.autocast():
+            for batch in batches:
+                inputs = trainer.task.inputs(batch, world.device)
+                vectors.append(module(**inputs) if world.is_sharded else run(**inputs))
+        texts = [Texts.of(batch) for batch in batches]
+        numbers = [
+            torch.where(batch.groups < 0, -1, batch.groups + (index * world.size + world.rank << 32))
+            for index, batch in enumerate(batches)
+        ]
+
+        def of_all(parts: Sequence[Tensor]) -> Tensor:
+            return torch.cat(world.rows_of_ranks(torch.cat(list(parts)).to(world.device)))
+
+        pairs = list(zip(vectors, numbers, texts, strict=True))
+        queries = of_all([vector[each.queries] for vector, _, each in pairs])
+        documents = of_all([vector[each.documents] for vector, _, each in pairs])
+        asked = of_all([number[each.queries] for _, number, each in pairs])
+        answers = of_all([_answers(number, each) for _, number, each in pairs])
+        digests = of_all([each.digests for each in texts])
+        of_queries = of_all([each.query_digests for each in texts])
+        owners = of_all([each.owners for each in texts])
+        is_answer = asked[:, None] == answers
+        same = digests[:, None] == digests
+        is_false = (is_answer.float() @ same.float() > 0) | (digests == of_queries[:, None])
+        is_false |= owners == of_queries[:, None]
+        logits = (queries @ documents.T / self.temperature).masked_fill(is_false & ~is_answer, -torch.inf)
+        total = (logits.logsumexp(1) - logits.masked_fill(~is_answer, 0).sum(1)).sum()
+        with world.holding_gradients(module, is_last=world.is_sharded):
+            (total * (world.dp_size if world.is_sharded else 1) / max(num_targets, 1)).backward()
+        if not world.is_sharded:
+            for parameter in module.parameters():
+                if parameter.grad is not None:
+                    world.add_up(parameter.grad)
+        return total.detach()
+
+
+def _answers(numbers: Tensor, texts: Texts) -> Tensor:
+    """Return the number of the example that each document answers, int64 [M]; -2 for hard negatives."""
+    number = numbers[texts.documents]
+    is_first = torch.ones_like(number, dtype=torch.bool)
+    is_first[1:] = number[1:] != number[:-1]
+    return torch.where(is_first, number, -2)

@@ -1,0 +1,64 @@
+"""Keys and metrics in run files of contrastive training."""
+
+# ruff: noqa: RUF009  (key() builds fields, which is what belongs in a class body)
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from neobert.schema_fields import STRICT, Fraction, NonEmpty, PositiveFloat, ge, key, le
+from neobert.tasks.keys import TaskKeys
+from neobert.tasks.metric import ACCURACY, LOSS, Metric
+
+MOST_NEGATIVES = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContrastiveConfig:
+    """Pairs of texts, and their vectors; dataset.text_column names the query."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    positive_column: NonEmpty | None = key(
+        None,
+        "Column of the document that answers the query; null: positive, document, corpus, answer or another "
+        "usual name.",
+        affects="data",
+    )
+    negative_columns: tuple[NonEmpty, ...] | None = key(
+        None,
+        "Columns of hard negatives, each a text or a list of texts; null: negative, negative_1, or another "
+        "usual name, if the data has one.",
+        affects="data",
+    )
+    max_negatives: Annotated[int, ge(0), le(MOST_NEGATIVES)] = key(
+        1, "Most hard negatives of a pair; further ones are not read. Pairs may have fewer.", affects="data"
+    )
+    query_prompt: NonEmpty | None = key(
+        None, 'Text before each query, such as "query: "; null: none.', affects="data"
+    )
+    document_prompt: NonEmpty | None = key(
+        None, 'Text before each document, such as "passage: "; null: none.', affects="data"
+    )
+    pooling: Literal["avg", "cls"] = key(
+        "avg", "Vector of a text: mean of the token vectors, or that of the first token.", affects="model"
+    )
+    temperature: PositiveFloat = key(
+        0.05,
+        "Divisor of the cosine similarities; 0.05 is the scale 20 of sentence-transformers.",
+        affects="numerics",
+    )
+    alpha: Fraction = key(
+        0.5,
+        "Sources of a mixture are drawn in proportion to weight x pairs^alpha, one in each optimizer step: 1 "
+        "repeats none more than others, 0 draws all equally often.",
+        affects="data",
+    )
+
+
+CONTRASTIVE = TaskKeys(
+    name="contrastive",
+    package="neobert.tasks.contrastive",
+    metrics=(LOSS, ACCURACY, Metric("eval/mrr", is_higher_better=True)),
+    section=ContrastiveConfig,
+    about="Task contrastive: pairs of texts and their vectors.",
+)

@@ -1,0 +1,57 @@
+"""Specification of contrastive training: rows, pooling and prompts. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from neobert.config.schema import RunConfig
+from neobert.families.shape import ModelShape
+from neobert.tasks.contrastive.rows import NEGATIVE_SETTING, rows_of
+from neobert.tasks.contrastive.section import CONTRASTIVE
+from neobert.tasks.spec import Contradiction, Head, TaskSpec
+
+MOST_SETTING = "contrastive.max_negatives"
+
+
+def texts_of(config: RunConfig) -> int:
+    """Return the most texts of an example: the query, its document, and hard negatives."""
+    return 2 + CONTRASTIVE.of(config).max_negatives
+
+
+def no_head(_config: RunConfig, shape: ModelShape) -> Head:
+    """Return the size of no head: vectors are pooled hidden states."""
+    return Head(0, 0, shape.hidden_size, 1.0, is_per_document=True)
+
+
+def model_settings(config: RunConfig) -> Mapping[str, Any]:
+    """Return the pooling, which a NeoBERT keeps in its config.json."""
+    return {"pooling": CONTRASTIVE.of(config).pooling}
+
+
+def contradictions(config: RunConfig) -> Iterator[Contradiction]:
+    """Yield columns of negatives of which some are never read, and a batch size that grows over sources."""
+    section, trainer = CONTRASTIVE.of(config), config.trainer
+    columns = section.negative_columns or ()
+    if len(columns) > section.max_negatives:
+        problem = f"negative_columns has {len(columns)} columns, but max_negatives is {section.max_negatives}"
+        yield Contradiction(NEGATIVE_SETTING, problem, f"set {MOST_SETTING} to {len(columns)} or more")
+    if config.dataset.mixture and trainer.batch_size_warmup_steps:
+        problem = (
+            f"batch_size_warmup_steps is {trainer.batch_size_warmup_steps}, but each step has one source"
+        )
+        hint = "set trainer.batch_size_warmup_steps to 0, or join the sources in dataset.path"
+        yield Contradiction("trainer.batch_size_warmup_steps", problem, hint)
+
+
+SPEC = TaskSpec(
+    keys=CONTRASTIVE,
+    summary="embeddings of texts, trained on pairs",
+    auto_class="AutoModel",
+    predicts="pairs",
+    head=no_head,
+    model_settings=model_settings,
+    rows=rows_of,
+    texts=texts_of,
+    contradictions=contradictions,
+)

@@ -1,0 +1,145 @@
+"""Optimizer step of contrastive training: GradCache (arXiv:2101.06983).
+
+The negatives of a query are the documents of the whole step, over microbatches and ranks. The step computes
+the vectors of each microbatch without a graph, the gradient of the loss by these vectors, and then each
+microbatch again, with the same random numbers, for the gradient by the weights. The graph of one microbatch
+is in memory at a time, and the gradient is that of one graph over all.
+
+Shapes: K texts of a microbatch, D width of a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neobert.data.batches.microbatch import Microbatch
+from neobert.parallel import World
+from neobert.tasks.contrastive.loss import gathered, info_nce, similarities
+from neobert.tasks.contrastive.texts import Texts
+from neobert.training.loop.task import StepServices
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts since the last line of metrics, of this rank; tensors on the device avoid a wait for it."""
+
+    steps: int = 0
+    queries: int = 0
+    candidates: int = 0
+    num_false: Tensor | None = None
+
+    def add(self, queries: int, candidates: int, num_false: Tensor) -> None:
+        """Add a step of this rank."""
+        self.steps += 1
+        self.queries += queries
+        self.candidates += queries * (candidates - 1)
+        self.num_false = num_false if self.num_false is None else self.num_false + num_false
+
+    def take(self, world: World) -> dict[str, float]:
+        """Return the metrics over all ranks, and reset the counts: pairs per step, negatives per query."""
+        num_false = 0 if self.num_false is None else int(self.num_false)
+        queries, candidates, false = world.sum_over_ranks([self.queries, self.candidates, num_false])
+        steps, self.steps, self.queries, self.candidates, self.num_false = self.steps, 0, 0, 0, None
+        return {
+            "train/pairs_per_step": queries / max(1, steps),
+            "train/negatives_per_query": (candidates - false) / max(1, queries),
+            "train/false_negatives_per_query": false / max(1, queries),
+        }
+
+
+@dataclass(slots=True)
+class Pass:
+    """Forward passes of one microbatch with the same random numbers."""
+
+    trainer: StepServices
+    inputs: dict[str, Any]
+    generators: list[Tensor] = field(default_factory=list)
+
+    def first(self) -> Tensor:
+        """Return the vectors [K, D], and note the state of the generators before."""
+        self.generators = states_of_generators(self.trainer.world.device)
+        return self.forward()
+
+    def again(self) -> Tensor:
+        """Return the same vectors, with a graph."""
+        with random_numbers_from(self.generators, self.trainer.world.device):
+            return self.forward()
+
+    def forward(self) -> Tensor:
+        """Return the vectors of the microbatch."""
+        with self.trainer.stopwatch.section("forward"):
+            vectors: Tensor = self.trainer.module(**self.inputs)
+        return vectors
+
+
+@dataclass(frozen=True, slots=True)
+class ContrastiveStep:
+    """Forward and backward of a step; returns the loss of all ranks, summed over the queries."""
+
+    temperature: float
+    tally: Tally = field(default_factory=Tally)
+
+    def __call__(self, trainer: StepServices, batches: Sequence[Microbatch], num_targets: int) -> Tensor:
+        """Add the gradients of the mean loss of `num_targets` queries to the weights."""
+        world = trainer.world
+        with trainer.stopwatch.section("copy"):
+            passes = [Pass(trainer, trainer.task.inputs(batch, world.device)) for batch in batches]
+        is_single = len(passes) == 1  # its graph is kept: there is no second pass
+        with nullcontext() if is_single else torch.no_grad():
+            vectors = [each.first() for each in passes]
+        found = [each.detach() for each in vectors]
+        total, gradients = self.contrast(world, found, texts_of(batches, found))
+        scale = world.dp_size / max(num_targets, 1)  # ranks average their gradients
+        for index, (each, gradient) in enumerate(zip(passes, gradients, strict=True)):
+            with world.holding_gradients(trainer.module, is_last=index == len(passes) - 1):
+                replayed = vectors[0] if is_single else each.again()
+                with trainer.stopwatch.section("backward"):
+                    replayed.backward(gradient * scale)
+        return world.add_up(total)
+
+    def contrast(self, world: World, vectors: Sequence[Tensor], texts: Texts) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss of this rank's queries, and the gradient of all ranks' loss by its vectors."""
+        queries, candidates, own = gathered(world, torch.cat(list(vectors)), texts)
+        asked, documents = queries.vectors.requires_grad_(), candidates.vectors.requires_grad_()
+        asked.grad, documents.grad = torch.zeros_like(asked), torch.zeros_like(documents)
+        total = torch.zeros((), dtype=torch.float64, device=asked.device)
+        num_false = torch.zeros((), dtype=torch.int64, device=asked.device)
+        for chunk in queries.chunks():
+            found = similarities(chunk, candidates, self.temperature)
+            loss = info_nce(found, chunk.targets)
+            loss.backward()
+            total += loss.detach()
+            num_false += found.num_false
+        self.tally.add(len(asked), len(documents), num_false)
+        gradient = torch.zeros_like(torch.cat(list(vectors)))
+        gradient[texts.queries] = asked.grad
+        gradient[texts.documents] = world.add_up(documents.grad)[own]
+        return total, list(gradient.split([len(each) for each in vectors]))
+
+
+def texts_of(batches: Sequence[Microbatch], vectors: Sequence[Tensor]) -> Texts:
+    """Return the texts of the microbatches on the device of their vectors."""
+    joined = Texts.joined([Texts.of(batch) for batch in batches], [len(each) for each in vectors])
+    return joined.to(vectors[0].device)
+
+
+def states_of_generators(device: torch.device) -> list[Tensor]:
+    """Return the states of torch's generators of the host and of a GPU, from which dropout is drawn."""
+    on_gpu = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *on_gpu]
+
+
+@contextmanager
+def random_numbers_from(states: Sequence[Tensor], device: torch.device) -> Iterator[None]:
+    """Draw random numbers from these states in the `with` block; later ones are as if it had drawn none."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.set_rng_state(states[0])
+        if device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], device)
+        yield

@@ -1,0 +1,222 @@
+"""Pairs: from tables of many forms to a model that sentence-transformers loads with its prompts."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from neobert.config import from_dict
+from neobert.data.examples import examples_of
+from neobert.data.sources.text_files import read_rows
+from neobert.data.store.prepare import prepare
+from neobert.data.tokenize.encoding import GROUP
+from neobert.errors import ProjectError
+from neobert.export.reference import make_reference
+from neobert.export.source import open_source
+from neobert.export.verify import read_elsewhere
+from neobert.tasks.contrastive.rows import negatives_of
+from neobert.tasks.specs import spec_of
+from tests.killed_run import killed_before
+
+COLOURS = ("red", "green", "blue", "black", "white", "brown")
+THINGS = ("stone", "river", "cloud", "horse", "apple", "house", "shoe", "bird")
+
+
+def pairs(count: int, seed: int) -> list[dict[str, str]]:
+    """Queries, answers with the same two words, and negatives with one of them."""
+    draw = random.Random(seed)
+    found = []
+    for _ in range(count):
+        colour, other = draw.sample(COLOURS, 2)
+        thing, number = draw.choice(THINGS), draw.randrange(100)
+        found.append(
+            {
+                "query": f"where is the {colour} {thing} {number}",
+                "positive": f"{number} {colour} {thing}",
+                "negative": f"{number} {other} {thing}",
+            }
+        )
+    return found
+
+
+def write(path: Path, rows) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory) -> Path:
+    return write(tmp_path_factory.mktemp("pairs") / "pairs.jsonl", pairs(300, 1))
+
+
+def options(path: Path, section=None, **more):
+    data = {"path": str(path), "cache_dir": str(path.parent / "cache"), "eval_samples": 24}
+    data |= {"long_documents": "truncate"}
+    return {
+        "task": "contrastive",
+        "contrastive": section or {},
+        "dataset": data | more.pop("dataset", {}),
+        "tokenizer": {"vocab_size": 128},
+        **more,
+    }
+
+
+# --- rows
+
+
+def read(path: Path, **section):
+    rows = spec_of(config := from_dict(options(path, section))).rows(config)
+    return [(row["text"], row["positive"], negatives_of(row)) for row in read_rows(path, rows)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "negatives"),
+    [
+        ("a.csv", "anchor,positive,negative\nq,p,n\n", ["n"]),
+        ("a.tsv", "question\tanswer\nq\tp\n", []),
+        ("a.csv", "sentence1,sentence2,score\nq,p,1\n", []),
+        ("a.jsonl", '{"query": "q", "corpus": "p", "negative": ["n", "m"]}\n', ["n", "m"]),
+        ("a.jsonl", '{"text": "q", "positive": "p", "negative_1": "n", "negative_2": "m"}\n', ["n", "m"]),
+        ("a.jsonl", '{"query": "q", "document": "p", "negatives": null}\n', []),
+    ],
+)
+def test_the_usual_columns_are_read(tmp_path, name, text, negatives):
+    path = tmp_path / name
+    path.write_text(text)
+    assert read(path, max_negatives=2) == [("q", "p", negatives)]
+    assert read(path, max_negatives=0) == [("q", "p", [])]
+
+
+def test_rows_of_parquet_and_rows_without_a_negative_are_read(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [{"anchor": "q", "pos": "p", "neg": "n"}, {"anchor": "r", "pos": "s", "neg": None}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    expected = [("q", "p", ["n"]), ("r", "s", [])]
+    assert read(tmp_path / "a.parquet") == expected
+    first, second = ({key: value for key, value in row.items() if value} for row in rows)
+    assert read(write(tmp_path / "a.jsonl", [first, second])) == expected
+    assert read(write(tmp_path / "b.jsonl", [second, first])) == expected[::-1]
+
+
+def test_named_columns_are_read(tmp_path):
+    path = write(tmp_path / "a.jsonl", [{"q": "q", "p": "p", "x": "n", "y": "m", "positive": "not this"}])
+    config = from_dict(
+        options(
+            path,
+            {"positive_column": "p", "negative_columns": ["y", "x"], "max_negatives": 2},
+            dataset={"text_column": "q"},
+        )
+    )
+    (row,) = read_rows(path, spec_of(config).rows(config))
+    assert (row["text"], row["positive"], negatives_of(row)) == ("q", "p", ["m", "n"])
+
+
+@pytest.mark.parametrize(
+    ("row", "section", "message", "hint"),
+    [
+        ({"query": "q", "other": "p"}, {}, "none of the columns is named positive", "positive_column"),
+        ({"query": "q", "answer": "p", "passage": "r"}, {}, "passage, answer", "positive_column"),
+        ({"query": "q", "positive": 3}, {}, "'positive' holds a number", "positive_column"),
+        (
+            {"query": "q", "positive": "p", "negative": [1]},
+            {},
+            "'negative' holds a number",
+            "negative_columns",
+        ),
+        ({"query": "q", "positive": "p"}, {"negative_columns": ["n"]}, "no column 'n'", "negative_columns"),
+    ],
+)
+def test_a_source_whose_columns_do_not_fit_is_named(tmp_path, row, section, message, hint):
+    good = write(tmp_path / "good.jsonl", [{"query": "q", "positive": "p", "n": "m"}])
+    bad = write(tmp_path / "bad.jsonl", [row])
+    sources = [{"path": str(good)}, {"path": str(bad)}]
+    dataset = {"path": None, "mixture": sources, "eval_samples": None}
+    with pytest.raises(ProjectError, match=r"bad\.jsonl") as refused:
+        prepare(from_dict(options(good, section, dataset=dataset)))
+    assert refused.value.code == "DAT011"
+    assert message in refused.value.message
+    assert hint in refused.value.hint
+
+
+# --- tokens
+
+
+def encoder_of(path, section=None, **dataset):
+    config = from_dict(options(path, section, dataset={"max_seq_length": 8, **dataset}))
+    tokenizer = prepare(config).tokenizer
+    return examples_of(config).encoder(tokenizer), tokenizer
+
+
+def test_texts_have_prompts_as_sentence_transformers_adds_them(file):
+    prompts = {"query_prompt": "where is the ", "document_prompt": "red "}
+    encoder, tokenizer = encoder_of(file, prompts, max_seq_length=32)
+    encoded = encoder.encode([{"text": "stone", "positive": "stone", "negatives": "bird"}])
+    texts = np.split(encoded.tokens, np.cumsum(encoded.lengths)[:-1])
+    expected = tokenizer.tokenizer(["where is the stone", "red stone", "red bird"])["input_ids"]
+    assert [each.tolist() for each in texts] == expected
+    assert encoded.columns[GROUP].tolist() == [0, 1, 2]
+
+
+ROWS = [
+    {"text": "", "positive": "red stone", "negatives": ""},
+    {"text": " ", "positive": "", "negatives": ""},
+    {"text": "red stone", "positive": "blue bird " * 8, "negatives": ""},
+    {"text": "red stone", "positive": "blue bird", "negatives": "blue bird " * 8},
+]
+
+
+@pytest.mark.parametrize(
+    ("fate", "places", "counts"),
+    [("truncate", [0, 1, 0, 1, 2], (1, 1, 2, 0)), ("drop", [0, 1], (1, 1, 0, 1))],
+)
+def test_rows_that_are_no_pair_and_long_texts_are_counted(file, fate, places, counts):
+    encoder, _ = encoder_of(file, long_documents=fate)
+    encoded = encoder.encode(ROWS)
+    assert encoded.columns[GROUP].tolist() == places
+    assert encoded.lengths.max() <= 8
+    found = encoded.counts
+    assert (found.empty, found.one_sided, found.truncated, found.dropped) == counts
+    assert found.documents == 4
+
+
+def test_a_text_is_not_split(file):
+    with pytest.raises(ProjectError, match="long_documents is split, but each text has one vector"):
+        prepare(from_dict(options(file, dataset={"long_documents": "split"})))
+
+
+# --- runs
+
+SECTION = {"query_prompt": "query: ", "pooling": "cls"}
+
+
+def test_a_run_learns_and_sentence_transformers_loads_its_checkpoint(make_run, file, run, metrics):
+    folder = make_run(**options(file, SECTION), trainer={"max_steps": 40, "eval_steps": 20, "save_steps": 40})
+    assert run(folder) == 0
+    lines = metrics(folder)
+    evaluated = [line for line in lines if "eval/mrr" in line]
+    assert evaluated[-1]["eval/mrr"] > evaluated[0]["eval/mrr"] + 0.1
+    trained = [line for line in lines if "train/pairs_per_step" in line]
+    assert all(line["train/negatives_per_query"] > line["train/pairs_per_step"] for line in trained)
+    checkpoint = folder / "checkpoints" / "40"
+    prompts = json.loads((checkpoint / "config_sentence_transformers.json").read_text())["prompts"]
+    assert prompts == {"query": "query: "}
+    reference = make_reference(open_source([checkpoint], None))
+    found, _ = read_elsewhere("sentence_transformers_folder", checkpoint, reference)
+    vectors = reference.outputs["pooled"]
+    expected = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(found["pooled"], expected, atol=1e-5)
+
+
+def test_a_killed_run_continues_bit_for_bit(make_run, file, run, exact):
+    whole, killed = (make_run(name, **options(file)) for name in ("whole", "killed"))
+    run(whole)
+    with killed_before(9):
+        run(killed)
+    run(killed)
+    assert exact(killed) == exact(whole)

@@ -1,0 +1,125 @@
+"""A step over microbatches and ranks has the gradient of one graph over all, and planted faults do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+
+from neobert.tasks.contrastive import loss as losses
+from neobert.tasks.contrastive import step as steps
+from neobert.tasks.contrastive.loss import Candidates, Queries, info_nce, similarities
+from neobert.tasks.contrastive.reference import ReferenceStep
+from neobert.tasks.contrastive.step import ContrastiveStep, Pass
+from neobert.tasks.contrastive.texts import Texts, text_digests
+from tests.tasks.contrastive_steps import TEMPERATURE, batch_of, difference, gradients
+
+# Unequal numbers of pairs, of hard negatives, and of tokens.
+BATCHES = [
+    batch_of([(3, 5), (4, 6, 2), (7, 3)], 0),
+    batch_of([(2, 9)], 1),
+    batch_of([(5, 5, 5), (6, 2)], 2),
+    batch_of([(2, 3), (4, 4, 4, 1)], 3),
+]
+ON_TWO_RANKS = [BATCHES[0::2], BATCHES[1::2]]
+
+
+def error(ranks, dropout=0.0) -> float:
+    """Return the difference that the rehearsal measures: of the step from its reference."""
+    reference = gradients(ReferenceStep(TEMPERATURE), ranks, dropout)
+    return difference(reference, gradients(ContrastiveStep(TEMPERATURE), ranks, dropout))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_the_gradient_is_that_of_one_graph(count, dropout):
+    assert error([BATCHES[:count]], dropout) < 1e-5
+
+
+def test_two_ranks_have_the_gradient_of_one():
+    alone = gradients(ContrastiveStep(TEMPERATURE), [BATCHES])
+    assert difference(alone, gradients(ContrastiveStep(TEMPERATURE), ON_TWO_RANKS)) < 1e-5
+    assert error(ON_TWO_RANKS) < 1e-5
+
+
+def test_chunks_of_queries_change_nothing(monkeypatch):
+    whole = gradients(ContrastiveStep(TEMPERATURE), [BATCHES])
+    monkeypatch.setattr(losses, "CHUNK", 3)
+    assert difference(whole, gradients(ContrastiveStep(TEMPERATURE), [BATCHES])) < 1e-5
+
+
+def test_more_microbatches_are_more_negatives():
+    """Microbatches that are accumulated are not contrasted one by one."""
+    joint = gradients(ContrastiveStep(TEMPERATURE), [BATCHES[:2]])
+    single = [gradients(ContrastiveStep(TEMPERATURE), [[each]]) for each in BATCHES[:2]]
+    sizes = [each.num_targets for each in BATCHES[:2]]
+    mean = [(a * sizes[0] + b * sizes[1]) / sum(sizes) for a, b in zip(*single, strict=True)]
+    assert difference(joint, mean) > 0.05
+
+
+# --- planted faults: what the rehearsal's limit of 5 % catches
+
+LIMIT = 0.05
+
+
+def test_a_dropped_microbatch_is_found():
+    def without_the_first(self):
+        vectors = again(self)
+        return vectors if self.inputs["num_targets"] != BATCHES[0].num_targets else vectors * 0
+
+    again = Pass.again
+    with mock.patch.object(Pass, "again", without_the_first):
+        assert error([BATCHES]) > LIMIT
+
+
+def test_a_forgotten_rank_offset_is_found():
+    def without_offset(*arguments):
+        queries, candidates, own = losses.gathered(*arguments)
+        return queries._replace(targets=queries.targets - own.start), candidates, own
+
+    with mock.patch.object(steps, "gathered", without_offset):
+        assert error(ON_TWO_RANKS) > LIMIT
+
+
+def test_other_random_numbers_in_the_second_pass_are_found():
+    with mock.patch.object(Pass, "again", Pass.forward):
+        assert error([BATCHES], dropout=0.1) > LIMIT
+        assert error([BATCHES], dropout=0.0) < 1e-5
+
+
+# --- false negatives
+
+
+def found(queries, documents, owners, targets):
+    draw = torch.Generator().manual_seed(0)
+    vectors = torch.nn.functional.normalize(torch.randn(9, 4, generator=draw), dim=1)
+    asked = Queries(vectors[: len(queries)], torch.tensor(queries), torch.tensor(targets))
+    offered = Candidates(vectors[-len(documents) :], torch.tensor(documents), torch.tensor(owners))
+    return similarities(asked, offered, TEMPERATURE)
+
+
+def test_copies_of_the_answer_of_the_query_and_other_answers_are_masked():
+    # Documents: the answer, a copy of it, the query's text, another answer to it, a hard negative of it.
+    result = found([1], [10, 10, 1, 11, 12], [1, 2, 3, 1, 12], [0])
+    assert result.logits.isinf().tolist() == [[False, True, True, True, False]]
+    assert result.num_false == 3
+    assert torch.isfinite(info_nce(result, torch.tensor([0])))
+
+
+def test_texts_of_a_microbatch_are_found_with_their_owners():
+    batch = batch_of([(3, 5, 2), (4, 6)])
+    texts = Texts.of(replace(batch, labels=torch.tensor([0, -100, -100, -100, -100])))
+    digests = text_digests(batch)
+    assert texts.queries.tolist() == [0]
+    assert texts.targets.tolist() == [0]
+    assert texts.documents.tolist() == [1, 2, 4]
+    assert texts.owners.tolist() == [digests[0], digests[2], digests[3]]
+
+
+def test_a_digest_is_of_the_tokens_and_their_order_alone():
+    ids = torch.tensor([[5, 6, 7], [5, 6, 9], [6, 5, 7], [5, 6, 8]])
+    digests = text_digests(batch_of([(3, 2), (3, 2)], ids=ids)).tolist()
+    assert digests[1] == digests[3]
+    assert len({*digests}) == 3
