@@ -275,7 +275,7 @@ def test_parquet_with_a_damaged_page_is_to_be_written_again(tmp_path):
     damaged = bytearray(path.read_bytes())
     damaged[20:60] = b"\xff" * 40
     path.write_bytes(damaged)
-    assert refused(path, "DAT001", "not a readable parquet").hint == "write the file again"
+    assert refused(path, "DAT001", "not a readable parquet").hint == "save the file as parquet again"
 
 
 def test_a_file_that_went_away(tmp_path):

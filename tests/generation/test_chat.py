@@ -186,7 +186,7 @@ def test_a_key_is_sent_only_if_its_variable_is_named(server: str, monkeypatch: p
         *_, end = replies.reply([{"role": "user", "content": "hi"}], Sampling())
         assert end == ReplyEnd(reason="length")
         assert (Stub.seen[0]["key"], Stub.seen[0]["model"]) == ("Bearer secret", "two")
-        with pytest.raises(ProjectError, match="the server answered 307"):
+        with pytest.raises(ProjectError, match="the server returned HTTP 307"):
             list(replies.reply([{"role": "user", "content": "leave"}], Sampling()))
 
 

@@ -157,7 +157,7 @@ def test_the_file_of_squad_has_the_rows_of_its_lines(tmp_path, file, indent):
     (tmp_path / "train.json").write_text(json.dumps(nested(questions(150, 1)), indent=indent))
     assert rows_of(tmp_path / "train.json", {"null_threshold": 0.0}) == rows_of(file, {"null_threshold": 0.0})
     (tmp_path / "train.json").write_text('{"data": [{"paragraphs": [{"context": "c"}]}]}')
-    with pytest.raises(ProjectError, match="is not a file as of SQuAD, after question 0"):
+    with pytest.raises(ProjectError, match="is not a SQuAD file: error after question 0"):
         rows_of(tmp_path / "train.json", {})
 
 
