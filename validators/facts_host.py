@@ -184,6 +184,8 @@ class SchedulerFacts:
     """Batch scheduler of this process. `signal_lead_s` is 0 if no signal is sent before the kill.
 
     `end_is_known`: the end of the job is set in the environment, so that the trainer can stop in time.
+    `preempt_lead_s`: seconds between the warning and the end of a job that is preempted; None if jobs of its
+    partition are not, or if it is unknown. `is_step`: the launcher was started by srun.
     """
 
     name: str
@@ -191,6 +193,8 @@ class SchedulerFacts:
     walltime_left_s: float | None
     signal_lead_s: float
     end_is_known: bool = False
+    preempt_lead_s: float | None = None
+    is_step: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

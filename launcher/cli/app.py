@@ -18,7 +18,9 @@ from launcher.terminal import console
 from neobert import __version__
 from neobert.errors import EXIT_OK
 
-DECLARATIONS = (".config_commands", ".run_commands", ".use_commands", ".chat_commands")
+DECLARATIONS = (
+    ".config_commands", ".run_commands", ".submit_command", ".use_commands", ".chat_commands",
+)  # fmt: skip
 """Modules that add their commands to the app, in the order of the help text."""
 
 COMPLETES = "_NEOBERT_LAUNCH_COMPLETE"

@@ -115,6 +115,8 @@ def _train(
     stages: run_options.Stages = None,
     sweep: run_options.Sweep = None,
     allow_unequal_tokens: run_options.AllowUnequalTokens = False,
+    point: run_options.Point = None,
+    collect: run_options.Collect = False,
     weights: options.StartingWeights = None,
     text: config_options.Text = None,
     batch_size: run_options.BatchSize = None,
@@ -162,9 +164,21 @@ def _train(
     if sweep:
         from launcher.commands import sweep as sweeps
 
-        end(sweeps.run(request, sweep, output_format, allows_unequal_tokens=allow_unequal_tokens))
-    if allow_unequal_tokens:
-        place, hint = "--allow-unequal-tokens", "add --sweep KEY=VALUES, or leave out --allow-unequal-tokens"
+        end(
+            sweeps.run(
+                request,
+                sweep,
+                output_format,
+                allows_unequal_tokens=allow_unequal_tokens,
+                point=point,
+                collects=collect,
+            )
+        )
+    only_of_sweeps = {
+        "--allow-unequal-tokens": allow_unequal_tokens, "--point": point is not None, "--collect": collect,
+    }  # fmt: skip
+    if place := next((option for option, is_given in only_of_sweeps.items() if is_given), ""):
+        hint = f"add --sweep KEY=VALUES, or leave out {place}"
         raise ProjectError("sweep", "no --sweep is given", hint, place, EXIT_USAGE)
     end(train.run(request, output_format))
 

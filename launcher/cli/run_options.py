@@ -72,6 +72,14 @@ AllowUnequalTokens = Annotated[
         help="Allow points that train on different numbers of tokens, or resume a run of other settings.",
     ),
 ]
+Point = Annotated[
+    int | None,
+    Option("--point", metavar="INDEX", min=0, help="Train only this point of the sweep, from 0."),
+]
+Collect = Annotated[
+    bool,
+    Option("--collect", help="Train nothing: write sweep.json from points that were trained apart."),
+]
 DryRun = Annotated[
     bool, Option("--dry-run", help="Check config and run directory, print command and files, start nothing.")
 ]

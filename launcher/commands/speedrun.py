@@ -7,6 +7,7 @@ from pathlib import Path
 
 from launcher.commands import sweep, train
 from launcher.commands.selection import Selection, keep_to_its_device
+from launcher.commands.sweep_results import Candidate
 from launcher.io.files import make_folder, write_text
 from launcher.process.trainer_process import Topology
 from launcher.run.speedrun_record import HEAD, RULE, make_record, row_of
@@ -49,7 +50,7 @@ def run(rules: Path, output_format: str, *, dry_run: bool) -> int:
     return _conclude(file, candidates, base, output_format)
 
 
-def _conclude(file: RuleFile, candidates: list[sweep.Candidate], base: Path, output_format: str) -> int:
+def _conclude(file: RuleFile, candidates: list[Candidate], base: Path, output_format: str) -> int:
     folders = {candidate.run.config.seed: candidate.folder for candidate in candidates}
     record = make_record(file, candidates[0].run, folders)
     make_folder(base)

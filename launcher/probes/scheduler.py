@@ -13,6 +13,10 @@ from validators.facts_host import SchedulerFacts
 NONE = SchedulerFacts(name="", job_id="", walltime_left_s=None, signal_lead_s=0.0)
 SIGNAL = re.compile(r"@(\d+)$")
 TIME_LEFT = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)$")
+BY_PARTITION = re.compile(r"^PreemptType\s*= preempt/partition_prio$", re.MULTILINE)
+KILL_WAIT = re.compile(r"^KillWait\s*= (\d+) sec$", re.MULTILINE)
+GRACE = re.compile(r"\bGraceTime=(\d+)\b")
+NEVER_PREEMPTED = "PreemptMode=OFF"
 TIMEOUT_S = 5.0
 LEAD_ENV = "NEOBERT_SIGNAL_LEAD_S"
 
@@ -28,6 +32,8 @@ def probe_scheduler(environment: Mapping[str, str]) -> SchedulerFacts:
         walltime_left_s=_ask_time_left(job) if end_s is None else end_s - time.time(),
         signal_lead_s=_signal_lead(environment),
         end_is_known=end_s is not None,
+        preempt_lead_s=_ask_preempt_lead(environment),
+        is_step=_is_step(environment),
     )
 
 
@@ -44,14 +50,35 @@ def _signal_lead(environment: Mapping[str, str]) -> float:
 
 
 def _ask_time_left(job: str) -> float | None:
-    try:
-        answer = subprocess.run(
-            ["squeue", "--noheader", "--job", job, "--format", "%L"],
-            capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
+    return parse_time_left(_ask("squeue", "--noheader", "--job", job, "--format", "%L"))
+
+
+def _ask_preempt_lead(environment: Mapping[str, str]) -> float | None:
+    """Ask Slurm for the seconds between the warning and the kill at a preemption; None if there is none."""
+    partition = environment.get("SLURM_JOB_PARTITION", "")
+    config = _ask("scontrol", "show", "config") if partition else ""
+    kill_wait = KILL_WAIT.search(config)
+    if kill_wait is None or not BY_PARTITION.search(config):
         return None
-    return parse_time_left(answer.stdout.strip())
+    settings = _ask("scontrol", "show", "partition", partition, "--oneliner")
+    grace = GRACE.search(settings)
+    if grace is None or NEVER_PREEMPTED in settings:
+        return None
+    return float(kill_wait[1]) + (float(grace[1]) if _is_step(environment) else 0.0)
+
+
+def _is_step(environment: Mapping[str, str]) -> bool:
+    """Return whether srun has started this process: a batch script is warned after the grace time only."""
+    return bool(environment.get("SLURM_STEP_ID"))
+
+
+def _ask(*command: str) -> str:
+    """Return the output of a command of Slurm; empty if it is missing or does not answer."""
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return answer.stdout.strip()
 
 
 def parse_time_left(text: str) -> float | None:

@@ -100,6 +100,32 @@ def test_an_end_that_only_the_queue_tells_is_not_known_to_the_trainer(
     assert deadlines_of(resolve_run("a100-prod"), {"SLURM_JOB_ID": "7"}, 0.0) == ()
 
 
+@pytest.mark.child
+@pytest.mark.parametrize(
+    ("step", "mode", "kind", "lead_s"),
+    [
+        ("0", "REQUEUE", "partition_prio", 70.0),
+        ("", "REQUEUE", "partition_prio", 30.0),
+        ("0", "OFF", "partition_prio", None),
+        ("0", "REQUEUE", "none", None),
+    ],
+)
+def test_the_time_between_the_warning_and_a_preemption_is_that_of_the_partition(
+    step: str, mode: str, kind: str, lead_s: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm warns a step at the start of the grace time, and a batch script at its end."""
+    config = f"KillWait                = 30 sec\nPreemptType             = preempt/{kind}"
+    partition = f"PartitionName=low GraceTime=40 Hidden=NO PreemptMode={mode} State=UP"
+    scontrol = tmp_path / "scontrol"
+    answers = f'case "$2" in config) echo "{config}";; partition) echo "{partition}";; esac'
+    scontrol.write_text(f"#!/bin/sh\n{answers}\n", encoding="ascii")
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "99", "SLURM_JOB_PARTITION": "low"}
+    found = probe_scheduler(job | ({"SLURM_STEP_ID": step} if step else {}))
+    assert (found.preempt_lead_s, found.is_step) == (lead_s, bool(step))
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("1-02:03:04", 93784.0), ("02:03", 123.0), ("1:00:00", 3600.0), ("UNLIMITED", None), ("", None)],

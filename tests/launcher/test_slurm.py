@@ -1,115 +1,148 @@
-"""The batch scripts of the examples, with a launcher and a scheduler that pretend."""
+"""The batch script of `submit`, run with a launcher and a scheduler that pretend."""
 
 from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
-import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from launcher.probes.scheduler import probe_scheduler
+from launcher.run.batch.request import BatchRequest
+from launcher.run.batch.slurm import render
 
-pytestmark = pytest.mark.child
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-SCRIPT, FOR_NODES = EXAMPLES / "slurm.sbatch", EXAMPLES / "slurm-nodes.sbatch"
-SCRIPTS = pytest.mark.parametrize("script", [SCRIPT, FOR_NODES], ids=["node", "nodes"])
-LAUNCHER = """#!/bin/bash
-echo "$@" > arguments
-echo $$ > pid
-trap 'sleep 0.3; touch saved; exit 75' TERM
-touch ready
-[ -n "$CODE" ] && exit "$CODE"
-while :; do sleep 0.05; done
-"""
+EXAMPLE = Path(__file__).parents[2] / "examples" / "slurm.sbatch"
+REQUEST = BatchRequest(
+    name="neobert",
+    command=("neobert-launch", "train", "--config", "run.yaml", "--resume", "auto"),
+    nodes=2,
+    gpus=8,
+    time="24:00:00",
+    setup="source .venv/bin/activate",
+)
+LAUNCHER = '#!/bin/bash\necho "$@" > arguments\nenv > environment\nexit "${CODE:-75}"\n'
 SCHEDULER = {
-    "scontrol": 'if [ "$1" = show ]; then echo node-a; echo node-b; else echo "$@" > requeued; '
-    '[ -z "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; }; fi',
-    "srun": 'touch step; while [[ "$1" == -* ]]; do shift; done; exec "$@"',
-    "scancel": 'echo "$@" > cancelled; kill -TERM "$(cat pid)"; exec sleep "${BLOCKS_S:-0}"',
+    "scontrol": 'case "$1 $2" in "show hostnames") echo node-a; echo node-b;; '
+    '"show job") echo "JobId=17 JobState=${STATE:-RUNNING} Restarts=${RESTARTS:-0} Requeue=1";; '
+    '*) echo "$@" > requeued; [ -z "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; };; esac',
+    "srun": 'echo "$@" > step; while [[ "$1" == -* ]]; do shift; done; exec "$@"',
+    "squeue": 'echo "$END"',
 }
+child = pytest.mark.child
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> dict[str, str]:
+def run(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Run the script of a request as a job with these variables; return exit code and output."""
     commands = {name: f"#!/bin/bash\n{text}\n" for name, text in SCHEDULER.items()}
     for name, text in (commands | {"neobert-launch": LAUNCHER}).items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)
-    nodes = {"SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_JOB_NUM_NODES": "2"}
-    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "17", **nodes}
+
+    def run(request: BatchRequest, **variables: str) -> tuple[int, str]:
+        Path("job.sbatch").write_text(render(replace(request, setup="")))
+        job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_JOB_NUM_NODES": "1"}
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", **job, **variables}
+        done = subprocess.run(
+            ["bash", "job.sbatch"], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    return run
 
 
-def warn(script: Path, number: int, job: dict[str, str]) -> int:
-    """Start a job, warn it once its launcher runs, and return the code of its end."""
-    with subprocess.Popen(["bash", str(script), "run.yaml", "--strict"], env=job) as batch:
-        while not Path("ready").exists():
-            assert batch.poll() is None
-            time.sleep(0.01)
-        batch.send_signal(number)
-        code = batch.wait(timeout=30)
-    assert Path("saved").exists()
-    assert Path("step").exists(), "at a preemption, only steps are warned in time"
-    return code
+def requeued() -> str:
+    return Path("requeued").read_text() if Path("requeued").exists() else ""
 
 
-@SCRIPTS
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_job_that_is_warned_saves_and_queues_itself_again(
-    script: Path, number: int, job: dict[str, str]
-) -> None:
-    assert warn(script, number, job) == 0
-    assert Path("requeued").read_text() == "requeue 17\n"
-    assert Path("cancelled").read_text() == "--signal=TERM 17\n"
-    of_nodes = "" if script == SCRIPT else "--nnodes 2 --rdzv-endpoint node-a:20017 "
-    words = f"train --config run.yaml --resume auto {of_nodes}--strict\n"
-    assert Path("arguments").read_text() == words
+@child
+@pytest.mark.parametrize("code", ["75", "143"])
+def test_a_job_whose_run_has_saved_queues_itself_again(run: Any, code: str) -> None:
+    assert run(REQUEST, CODE=code)[0] == 0
+    assert requeued() == "requeue 17\n"
 
 
-@SCRIPTS
-def test_a_task_of_an_array_warns_and_queues_itself_and_not_the_array(
-    script: Path, job: dict[str, str]
-) -> None:
+@child
+@pytest.mark.parametrize("code", [0, 1, 2, 4, 93, 137])
+def test_any_other_end_is_the_end_of_the_job(run: Any, code: int) -> None:
+    assert run(REQUEST, CODE=str(code))[0] == code
+    assert requeued() == ""
+
+
+@child
+@pytest.mark.parametrize(
+    ("nodes", "options"), [("1", "--nnodes 1"), ("2", "--nnodes 2 --rdzv-endpoint node-a:20017")]
+)
+def test_one_script_starts_a_launcher_on_each_node(run: Any, nodes: str, options: str) -> None:
+    run(REQUEST, SLURM_JOB_NUM_NODES=nodes, SLURM_CPUS_PER_TASK="6")
+    assert Path("arguments").read_text() == f"train --config run.yaml --resume auto {options}\n"
+    assert Path("step").read_text().startswith(f"--ntasks={nodes} --ntasks-per-node=1 --cpus-per-task=6 ")
+
+
+@child
+def test_a_task_of_an_array_trains_its_point_and_queues_only_itself(run: Any) -> None:
     """The last task of an array has the number of the array: all tasks were killed and requeued."""
-    assert warn(script, signal.SIGTERM, {**job, "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}) == 0
-    assert Path("requeued").read_text() == "requeue 17_2\n"
-    assert Path("cancelled").read_text() == "--signal=TERM 17_2\n"
+    array = {"SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}
+    assert run(replace(REQUEST, points=4), **array)[0] == 0
+    assert requeued() == "requeue 17_2\n"
+    assert "--point 2 " in Path("arguments").read_text()
 
 
-@SCRIPTS
-def test_a_scheduler_that_blocks_does_not_delay_the_end(script: Path, job: dict[str, str]) -> None:
-    began_s = time.monotonic()
-    assert warn(script, signal.SIGTERM, {**job, "BLOCKS_S": "40"}) == 0
-    assert time.monotonic() - began_s < 20
+@child
+@pytest.mark.parametrize("variables", [{"STATE": "PENDING"}, {"RESTARTS": "1"}])
+def test_a_job_that_slurm_has_queued_already_ends_without_an_error(run: Any, variables: Any) -> None:
+    """After a preemption; and on a lost node that returns, which must not end the job that replaced it."""
+    assert run(REQUEST, **variables) == (0, "job 17: Slurm has queued it again already\n")
+    assert requeued() == ""
 
 
-@SCRIPTS
+@child
 @pytest.mark.parametrize(
     ("refusal", "code"), [("Job is pending execution", 0), ("Requeue is disabled for the job", 75)]
 )
-def test_a_job_that_slurm_has_queued_already_ends_without_an_error(
-    script: Path, refusal: str, code: int, job: dict[str, str]
-) -> None:
-    assert warn(script, signal.SIGTERM, {**job, "REFUSAL": refusal}) == code
+def test_a_refusal_to_queue_is_reported(run: Any, refusal: str, code: int) -> None:
+    assert run(REQUEST, REFUSAL=refusal) == (code, f"job 17: {refusal}\n")
 
 
-@SCRIPTS
-@pytest.mark.parametrize("code", [0, 1, 4, 93])
-def test_any_other_end_is_the_end_of_the_job(script: Path, code: int, job: dict[str, str]) -> None:
-    done = subprocess.run(["bash", str(script), "run.yaml"], env={**job, "CODE": str(code)}, check=False)
-    assert done.returncode == code
-    assert not Path("requeued").exists()
+@child
+def test_a_job_does_not_queue_itself_without_end(run: Any) -> None:
+    counts = {"RESTARTS": "3", "SLURM_RESTART_COUNT": "3"}
+    assert run(replace(REQUEST, requeue_limit=4), **counts)[0] == 0
+    Path("requeued").unlink()
+    code, output = run(replace(REQUEST, requeue_limit=3), **counts)
+    assert (code, output) == (75, "job 17: not queued again after 3 restarts (limit 3)\n")
+    assert requeued() == ""
 
 
-@SCRIPTS
-def test_the_lead_that_the_script_declares_is_the_one_it_asks_for(script: Path) -> None:
-    text = script.read_text(encoding="utf-8")
-    asked, declared = re.search(r"B:TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
+@child
+@pytest.mark.parametrize(
+    ("variables", "end"),
+    [({"END": "1970-01-01T00:01:40", "TZ": "UTC"}, "100"), ({"SLURM_JOB_END_TIME": "99"}, "99")],
+)
+def test_the_trainer_gets_the_end_of_the_job(run: Any, variables: Any, end: str) -> None:
+    run(REQUEST, **variables)
+    assert f"SLURM_JOB_END_TIME={end}\n" in Path("environment").read_text()
+
+
+def test_the_example_is_the_script_of_submit() -> None:
+    assert EXAMPLE.read_text(encoding="utf-8") == render(REQUEST)
+
+
+def test_the_lead_that_the_script_declares_is_the_one_it_asks_for() -> None:
+    text = render(replace(REQUEST, lead_s=45))
+    asked, declared = re.search(r"TERM@(\d+)", text), re.search(r"NEOBERT_SIGNAL_LEAD_S=(\d+)", text)
     assert asked
     assert declared
     environment = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "99", "NEOBERT_SIGNAL_LEAD_S": declared[1]}
-    assert probe_scheduler(environment).signal_lead_s == float(asked[1])
+    assert probe_scheduler(environment).signal_lead_s == float(asked[1]) == 45
+
+
+def test_options_and_paths_survive_the_script() -> None:
+    text = render(replace(REQUEST, log="/a b/%%/%x.log", points=4, parallel=2, options=("--qos=q",)))
+    assert "#SBATCH --output='/a b/%%/%x.log'\n#SBATCH --qos=q\n" in text
+    assert "#SBATCH --array=0-3%2\n" in text

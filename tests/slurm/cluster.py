@@ -71,9 +71,10 @@ class Cluster:
         assert done.returncode == 0 or not is_needed, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
-    def submit(self, *words: str | Path) -> str:
-        """Queue a batch script, after the options of sbatch, and return the number of the job."""
-        return self.ask("sbatch", "--parsable", *words)
+    def submit(self, run_file: Path, *options: str) -> str:
+        """Queue a run with `neobert-launch submit`, and return the number of the job."""
+        answer = self.ask("neobert-launch", "submit", run_file, "--to", "slurm", "--time", "10", *options)
+        return answer.split()[1].rstrip(":")
 
     def job(self, number: str) -> dict[str, str]:
         """Return the fields of a job; empty if Slurm has forgotten it."""

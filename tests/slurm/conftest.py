@@ -23,7 +23,8 @@ RUN = {
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"}
+    path = f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin"
+    environment = {"PATH": path, "NEOBERT_HEAD": "127.0.0.1"}  # names of virtual nodes do not resolve
     with (
         tempfile.TemporaryDirectory(prefix="slurm-") as folder,
         running(Path(folder), environment) as started,

@@ -13,7 +13,6 @@ from neobert.trackers.table import TRACKERS, requested
 from profiles.registry import ResolvedRun
 from validators.facts import Facts
 from validators.finding import Level, Severity, Violation
-from validators.remaining import remaining_of, subject_of
 from validators.rule import CannotTellError, Violations, needed, rule
 from validators.rules.host_machine import is_older, release
 from validators.thresholds import MEMORY_SHARE
@@ -39,8 +38,6 @@ OLDEST_KERNELS = {
 """Optional packages with kernels: checked if installed and if the run trains on a GPU."""
 SHM_MIB_PER_PROCESS = 64
 FEWEST_OPEN_FILES = 1024
-SAVES_OF_WARNING = 3
-WRITE_MIB_PER_S = 200
 
 
 @rule("HST001", "untested-versions", severity=Severity.FAIL, level=Level.HOST, needs=("software",))
@@ -251,53 +248,4 @@ def _wandb_violations(tracker: TrackerFacts) -> Violations:
             "wandb's server does not accept connections: training would continue without wandb",
             "set wandb.mode to offline; `wandb sync` uploads the run later",
             Severity.WARN,
-        )
-
-
-@rule("HST005", "abrupt-walltime", severity=Severity.FAIL, level=Level.HOST, needs=("scheduler",))
-def abrupt_walltime(run: ResolvedRun, plan: Plan, facts: Facts) -> Violations:
-    """A batch job that is killed before it can save a checkpoint.
-
-    ## What it does
-    For a job whose time limit ends before the run does, requires that the scheduler sends a signal before
-    the kill, early enough for three saves at an assumed 200 MiB/s. If it does, a time limit below the
-    predicted duration is a warning: the job must be requeued. The same holds if Slurm reports the end of the
-    job (`SLURM_JOB_END_TIME`): the trainer then stops in time by the clock. For a run that resumes or
-    continues from a checkpoint, only the remaining steps count. Fails for a job that has ended, whose
-    variables are left in this environment. Without a scheduler the rule does not apply.
-
-    ## Why is this bad?
-    A killed job loses everything since its last save, possibly each time it is requeued.
-
-    ## Example
-    ```text
-    #SBATCH --time=24:00:00
-    ```
-
-    ## Use instead
-    ```text
-    #SBATCH --time=24:00:00 --signal=B:TERM@120 --requeue
-    ```
-    """
-    scheduler = needed(facts.scheduler)
-    left = remaining_of(run, plan, facts)
-    left_s, needed_s = scheduler.walltime_left_s, left.eta_s.value
-    if not scheduler.name or left_s is None or left_s >= needed_s:
-        return
-    if left_s <= 0:
-        message = f"job {scheduler.job_id} ended {-left_s / 3600:.1f} hours ago: the run would stop at once"
-        hint = "unset SLURM_JOB_ID and SLURM_JOB_END_TIME, which are from another job"
-        yield Violation("guard.walltime_limit_hours", message, hint)
-        return
-    lead = SAVES_OF_WARNING * plan.checkpoint_mib.value / WRITE_MIB_PER_S
-    takes = f"{subject_of(left)} takes {needed_s / 3600:.1f} hours"
-    ends = f"job {scheduler.job_id} ends in {left_s / 3600:.1f} hours, but {takes}"
-    if scheduler.signal_lead_s < lead:
-        signal = f"its signal comes {scheduler.signal_lead_s:g} s before the kill (at least {lead:.0f} s)"
-        message = f"{ends}; {signal}"
-        severity = Severity.WARN if scheduler.end_is_known else None
-        yield Violation("guard.walltime_limit_hours", message, f"sbatch --signal=B:TERM@{lead:.0f}", severity)
-    else:
-        yield Violation(
-            "guard.walltime_limit_hours", ends, "requeue the job with --resume auto", Severity.WARN
         )

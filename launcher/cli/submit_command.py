@@ -1,0 +1,108 @@
+"""Declaration of the command that queues a run on a cluster: submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from typer import Option
+
+from launcher.cli import options, run_options
+from launcher.cli.arguments import ConfigCommand
+from launcher.cli.groups import PROGRAM, app, end
+from launcher.commands.selection import Selection
+
+To = Annotated[Literal["slurm"], Option("--to", help="Engine that runs the job.")]
+Nodes = Annotated[int | None, Option("--nodes", metavar="N", min=1, help="Set distributed.nnodes.")]
+Time = Annotated[str, Option("--time", metavar="24:00:00", help="Time limit. Default: the partition's.")]
+Partition = Annotated[str, Option("--partition", metavar="NAME", help="Partition. Default: the cluster's.")]
+Account = Annotated[str, Option("--account", metavar="NAME", help="Account to charge.")]
+Qos = Annotated[str, Option("--qos", metavar="NAME", help="Quality of service.")]
+SignalLead = Annotated[
+    int | None,
+    Option(
+        "--signal-lead",
+        metavar="SECONDS",
+        min=1,
+        help="Warn the run this long before the end. Default: 120, or the time of three saves if longer.",
+    ),
+]
+RequeueLimit = Annotated[
+    int, Option("--requeue-limit", metavar="N", min=0, help="Times that the job queues itself again.")
+]
+Setup = Annotated[
+    str,
+    Option(
+        "--setup",
+        metavar="COMMANDS",
+        help="Shell commands before the launch: source .venv/bin/activate. Default: this environment.",
+    ),
+]
+Extra = Annotated[
+    list[str] | None,
+    Option("--extra", metavar="OPTION", help="Any option of sbatch, as in --extra=--constraint=h100."),
+]
+Print = Annotated[bool, Option("--print", help="Print the job, queue nothing.")]
+Output = Annotated[
+    Path | None, Option("--output", "-o", metavar="FILE", help="Write the job to a file, queue nothing.")
+]
+Parallel = Annotated[
+    int, Option("--parallel", metavar="N", min=0, help="Points of a sweep at the same time. Default: all.")
+]
+
+
+@app.command(
+    "submit",
+    rich_help_panel="Run",
+    cls=ConfigCommand,
+    epilog=f"Example: {PROGRAM} submit run.yaml --to slurm --nodes 2 --time 24:00:00 --print",
+)
+def _submit(
+    to: To,  # noqa: ARG001  one engine so far
+    profile: options.Profile = None,
+    config: options.Config = None,
+    overrides: options.Overrides = None,
+    nodes: Nodes = None,
+    nproc_per_node: run_options.NprocPerNode = None,
+    time: Time = "",
+    partition: Partition = "",
+    account: Account = "",
+    qos: Qos = "",
+    signal_lead: SignalLead = None,
+    requeue_limit: RequeueLimit = 20,
+    setup: Setup = "",
+    extra: Extra = None,
+    print_: Print = False,
+    output: Output = None,
+    sweep: run_options.Sweep = None,
+    parallel: Parallel = 0,
+    allow_unequal_tokens: run_options.AllowUnequalTokens = False,
+    strict: options.Strict = False,
+) -> None:
+    """Check a run here, and queue it on a cluster, where it continues by itself until it has ended.
+
+    Writes the batch script and the logs next to the run directory, in RUN.submit. The job saves before its
+    time limit and at a preemption, and queues itself again; a run that cannot succeed is not queued again.
+    --sweep queues an array of jobs, one for each point.
+    """
+    from launcher.commands import submit
+
+    named = {"--partition": partition, "--account": account, "--qos": qos}
+    given = tuple(f"{option}={value}" for option, value in named.items() if value)
+    chosen = submit.Options(
+        selection=Selection.of(profile, config, overrides),
+        nodes=nodes,
+        nproc_per_node=nproc_per_node,
+        time=time,
+        signal_lead=signal_lead,
+        requeue_limit=requeue_limit,
+        setup=setup,
+        options=(*given, *(extra or ())),
+        is_printed=print_,
+        output=output,
+        sweep=tuple(sweep or ()),
+        parallel=parallel,
+        allows_unequal_tokens=allow_unequal_tokens,
+        strict=strict,
+    )
+    end(submit.run(chosen))

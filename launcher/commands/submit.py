@@ -1,0 +1,188 @@
+"""`submit`: check a run here, write its batch job, and queue it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from launcher.commands import sweep, train
+from launcher.commands.selection import Selection
+from launcher.io.files import make_folder, require_writable, write_text
+from launcher.preflight.examination import judge_dry_run
+from launcher.process.trainer_process import Topology
+from launcher.report.formats.text import render as findings_text
+from launcher.run.batch import slurm
+from launcher.run.batch.request import BatchRequest
+from launcher.rundir.directory import run_directory
+from launcher.terminal import console
+from neobert.errors import EXIT_OK, EXIT_USAGE, ProjectError
+from neobert.printable import printable
+from profiles.registry import ResolvedRun
+from validators.planning import plan_run
+from validators.rules.host_scheduler import lead_for_saves_s
+
+LEAD_S = 120
+PROGRAM = "neobert-launch"
+UNUSUAL = re.compile(r"[^\w.-]+")
+FOLDER = ".submit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Arguments of `submit`.
+
+    Attributes:
+        selection: the run, as stated.
+        nodes: number of nodes; None for that of the run.
+        nproc_per_node: processes of a node; None for those of the run.
+        options: options of the engine's own submit command.
+        is_printed: print the job instead of queueing it.
+        output: write the job to this file instead of queueing it.
+    """
+
+    selection: Selection
+    nodes: int | None = None
+    nproc_per_node: int | None = None
+    time: str = ""
+    signal_lead: int | None = None
+    requeue_limit: int = 20
+    setup: str = ""
+    options: tuple[str, ...] = ()
+    is_printed: bool = False
+    output: Path | None = None
+    sweep: tuple[str, ...] = ()
+    parallel: int = 0
+    allows_unequal_tokens: bool = False
+    strict: bool = False
+
+    @property
+    def request(self) -> train.Request:
+        """The launch that the job repeats."""
+        overrides = train.as_overrides("auto", self.nproc_per_node, self.nodes)
+        chosen = replace(self.selection, overrides=(*self.selection.overrides, *overrides))
+        return train.Request(chosen, Topology(), dry_run=True, strict=self.strict)
+
+
+def run(options: Options) -> int:
+    """Check the run, write its batch script and queue it; return the exit code.
+
+    Nothing is written or queued if a check of the config, the run directory or the text fails.
+    """
+    require_writable(options.output)
+    resolved = options.request.selection.require()
+    code, points = _check(resolved, options)
+    if code != EXIT_OK:
+        return code
+    folder = run_directory(resolved)
+    folder = folder.with_name(folder.name + FOLDER)
+    batch = batch_of(resolved, options, folder, points)
+    if options.is_printed:
+        console.write(slurm.render(batch).rstrip("\n"))
+        return EXIT_OK
+    script = options.output or _unused(folder)
+    make_folder(folder)
+    write_text(script, slurm.render(batch))
+    if options.output:
+        console.write(printable(f"{script}: queue it with: sbatch {shlex.quote(str(script))}"))
+        return EXIT_OK
+    job = slurm.submit(script)
+    lines = (f"job {job}: {script}", f"logs: {folder}", f"state: squeue --job {job}")
+    console.write("\n".join(map(printable, lines)))
+    return EXIT_OK
+
+
+def batch_of(resolved: ResolvedRun, options: Options, folder: Path, points: int) -> BatchRequest:
+    """Return the batch job of a run.
+
+    Args:
+        folder: folder of the logs.
+        points: number of points of a sweep; 0 for a single run.
+    """
+    distributed = resolved.config.distributed
+    name = UNUSUAL.sub("-", run_directory(resolved).name)
+    log = f"{folder}/".replace("%", "%%") + ("%x-%A_%a.log" if points else "%x-%j.log")
+    return BatchRequest(
+        name=name,
+        command=_command(options),
+        nodes=distributed.nnodes,
+        gpus=0 if resolved.device == "cpu" else distributed.nproc_per_node,
+        time=options.time,
+        lead_s=_lead_s(resolved, options.signal_lead),
+        requeue_limit=options.requeue_limit,
+        setup=options.setup,
+        options=_checked(options.options),
+        log=log,
+        folder=os.getcwd(),
+        points=points,
+        parallel=options.parallel,
+    )
+
+
+def _check(resolved: ResolvedRun, options: Options) -> tuple[int, int]:
+    """Check the run, or all points of the sweep; return the exit code and the number of points."""
+    if options.sweep:
+        candidates = sweep.candidates_of(
+            options.request, options.sweep, allows_unequal_tokens=options.allows_unequal_tokens
+        )
+        with redirect_stdout(sys.stderr if options.is_printed else sys.stdout):
+            return sweep.check(options.request, candidates, "text"), len(candidates)
+    if options.parallel:
+        raise ProjectError("usage", "no --sweep is given", "add --sweep", "--parallel", EXIT_USAGE)
+    report = judge_dry_run(resolved, run_directory(resolved), leads=True, strict=options.strict)
+    if report.exit_code != EXIT_OK:
+        console.write(f"{findings_text(report)}\nthe run fails its checks: nothing was written or queued")
+    elif report.findings:
+        console.tell(findings_text(report, quiet=True))
+    return report.exit_code, 0
+
+
+def _command(options: Options) -> tuple[str, ...]:
+    """Return the command that each node runs.
+
+    Without --setup, which may activate another environment, it is that of this environment.
+    """
+    selection = options.selection
+    own = Path(sys.executable).with_name(PROGRAM)
+    words = [PROGRAM if options.setup or not own.exists() else str(own), "train"]
+    words += ["--profile", selection.profile] if selection.profile else []
+    for option, values in (("--config", selection.files), ("--set", selection.overrides)):
+        words += [word for value in values for word in (option, str(value))]
+    words += [word for value in options.sweep for word in ("--sweep", value)]
+    words += ["--nproc-per-node", str(options.nproc_per_node)] if options.nproc_per_node else []
+    words += ["--allow-unequal-tokens"] * options.allows_unequal_tokens + ["--strict"] * options.strict
+    return (*words, "--resume", "auto")
+
+
+def _lead_s(resolved: ResolvedRun, given: int | None) -> int:
+    """Return the seconds between the warning and the end of the job: the time of three saves, at least."""
+    needed_s = math.ceil(lead_for_saves_s(plan_run(resolved)))
+    if given is not None and given < needed_s:
+        message = f"{given} s are too short for three saves of this run ({needed_s} s)"
+        raise ProjectError("short-lead", message, f"--signal-lead {needed_s}", "--signal-lead", EXIT_USAGE)
+    return given or max(LEAD_S, needed_s)
+
+
+def _checked(options: Sequence[str]) -> tuple[str, ...]:
+    """Return options of sbatch. Raises ProjectError for one that would not stay an option in the script."""
+    for option in options:
+        if not option.startswith("-") or "\n" in option:
+            message = f"{option!r} is not an option"
+            raise ProjectError(
+                "usage", message, "--extra=--exclusive, one option each", "--extra", EXIT_USAGE
+            )
+    return tuple(options)
+
+
+def _unused(folder: Path) -> Path:
+    """Return the path of the next script: earlier ones are kept, because jobs may still use their logs."""
+    number = 1
+    while (path := folder / f"{number}.sbatch").exists():
+        number += 1
+    return path

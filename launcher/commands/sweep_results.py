@@ -1,0 +1,203 @@
+"""Points of a sweep, their predictions and results, as tables and as sweep.json."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from launcher.commands.selection import Selection
+from launcher.io.files import write_text
+from launcher.run.speedrun_rules import MASK_RATE, PART, evaluation_keys
+from launcher.run.summary import Summary, already_finished, conclude
+from launcher.run.sweep_points import Point
+from launcher.rundir.directory import is_run_directory, run_directory
+from launcher.rundir.records import read_outcome
+from launcher.terminal import console
+from launcher.terminal.table import columns
+from launcher.terminal.values import UNKNOWN, result_json, show_count, show_duration, show_mib
+from neobert.config import to_dict
+from neobert.config.canonical import flatten
+from neobert.config.schedules import masking_rates
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TRAINING_FAILED, ProjectError
+from neobert.plan import Plan
+from neobert.plan.remaining import Remaining
+from neobert.plurals import counted, listed
+from neobert.printable import printable
+from neobert.runfiles.resume_policy import Difference
+from profiles.registry import ResolvedRun
+from validators.facts import NO_FACTS
+from validators.remaining import remaining_of
+
+RESULTS = "sweep.json"
+MARK = " *"
+"""Mark in tables of a point whose run was begun with other settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A point of the sweep with its resolved run, and whether an earlier command has finished it.
+
+    Attributes:
+        begun_with: settings that determine the result and differ in the checkpoints of its run directory.
+    """
+
+    point: Point
+    selection: Selection
+    run: ResolvedRun
+    plan: Plan
+    is_finished: bool
+    begun_with: tuple[Difference, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Return the run directory of this point."""
+        return run_directory(self.run)
+
+    @property
+    def left(self) -> Remaining:
+        """Return the remaining part of the run, from the step in the name of the newest checkpoint."""
+        return remaining_of(self.run, self.plan, NO_FACTS)
+
+    @property
+    def label(self) -> str:
+        """Return the point's name in tables, with a mark if its run was begun with other settings."""
+        return printable(self.point.label) + MARK * bool(self.begun_with)
+
+
+@dataclass(slots=True)
+class Result:
+    """A point and its outcome.
+
+    Attributes:
+        summary: None if its trainer was not started, as after a failed preflight.
+    """
+
+    candidate: Candidate
+    summary: Summary | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the point, its predictions and its summary as JSON values."""
+        point, plan = self.candidate.point, self.candidate.plan
+        return {
+            "point": point.label,
+            "overrides": list(point.overrides),
+            "config_hash": self.candidate.run.digest,
+            "planned_tokens": plan.total_tokens.value,
+            "planned_seconds": plan.eta_s.value,
+            "begun_with_other_settings": [str(each) for each in self.candidate.begun_with],
+            "result": None if self.summary is None else self.summary.as_json(),
+        }
+
+
+def collect(candidates: Sequence[Candidate], base: Path, output_format: str) -> int:
+    """Write sweep.json from the run directories, print the results; 1 unless every point has finished."""
+    results = [Result(each, _summary_of(each)) for each in candidates]
+    if not base.is_dir():
+        hint = "submit the sweep first: neobert-launch submit --sweep"
+        raise ProjectError("sweep", "no point of this sweep was started", hint, str(base), EXIT_CHECK_FAILED)
+    write_text(base / RESULTS, result_json(as_json(results)))
+    console.write(result_json(as_json(results)) if output_format == "json" else table(results, base))
+    return EXIT_OK if all(each.is_finished for each in candidates) else EXIT_CHECK_FAILED
+
+
+def _summary_of(candidate: Candidate) -> Summary | None:
+    """Return the result of a point that was trained apart; None if it was not started."""
+    if not is_run_directory(candidate.folder):
+        return None
+    code = read_outcome(candidate.folder).get("exit_code", EXIT_TRAINING_FAILED)
+    return (
+        already_finished(candidate.folder)
+        if candidate.is_finished
+        else conclude(candidate.folder, code, (), None)
+    )
+
+
+def as_json(results: Iterable[Result]) -> dict[str, Any]:
+    """Return the content of sweep.json."""
+    return {"points": [result.as_json() for result in results]}
+
+
+def listing(candidates: Sequence[Candidate]) -> str:
+    """Format one line per point with its predicted time, memory and cost, and their totals."""
+    rows = [["point", "tokens", "time", "memory", "cost"]]
+    for candidate in candidates:
+        plan, rest = candidate.plan, candidate.left
+        rows.append(
+            [
+                candidate.label,
+                show_count(plan.total_tokens.value),
+                "finished" if candidate.is_finished else show_duration(rest.eta_s.value),
+                show_mib(plan.memory_mib.value),
+                _cost(None if candidate.is_finished else rest.cost.value),
+            ]
+        )
+    left = [candidate.left for candidate in candidates if not candidate.is_finished]
+    costs = [cost for rest in left if (cost := rest.cost.value) is not None]
+    price = f", cost {_cost(sum(costs))}" if left and len(costs) == len(left) else ""
+    finished = f" ({len(candidates) - len(left)} finished)" if len(left) < len(candidates) else ""
+    total = show_duration(sum(rest.eta_s.value for rest in left))
+    return f"{columns(rows)}\n{counted(len(candidates), 'point')}{finished}, {total}{price}"
+
+
+def table(results: Sequence[Result], base: Path) -> str:
+    """Format one line per point, the lowest evaluation loss first."""
+    rows = [["point", "status", "step", "tokens", "eval loss"]]
+    rows += [_row(result) for result in sorted(results, key=_rank)]
+    candidates = [result.candidate for result in results]
+    notes = [*notes_on_begun_otherwise(candidates), note_on_evaluation(candidates)]
+    charts = f"charts: {shlex.join(['neobert-launch', 'report', str(base)])}"
+    lines = [columns(rows), *notes, printable(f"results: {base / RESULTS}"), printable(charts)]
+    return "\n".join(filter(None, lines))
+
+
+def notes_on_begun_otherwise(candidates: Iterable[Candidate]) -> list[str]:
+    """Return one line per point whose run was begun with other settings, to be printed below a table."""
+    begun = (candidate for candidate in candidates if candidate.begun_with)
+    return [
+        printable(
+            f"{MARK.strip()} {each.point.label} was begun with other settings, and its loss is not "
+            f"comparable: {settings_text(each.begun_with)}"
+        )
+        for each in begun
+    ]
+
+
+def settings_text(begun_with: Sequence[Difference]) -> str:
+    """List the first three settings with which a run was begun, next to those of now."""
+    return listed([f"{each.key} {each.saved!r}, now {each.current!r}" for each in begun_with], 3)
+
+
+def note_on_evaluation(candidates: Sequence[Candidate]) -> str:
+    """Return a warning if the points are not evaluated alike, so that their losses do not rank them."""
+    configs = [candidate.run.config for candidate in candidates]
+    flat = [flatten(to_dict(config)) for config in configs]
+    names = {*evaluation_keys(), PART} - {MASK_RATE}
+    differing = sorted(name for name in names if any(each[name] != flat[0][name] for each in flat))
+    hint = ""
+    if len({masking_rates(config.datacollator).evaluation for config in configs}) > 1:
+        differing.append("datacollator.mlm_probability")
+        hint = f"\n  = hint: set {MASK_RATE} to evaluate all points at one rate"
+    if not differing:
+        return ""
+    keys = listed(differing, 3)
+    return f"warning: evaluation losses are not comparable: the points differ in {keys}{hint}"
+
+
+def _rank(result: Result) -> tuple[bool, float]:
+    loss = None if result.summary is None else result.summary.last_eval_loss
+    return (loss is None, loss or 0.0)
+
+
+def _row(result: Result) -> list[str]:
+    label, summary = result.candidate.label, result.summary
+    if summary is None:
+        return [label, "not run", UNKNOWN, UNKNOWN, UNKNOWN]
+    loss = UNKNOWN if summary.last_eval_loss is None else f"{summary.last_eval_loss:.4f}"
+    return [label, summary.status, str(summary.step), show_count(summary.tokens_total), loss]
+
+
+def _cost(cost: float | None) -> str:
+    return UNKNOWN if cost is None else f"{cost:.2f}"

@@ -1,0 +1,1 @@
+"""Batch jobs of a run, as text for Slurm, SkyPilot and Kubernetes."""

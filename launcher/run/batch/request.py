@@ -1,0 +1,46 @@
+"""Parameters of a batch job that runs `train` until the run has ended."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest:
+    """Parameters of a batch job; each engine reads those that it has.
+
+    Attributes:
+        name: name of the job.
+        command: the command to run on each node, without rendezvous options.
+        nodes: number of nodes.
+        gpus: GPUs of each node; 0 for a run on CPUs.
+        time: time limit, as Slurm writes it; empty for that of the partition.
+        lead_s: seconds between the warning and the end of the job, in which the run saves.
+        requeue_limit: number of times that the job queues itself again.
+        setup: shell commands before the launch, such as those that activate an environment.
+        options: further options of the engine's own submit command, one an item.
+        log: path of the log; %x is the name and %j the number of the job.
+        folder: working directory; empty for that of the submit command.
+        points: number of points of a sweep, each of which is a task of a job array; 0 for a single run.
+        parallel: points that run at the same time; 0 for all.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    nodes: int = 1
+    gpus: int = 0
+    time: str = ""
+    lead_s: int = 120
+    requeue_limit: int = 20
+    setup: str = ""
+    options: tuple[str, ...] = ()
+    log: str = "%x-%j.log"
+    folder: str = ""
+    points: int = 0
+    parallel: int = 0
+
+    @property
+    def line(self) -> str:
+        """The command, quoted for a shell."""
+        return shlex.join(self.command)

@@ -1,0 +1,127 @@
+"""Batch script for Slurm, of one to any number of nodes, and its submission."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from launcher.run.batch.request import BatchRequest
+from neobert.errors import EXIT_CHECK_FAILED, EXIT_PREEMPTED, EXIT_USAGE, ProjectError
+
+SUBMIT_S = 60.0
+HEAD = f"""\
+#!/bin/bash
+# Batch script of `neobert-launch submit`: sbatch FILE queues it.
+#
+# Slurm warns the launchers before the time limit and at a preemption: they save and exit with
+# {EXIT_PREEMPTED}, the job queues itself again, and --resume auto continues. After a lost node, Slurm queues
+# it again. Any other exit code ends the job: a retry would fail in the same way.
+"""
+SETTINGS = """\
+# Slurm does not report the lead of --signal: HST005 compares it with the time of three saves. torchrun kills
+# ranks that take longer than its timeout to save.
+export NEOBERT_SIGNAL_LEAD_S={lead_s} TORCH_ELASTIC_SHUTDOWN_TIMEOUT={lead_s}
+"""
+START = """\
+# A task of an array queues only itself again: the last one has the number of the array as SLURM_JOB_ID.
+job=${{SLURM_ARRAY_JOB_ID:+${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID}}
+job=${{job:-$SLURM_JOB_ID}}
+
+# The trainer stops by the clock before the end of the job, which not every version of Slurm reports.
+if [ -z "$SLURM_JOB_END_TIME" ]; then
+  end=$(timeout 10 squeue --noheader --job "$job" --format %e) && end=$(date --date "$end" +%s) \\
+    && export SLURM_JOB_END_TIME=$end
+fi
+
+# Launchers of several nodes meet on the first one, at a port that no other job of this script takes there.
+nodes=(--nnodes "$SLURM_JOB_NUM_NODES")
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+  head=${{NEOBERT_HEAD:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}}
+  nodes+=(--rdzv-endpoint "$head:$((20000 + SLURM_JOB_ID % 10000))")
+fi
+
+# As a step: Slurm warns steps, and this script only at the end. srun returns the highest exit code.
+cpus=${{SLURM_CPUS_PER_TASK:+--cpus-per-task=$SLURM_CPUS_PER_TASK}}
+srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 $cpus --kill-on-bad-exit=0 --cpu-bind=none \\
+  {line} "${{nodes[@]}}"
+code=$?
+"""
+AGAIN = """\
+# {terminated}: the launcher was warned before it handled signals; nothing had begun.
+if [ "$code" -ne {preempted} ] && [ "$code" -ne {terminated} ]; then
+  exit "$code"
+fi
+# Slurm may have queued the job again: at the end of the grace time, or when this node was lost and returns.
+restarts=${{SLURM_RESTART_COUNT:-0}}
+state=" $(timeout 30 scontrol show job --oneliner "$job") "
+if [[ $state == *" JobState=PENDING "* ]] \\
+  || [[ $state =~ \\ Restarts=([0-9]+)\\  && ${{BASH_REMATCH[1]}} -ne $restarts ]]; then
+  echo "job $job: Slurm has queued it again already"
+  exit 0
+fi
+if [ "$restarts" -ge {limit} ]; then
+  echo "job $job: not queued again after $restarts restarts (limit {limit})"
+  exit "$code"
+fi
+refusal=$(scontrol requeue "$job" 2>&1) && exit 0
+echo "job $job: $refusal"
+[[ $refusal == *"pending execution"* ]] && exit 0
+exit "$code"
+"""
+TERMINATED = 143
+POINT = '--point "$SLURM_ARRAY_TASK_ID"'
+
+
+def render(request: BatchRequest) -> str:
+    """Return the batch script."""
+    line = f"{request.line} {POINT}" if request.points else request.line
+    return "\n".join(
+        [
+            HEAD + "".join(f"#SBATCH {option}\n" for option in _options(request)),
+            SETTINGS.format(lead_s=request.lead_s),
+            *([f"{request.setup}\n"] if request.setup else []),
+            START.format(line=line),
+            AGAIN.format(preempted=EXIT_PREEMPTED, terminated=TERMINATED, limit=request.requeue_limit),
+        ]
+    )
+
+
+def _options(request: BatchRequest) -> Iterator[str]:
+    yield f"--job-name={request.name}"
+    yield f"--nodes={request.nodes}"
+    yield "--ntasks-per-node=1"
+    if request.gpus:
+        yield f"--gpus-per-node={request.gpus}"
+    if request.time:
+        yield f"--time={request.time}"
+    if request.points:
+        yield f"--array=0-{request.points - 1}" + (f"%{request.parallel}" if request.parallel else "")
+    yield f"--signal=TERM@{request.lead_s}"
+    yield "--requeue"
+    yield "--open-mode=append"
+    yield f"--output={shlex.quote(request.log)}"
+    if request.folder:
+        yield f"--chdir={shlex.quote(request.folder)}"
+    yield from request.options
+
+
+def submit(script: Path) -> str:
+    """Queue a batch script and return the number of the job. Raises ProjectError if Slurm refuses it."""
+    try:
+        done = subprocess.run(
+            ["sbatch", "--parsable", str(script)],
+            capture_output=True, text=True, timeout=SUBMIT_S, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        hint = f"run this on a login node of the cluster: sbatch {shlex.quote(str(script))}"
+        raise ProjectError("no-scheduler", "sbatch is not installed here", hint, "--to", EXIT_USAGE) from None
+    except subprocess.TimeoutExpired:
+        message = f"sbatch did not answer within {SUBMIT_S:g} s"
+        raise ProjectError("no-scheduler", message, "check the cluster with squeue", "--to") from None
+    if done.returncode != 0:
+        reason = done.stderr.strip().rpartition("\n")[2] or f"sbatch: exit code {done.returncode}"
+        hint = "change the options of submit; --extra passes any option of sbatch"
+        raise ProjectError("job-refused", reason, hint, str(script), EXIT_CHECK_FAILED)
+    return done.stdout.strip().partition(";")[0]

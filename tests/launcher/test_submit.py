@@ -1,0 +1,96 @@
+"""`submit`: what it checks here, what it writes, and how it queues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SUBMIT = ("submit", "-p", "cpu-demo", "--to", "slurm", "--trainer.output_dir=runs/small")
+
+
+def test_a_printed_job_is_that_of_the_run(command: Callable[..., Any]) -> None:
+    answer = command(*SUBMIT, "--print", "--nodes", "2", "--time", "1:00:00", "--partition", "p",
+                     "--extra=--exclusive", "--setup", "source env", "--signal-lead", "60")  # fmt: skip
+    assert answer.code == 0
+    assert answer.out.startswith("#!/bin/bash\n")
+    assert "\nsource env\n" in answer.out
+    options = [line.removeprefix("#SBATCH ") for line in answer.out.splitlines() if "#SBATCH" in line]
+    wanted = ["--job-name=small", "--nodes=2", "--time=1:00:00", "--signal=TERM@60", "--requeue",
+              "--partition=p", "--exclusive"]  # fmt: skip
+    assert [each for each in wanted if each not in options] == []
+    assert (
+        "neobert-launch train --profile cpu-demo --set trainer.output_dir=runs/small --resume auto"
+        in answer.out
+    )
+    assert not Path("runs").exists()
+
+
+def test_gpus_are_those_of_a_node(command: Callable[..., Any]) -> None:
+    step = "--trainer.gradient_accumulation_steps=4"
+    answer = command("submit", "-p", "a100-prod", "--to", "slurm", "--print", "--nproc-per-node", "4", step)
+    assert "#SBATCH --gpus-per-node=4\n" in answer.out
+    assert "--nproc-per-node 4 --resume auto" in answer.out
+
+
+def test_a_run_that_fails_its_checks_is_not_queued(command: Callable[..., Any]) -> None:
+    answer = command(*SUBMIT, "--scheduler.warmup_steps=5000")
+    assert answer.code == 1
+    assert "SCH001" in answer.out
+    assert "nothing was written or queued" in answer.out
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-p", "a100-prod", "--signal-lead", "1"), "three saves"),
+        (("--extra", "exclusive"), "is not an option"),
+        (("--parallel", "2"), "no --sweep is given"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(command: Any, arguments: Any, words: str) -> None:
+    answer = command(*SUBMIT, "--print", *arguments)
+    assert answer.code == 2, answer.out
+    assert words in answer.err
+
+
+def test_a_sweep_is_an_array_whose_tasks_name_their_point(command: Callable[..., Any]) -> None:
+    answer = command(*SUBMIT, "--print", "--sweep", "seed=1,2,3,4", "--parallel", "2")
+    assert answer.out.startswith("#!/bin/bash\n")
+    assert "#SBATCH --array=0-3%2\n" in answer.out
+    assert '--sweep seed=1,2,3,4 --resume auto --point "$SLURM_ARRAY_TASK_ID"' in answer.out
+
+
+@pytest.mark.child
+def test_a_job_is_queued_from_a_script_that_stays(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(
+        '#!/bin/sh\necho "$@" >> queued\n[ -z "$REFUSAL" ] || { echo "$REFUSAL" >&2; exit 1; }\necho 17\n'
+    )
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    first, second = command(*SUBMIT), command(*SUBMIT)
+    folder = tmp_path / "runs" / "small.submit"
+    assert (first.code, second.code) == (0, 0)
+    assert f"job 17: {folder}/1.sbatch\n" in first.out
+    assert Path("queued").read_text() == "".join(f"--parsable {folder}/{n}.sbatch\n" for n in (1, 2))
+    assert not (tmp_path / "runs" / "small").exists(), "train refuses a folder that is not a run directory"
+    monkeypatch.setenv("REFUSAL", "sbatch: error: invalid partition specified: p")
+    refused = command(*SUBMIT)
+    assert (refused.code, "invalid partition specified: p" in refused.err) == (1, True)
+
+
+def test_without_slurm_the_script_is_written_for_another_machine(
+    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    answer = command(*SUBMIT, "--output", "job.sbatch")
+    assert (answer.code, answer.out) == (0, "job.sbatch: queue it with: sbatch job.sbatch\n")
+    assert Path("job.sbatch").read_text().startswith("#!/bin/bash\n")
+    answer = command(*SUBMIT)
+    assert (answer.code, "sbatch is not installed here" in answer.err) == (2, True)
